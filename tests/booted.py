@@ -1,4 +1,4 @@
-"""A systemd that boots in a container, for tests: over an overlay of this machine's root, on this machine's network."""
+"""A systemd that boots in a container, for tests: on an overlay of this machine's root, with this machine's network."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.waiting import eventually
 BOOT_SECONDS = 90.0
 STOP_SECONDS = 30.0
 PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-"""The host's own: a unit with ProtectHome=true sees none in a home."""
+"""The host's Python: a unit with ProtectHome=true sees no Python in a home directory."""
 ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8")
 
 
 class CannotBoot(Exception):
-    """A container with a systemd of its own cannot be had here; the text says why."""
+    """This machine cannot boot a container with its own systemd; the text says why."""
 
 
 class BootedHost:
-    """Nothing that happens in it changes the machine's own files. `root` is its root, seen from outside."""
+    """A booted container, which never changes the machine's own files. `root` is its root, seen from outside."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -40,14 +40,14 @@ class BootedHost:
         for name in ("root", "upper", "work"):
             (self._directory / name).mkdir(parents=True)
         layers = f"lowerdir=/,upperdir={self._directory / 'upper'},workdir={self._directory / 'work'}"
-        mounted = subprocess.run(
+        mount = subprocess.run(
             ["mount", "-t", "overlay", "overlay", "-o", layers, str(self.root)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if mounted.returncode != 0:
-            raise CannotBoot(f"no overlay of the root can be mounted: {mounted.stderr.strip()}")
+        if mount.returncode != 0:
+            raise CannotBoot(f"no overlay of the root can be mounted: {mount.stderr.strip()}")
         try:
             self._boot()
         except BaseException:
@@ -75,9 +75,9 @@ class BootedHost:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def run(self, *command: str, ok: tuple[int, ...] = (0,), seconds: float = 300.0) -> str:
-        """Runs the command in the container as root; gives what it prints."""
+        """Runs the command in the container as root, and returns its output."""
         enter = ("nsenter", f"--target={self._leader}", "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--")
-        done = subprocess.run(
+        result = subprocess.run(
             [*enter, *ENVIRONMENT, *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -85,29 +85,34 @@ class BootedHost:
             timeout=seconds,
             check=False,
         )
-        assert done.returncode in ok, f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        assert result.returncode in ok, (
+            f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}{result.stderr}"
+        )
+        return result.stdout
 
     def write(self, path: str, text: str) -> None:
-        """Makes the file with its directories, as seen from inside."""
+        """Writes the file and creates its directories; `path` is as seen from inside."""
         file = self.root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
-        """Properties of a unit."""
-        printed = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names))
-        return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+        """Returns properties of a unit."""
+        output = self.run("systemctl", "show", unit, *(f"--property={name}" for name in names))
+        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
-    def wait(self, unit: str, what: str, true: Callable[[dict[str, str]], object], seconds: float = 240.0) -> None:
-        """Until the unit's state is as wanted."""
-        seen: dict[str, str] = {}
+    def wait(
+        self, unit: str, description: str, condition: Callable[[dict[str, str]], object], seconds: float = 240.0
+    ) -> None:
+        """Waits until the unit's properties meet the condition."""
+        properties: dict[str, str] = {}
 
         def reached() -> bool:
-            seen.update(self.show(unit, "ActiveState", "SubState", "MainPID", "NRestarts", "Result", "ExecMainStatus"))
-            return bool(true(seen))
+            names = ("ActiveState", "SubState", "MainPID", "NRestarts", "Result", "ExecMainStatus")
+            properties.update(self.show(unit, *names))
+            return bool(condition(properties))
 
-        eventually(f"{unit} {what}", reached, seconds, lambda: f"{seen}\n{self.journal(unit)[-4000:]}")
+        eventually(f"{unit} {description}", reached, seconds, lambda: f"{properties}\n{self.journal(unit)[-4000:]}")
 
     def journal(self, unit: str) -> str:
         return self.run("journalctl", "--unit", unit, "--no-pager", "--output=cat")
@@ -117,7 +122,7 @@ class BootedHost:
         with self._log.open("wb") as log:
             self._machine = subprocess.Popen(
                 [
-                    # It ends with these tests, however they end.
+                    # The container ends with these tests, even if they are killed.
                     "setpriv",
                     "--pdeathsig=KILL",
                     "systemd-nspawn",
@@ -137,12 +142,12 @@ class BootedHost:
         try:
             eventually("systemd is up", self._is_up, BOOT_SECONDS)
         except AssertionError:
-            raise CannotBoot(f"systemd does not boot: {self._said()}") from None
+            raise CannotBoot(f"systemd does not boot: {self._console_tail()}") from None
 
     def _is_up(self) -> bool:
         assert self._machine is not None
         if self._machine.poll() is not None:
-            raise CannotBoot(f"systemd-nspawn ends with {self._machine.returncode}: {self._said()}")
+            raise CannotBoot(f"systemd-nspawn ends with {self._machine.returncode}: {self._console_tail()}")
         leaders = psutil.Process(self._machine.pid).children()
         if not leaders:
             return False
@@ -153,7 +158,7 @@ class BootedHost:
         except AssertionError:
             return False
 
-    def _said(self) -> str:
+    def _console_tail(self) -> str:
         return " ".join(self._log.read_text(errors="replace").split())[-300:]
 
 

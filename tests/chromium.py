@@ -1,4 +1,4 @@
-"""Debian's Chromium, headless, over its own protocol: opens a page, looks at it, presses keys, takes pictures."""
+"""Debian's Chromium, headless, over its DevTools protocol: opens a page, reads it, presses keys, takes pictures."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 60.0
-LARGEST = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MISSING = "no Chromium here: apt-get install chromium"
 
 
 def command() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Chromium:
-    """One tab. For `with`."""
+    """One tab of a browser that ends with its `with` block."""
 
     def __init__(self) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix="chromium-"))
+        self._profile = Path(tempfile.mkdtemp(prefix="chromium-"))
         self._loop = asyncio.new_event_loop()
         self._socket: WebSocketClientConnection | None = None
         self._number = 0
         self.errors: list[str] = []
         """Errors that the page's script threw, and requests that its policy refused."""
         self.requests: list[str] = []
-        found = command()
-        assert found is not None, MISSING
+        program = command()
+        assert program is not None, MISSING
         self._process = subprocess.Popen(
-            [found, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0",
-             "--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--no-first-run",
-             f"--user-data-dir={self._place}", "about:blank"],
+            [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+             "--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking",
+             "--remote-debugging-port=0",
+             f"--user-data-dir={self._profile}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -64,18 +65,18 @@ class Chromium:
         self._process.kill()
         self._process.wait()
         self._loop.close()
-        shutil.rmtree(self._place, ignore_errors=True)
+        shutil.rmtree(self._profile, ignore_errors=True)
 
     def call(self, method: str, **parameters: Any) -> Any:
         return self._wait(self._call(method, parameters))
 
     def open(self, url: str) -> None:
-        """Returns when the page's script has shown something."""
+        """Opens the page, and returns once its script has shown something."""
         self.call("Page.navigate", url=url)
         self.until("document.documentElement?.dataset.shown > 0")
 
     def value(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -107,24 +108,24 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self, file: Path, whole: bool = False) -> None:
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def picture(self, file: Path, full_page: bool = False) -> None:
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
         file.write_bytes(base64.b64decode(answer["data"]))
 
-    def _wait(self, coming: Any) -> Any:
-        return self._loop.run_until_complete(asyncio.wait_for(coming, PATIENCE))
+    def _wait(self, awaitable: Any) -> Any:
+        return self._loop.run_until_complete(asyncio.wait_for(awaitable, PATIENCE))
 
     async def _connect(self) -> WebSocketClientConnection:
-        told = self._place / "DevToolsActivePort"
-        while not told.exists() or not told.read_text().strip():
+        port_file = self._profile / "DevToolsActivePort"
+        while not port_file.exists() or not port_file.read_text().strip():
             assert self._process.poll() is None, "Chromium ended"
             await asyncio.sleep(0.05)
-        port = told.read_text().splitlines()[0]
+        port = port_file.read_text().splitlines()[0]
         while True:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
                 pages = [page for page in json.load(answer) if page["type"] == "page"]
             if pages:
-                return await websocket_connect(pages[0]["webSocketDebuggerUrl"], max_message_size=LARGEST)
+                return await websocket_connect(pages[0]["webSocketDebuggerUrl"], max_message_size=MAX_MESSAGE_BYTES)
             await asyncio.sleep(0.05)
 
     async def _call(self, method: str, parameters: dict[str, Any]) -> Any:
@@ -139,9 +140,9 @@ class Chromium:
             if answer.get("id") == number:
                 assert "error" not in answer, answer["error"]
                 return answer["result"]
-            self._hear(answer)
+            self._note_event(answer)
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _note_event(self, event: dict[str, Any]) -> None:
         match event.get("method"):
             case "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(event["params"]["exceptionDetails"])[:500])

@@ -1,7 +1,7 @@
-"""Runs the services of docker/compose.yaml as processes of this machine, as Compose would: for want of an engine.
+"""Runs the services of docker/compose.yaml as processes of this machine, as Compose would, without a Docker engine.
 
-Commands, settings, waits, health checks and volumes are the file's own. What an image brings is replaced: ZooKeeper and
-Kafka are those of the tests, the package is this source tree, and a service's address is one of loopback.
+Commands, settings, waits, health checks and volumes are the file's own. The contents of the images are replaced:
+ZooKeeper and Kafka are those of the tests, the package is this source tree, and services have loopback addresses.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ JAVA_TOOLS = {
     "zkServer.sh status": ("org.apache.zookeeper.client.FourLetterWordMain", "{zookeeper}", "srvr"),
     "/opt/kafka/bin/kafka-broker-api-versions.sh": ("org.apache.kafka.tools.BrokerApiVersionsCommand",),
 }
-"""The scripts of the images, and what they run."""
+"""The scripts of the images, and the Java commands that replace them."""
 
 
 class Compose:
-    """The services of the file, each started after what it depends on."""
+    """The services of the file, each started after its dependencies."""
 
     def __init__(self, directory: Path) -> None:
         self.services: dict[str, dict[str, Any]] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
         self.running: dict[str, Child | ZooKeeperServer | KafkaServer] = {}
         self._directory = directory
-        self._entry = _of_dockerfile("ENTRYPOINT")
-        self._usual = _of_dockerfile("CMD")
+        self._entrypoint = _dockerfile_words("ENTRYPOINT")
+        self._default_command = _dockerfile_words("CMD")
         self._ports = dict(zip(self.services, free_ports(len(self.services)), strict=True))
 
     def up(self) -> None:
@@ -61,15 +61,15 @@ class Compose:
         return child
 
     def port(self, name: str) -> int:
-        """The loopback port for the one that the service publishes."""
+        """Returns the loopback port that stands for the service's published port."""
         return self._ports[name]
 
     def execute(self, name: str, *command: str) -> subprocess.CompletedProcess[str]:
-        """`docker compose exec NAME COMMAND`."""
+        """Runs `docker compose exec NAME COMMAND`."""
         return self._run(name, command, 120)
 
     def healthy(self, name: str) -> bool:
-        """Whether its health check passes now."""
+        """Whether the service's health check passes now."""
         check = self.services[name]["healthcheck"]
         kind, *command = check["test"]
         if kind == "CMD-SHELL":
@@ -77,7 +77,7 @@ class Compose:
         return self._run(name, command, _seconds(check["timeout"]) * 3).returncode == 0
 
     def wait_healthy(self, name: str) -> None:
-        """As Compose waits: the service is ill when the start period and all retries are over."""
+        """Waits as Compose does: the service is unhealthy when the start period and all retries are over."""
         check = self.services[name]["healthcheck"]
         deadline = time.monotonic() + _seconds(check["start_period"]) + check["retries"] * _seconds(check["interval"])
         while not self.healthy(name):
@@ -89,7 +89,7 @@ class Compose:
         return "\n".join(self.running[name].log.read_text().splitlines()[-40:])
 
     def stop(self, name: str) -> int:
-        """`docker compose stop NAME`: its exit status; -9 when it took longer than its grace."""
+        """Runs `docker compose stop NAME`. Returns the exit status; -9 when the service took longer than its grace."""
         child = self.child(name)
         os.kill(child.pid, signal.SIGTERM)
         return child.wait(_seconds(self.services[name]["stop_grace_period"]))
@@ -108,16 +108,18 @@ class Compose:
             server = ZooKeeperServer(directory, self._ports[name], settings={"4lw.commands.whitelist": allowed})
             self.running[name] = server.start()
         elif service["image"].startswith("apache/kafka:"):
-            self.running[name] = KafkaServer(directory, self._ports[name], _of_broker(service["environment"])).start()
+            self.running[name] = KafkaServer(
+                directory, self._ports[name], _broker_settings(service["environment"])
+            ).start()
         else:
             assert service["image"] == OURS
-            command = [*self._entry, *service.get("command", self._usual)]
-            child = Child(name, self._here(name, command), directory / "log", self._environment(name))
+            command = [*self._entrypoint, *service.get("command", self._default_command)]
+            child = Child(name, self._host_command(name, command), directory / "log", self._environment(name))
             self.running[name] = child.start()
 
     def _run(self, name: str, command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._here(name, command),
+            self._host_command(name, command),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -127,11 +129,11 @@ class Compose:
         )
 
     def _environment(self, name: str) -> dict[str, str]:
-        given = self.services[name].get("environment", {})
-        return dict(given) if self.services[name]["image"] == OURS else {}
+        environment = self.services[name].get("environment", {})
+        return dict(environment) if self.services[name]["image"] == OURS else {}
 
-    def _here(self, name: str, command: Sequence[str]) -> list[str]:
-        """The command with what stands on this machine for what is in the container."""
+    def _host_command(self, name: str, command: Sequence[str]) -> list[str]:
+        """Returns the command with this machine's paths, addresses and programs in place of the container's."""
         volumes = self._volumes(name)
         words = [self._addresses(name, word) for word in command]
         for target, source in volumes.items():
@@ -151,43 +153,43 @@ class Compose:
 
     def _addresses(self, name: str, text: str) -> str:
         text = re.sub(
-            r"\b(" + "|".join(self.services) + r"):\d+", lambda found: f"127.0.0.1:{self._ports[found[1]]}", text
+            r"\b(" + "|".join(self.services) + r"):\d+", lambda match: f"127.0.0.1:{self._ports[match[1]]}", text
         )
         return re.sub(r"(127\.0\.0\.1|0\.0\.0\.0):8490", f"127.0.0.1:{self._ports[name]}", text)
 
     def _volumes(self, name: str) -> Mapping[str, Path]:
-        """The place on this machine of each volume, by its place in the container."""
-        found: dict[str, Path] = {}
+        """Creates the service's volumes. Returns each one's path on this machine, by its path in the container."""
+        paths: dict[str, Path] = {}
         for volume in self.services[name].get("volumes", []) if self.services[name]["image"] == OURS else ():
             source, target = volume.split(":")[:2]
             if source.startswith("."):
-                found[target] = self._directory / name / Path(source).name
+                paths[target] = self._directory / name / Path(source).name
             else:
-                found[target] = self._directory / "volumes" / source
-                found[target].mkdir(parents=True, exist_ok=True)
-        for target, place in found.items():
-            original = DOCKER / place.name
+                paths[target] = self._directory / "volumes" / source
+                paths[target].mkdir(parents=True, exist_ok=True)
+        for target, path in paths.items():
+            original = DOCKER / path.name
             if original.is_file():
                 text = self._addresses(name, original.read_text())
-                for directory, here in found.items():
-                    text = text.replace(f"{directory}/", f"{here}/") if directory != target else text
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(text)
-        return found
+                for mount_point, directory in paths.items():
+                    text = text.replace(f"{mount_point}/", f"{directory}/") if mount_point != target else text
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+        return paths
 
 
-def _of_dockerfile(instruction: str) -> list[str]:
-    found = re.search(rf"^{instruction} (\[.+\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
-    assert found is not None
-    words: list[str] = json.loads(found[1])
+def _dockerfile_words(instruction: str) -> list[str]:
+    match = re.search(rf"^{instruction} (\[.+\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    assert match is not None
+    words: list[str] = json.loads(match[1])
     return words
 
 
-def _of_broker(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings behind variables of the image, but for addresses and places."""
+def _broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the broker settings behind variables of the image, without addresses and directories."""
     settings = {name.removeprefix("KAFKA_").lower().replace("_", "."): value for name, value in environment.items()}
-    here = ("listener", "controller", "advertised", "process", "node", "log.dirs")
-    return {name: value for name, value in settings.items() if not name.startswith(here)}
+    replaced = ("listener", "controller", "advertised", "process", "node", "log.dirs")
+    return {name: value for name, value in settings.items() if not name.startswith(replaced)}
 
 
 def _seconds(duration: str) -> float:

@@ -1,9 +1,9 @@
-"""Real servers for the tests: embedded, in containers, or somebody's own, named by the environment.
+"""Real servers for the tests: embedded, in containers, or running ones that the environment names.
 
 `SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
-takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. All are
-shared by the whole test run: a test owns only its `chroot` and the topics that it made, so that servers which
-it stops or empties have to be its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
+takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. The whole
+test run shares them: a test owns only its `chroot` and the topics that it created. A test that stops or empties a
+server starts one of its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ SPARK_HEAP = "1g"
 OWN_PROCESSES = frozenset({"fleet", "demo"})
 """Fixtures whose tests start every Spark that they use as a process of its own."""
 LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_s3_leak", "test_upsert_fleet", "test_topics")
-"""Files with such tests of half a minute and more. They go before the other fleets, so that none is left alone at the
-end."""
+"""Files with tests of such fixtures that take half a minute or more. They run before the other fleets, so that none
+runs alone at the end."""
 
 TopicFactory = Callable[..., str]
 
 
 def pytest_configure() -> None:
-    """Keeps this process's own settings from the processes that tests start, and lets those start fast."""
+    """Keeps this process's settings from the processes that tests start, and lets their JVMs start fast."""
     for name in [name for name in os.environ if overrides_a_setting(name) and not name.startswith("SINK_TEST_")]:
         del os.environ[name]
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # As a shell has it for what runs in the background: it would be ignored by all that the tests start, too.
+        # A shell ignores SIGINT for a background job, and every process that the tests start would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     from tests.jvm import start_fast
 
@@ -58,7 +58,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: a file stays on one process, to share its Spark, but a fleet may run anywhere."""
+    """Groups tests for `--dist loadgroup`: a file's tests share one process and its Spark, a fleet may run anywhere."""
     for item in items:
         if is_thorough(item.nodeid):
             item.add_marker(pytest.mark.thorough)
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """A command that runs in this process sets up its logging, on a stream that ends with its test."""
+    """Restores logging: a command that runs in this process configures it, on a stream that ends with its test."""
     loggers = [logging.getLogger(name) for name in ("", "sink", "coordination", "kazoo")]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     yield
@@ -80,16 +80,16 @@ def logging_as_it_was() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server that somebody else runs."""
+    """A server that the tests did not start."""
 
     address: str
 
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer | Address]:
-    """`.address` of a ZooKeeper that outlives the test. Stay below `chroot`."""
-    if given := os.environ.get("SINK_TEST_ZOOKEEPER"):
-        yield Address(given)
+    """A ZooKeeper, by its `.address`, that outlives the test. Stay below `chroot`."""
+    if address := os.environ.get("SINK_TEST_ZOOKEEPER"):
+        yield Address(address)
     elif _docker():
         from testcontainers.core.container import DockerContainer
         from testcontainers.core.waiting_utils import wait_for_logs
@@ -104,9 +104,9 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Address]:
-    """`.address` of a broker that outlives the test. Use topics of the `topic` fixture."""
-    if given := os.environ.get("SINK_TEST_KAFKA"):
-        yield Address(given)
+    """A broker, by its `.address`, that outlives the test. Use topics of the `topic` fixture."""
+    if address := os.environ.get("SINK_TEST_KAFKA"):
+        yield Address(address)
     elif _docker():
         from testcontainers.kafka import KafkaContainer
 
@@ -119,21 +119,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Ad
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """An S3 server that outlives the test. Make a bucket of the test's own in it."""
+    """An S3 server that outlives the test. Create a bucket for each test."""
     with a_store(tmp_path_factory.mktemp("s3")) as store:
         yield store
 
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
-    """An HDFS cluster that outlives the test, its first namenode active. Stay in a directory of the test's own."""
+    """An HDFS cluster that outlives the test, its first namenode active. Stay in a directory of each test's own."""
     with a_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def chroot(zookeeper: ZooKeeperServer | Address) -> Iterator[str]:
-    """`host:port/path` of an empty tree of the test's own, removed afterwards."""
+    """Yields `host:port/path` of an empty tree for one test, and deletes the tree afterwards."""
     with a_chroot(zookeeper.address) as root:
         yield root
 
@@ -152,7 +152,7 @@ def a_chroot(address: str) -> Iterator[str]:
 
 @pytest.fixture
 def topic(kafka: KafkaServer | Address) -> Iterator[TopicFactory]:
-    """Makes a topic and gives its name: `topic(partitions=3, config={"cleanup.policy": "compact"})`."""
+    """Creates a topic and returns its name: `topic(partitions=3, config={"cleanup.policy": "compact"})`."""
     with topics(kafka.address) as make:
         yield make
 
@@ -160,31 +160,31 @@ def topic(kafka: KafkaServer | Address) -> Iterator[TopicFactory]:
 @contextmanager
 def topics(address: str) -> Iterator[TopicFactory]:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
-    made: list[str] = []
+    created: list[str] = []
 
     def make(partitions: int = 1, name: str = "", config: Mapping[str, str] | None = None) -> str:
         name = name or f"t{uuid.uuid4().hex[:12]}"
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([new])[name].result(timeout=30)
-        made.append(name)
+        created.append(name)
         return name
 
     yield make
-    left = set(made) & set(admin.list_topics(timeout=30).topics)
-    for deleted in admin.delete_topics(sorted(left)).values() if left else ():
-        deleted.result(timeout=30)
+    remaining = set(created) & set(admin.list_topics(timeout=30).topics)
+    for deletion in admin.delete_topics(sorted(remaining)).values() if remaining else ():
+        deletion.result(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
-    """A session as a worker starts it, on two cores. What a module sets in it is forgotten after."""
-    usual = {row.key: row.value for row in shared_spark.sql("SET").collect()}
+    """A Spark session as a worker starts it, on two cores. Settings that a module changes are restored after it."""
+    original = {row.key: row.value for row in shared_spark.sql("SET").collect()}
     yield shared_spark
     for row in shared_spark.sql("SET").collect():
-        if row.key not in usual:
+        if row.key not in original:
             shared_spark.conf.unset(row.key)
-        elif row.value != usual[row.key]:
-            shared_spark.conf.set(row.key, usual[row.key])
+        elif row.value != original[row.key]:
+            shared_spark.conf.set(row.key, original[row.key])
 
 
 @pytest.fixture(scope="session")
@@ -193,18 +193,18 @@ def shared_spark(
     zookeeper: ZooKeeperServer | Address,
     kafka: KafkaServer | Address,
 ) -> Iterator[SparkSession]:
-    """One JVM for the whole of this process."""
+    """A Spark session in the one JVM of this process."""
     from sink.clients.spark import start_session
     from sink.config import load
     from tests.jvm import end_jvm
 
-    place = tmp_path_factory.mktemp("spark")
-    config = place / "sink.properties"
+    directory = tmp_path_factory.mktemp("spark")
+    config = directory / "sink.properties"
     settings = {
         "zookeeper.connect": zookeeper.address,
         "kafka.bootstrap.servers": kafka.address,
         "kafka.topic.names": "none",
-        # So that what it takes for S3 is on the class path.
+        # An s3a path puts the jars for S3 on the class path.
         "target.base.path": "s3a://none/table",
         "target.table.name": "none",
         "schema.ddl": "id long",
@@ -212,14 +212,14 @@ def shared_spark(
         "spark.driver.memory": SPARK_HEAP,
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    session = start_session(load(config, {}), "tests", place / "spark.log")
+    session = start_session(load(config, {}), "tests", directory / "spark.log")
     yield session
     session.stop()
     end_jvm()
 
 
 def _docker() -> bool:
-    """Whether containers were asked for, and a Docker engine answers."""
+    """Whether SINK_TEST_SERVERS asks for containers, and a Docker engine answers."""
     if os.environ.get("SINK_TEST_SERVERS") != "docker":
         return False
     from docker.errors import DockerException

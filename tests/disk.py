@@ -11,17 +11,17 @@ from tests.waiting import eventually
 CHUNK = bytes(65536)
 
 
-def mount_small(place: Path, size: str) -> bool:
-    """Whether there is now an empty file system of that size; the caller unmounts it."""
-    return _mount("-t", "tmpfs", "-o", f"size={size}", "sink-test", str(place))
+def mount_small(directory: Path, size: str) -> bool:
+    """Mounts an empty file system of that size, which the caller unmounts. Returns whether that succeeded."""
+    return _mount("-t", "tmpfs", "-o", f"size={size}", "sink-test", str(directory))
 
 
-def unmount(place: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+def unmount(directory: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 class FullDisk:
-    """From `begin` to `end`."""
+    """Fills the disk from `begin` to `end`."""
 
     error = "No space left on device"
 
@@ -33,8 +33,8 @@ class FullDisk:
             try:
                 while file.write(CHUNK):
                     pass
-            except OSError as full:
-                if full.errno != errno.ENOSPC:
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
                     raise
 
     def end(self) -> None:
@@ -42,7 +42,7 @@ class FullDisk:
 
 
 class ReadOnlyDisk:
-    """From `begin` to `end`."""
+    """Remounts the disk read-only from `begin` to `end`."""
 
     error = "Read-only file system"
 
@@ -50,7 +50,7 @@ class ReadOnlyDisk:
         self._disk = str(disk)
 
     def begin(self) -> None:
-        # Refused while a file is open for writing.
+        # The kernel refuses while a file is open for writing.
         eventually("the disk is read-only", lambda: _mount("-o", "remount,ro", self._disk))
 
     def end(self) -> None:

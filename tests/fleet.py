@@ -1,6 +1,6 @@
-"""A fleet of real workers for fault tests: start, wait for what the tree says, break things, audit the end.
+"""A fleet of real workers for fault tests: start them, wait for a state of the tree, break things, audit the table.
 
-Every wait has a generous deadline and ends early when its event comes; nothing sleeps for a fixed time.
+Every wait has a generous deadline and returns as soon as its condition holds; nothing sleeps for a fixed time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = "id BIGINT, kind STRING, amount DOUBLE"
 
 
 def produce(bootstrap: str, topic: str, records: int, partitions: int, first: int = 0) -> None:
-    """`records` JSON events, spread evenly; acknowledged when this returns."""
+    """Sends `records` JSON events, spread evenly over the partitions. Returns when Kafka has acknowledged all."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1000000})
     for number in range(first, first + records):
         event = {"id": number, "kind": ("buy", "view", "click")[number % 3], "amount": number / 4}
@@ -51,7 +51,7 @@ class Fleet:
     environment: Mapping[str, str] = field(default_factory=dict)
     workers: dict[str, WorkerProcess] = field(default_factory=dict)
     dying: dict[str, WorkerProcess] = field(default_factory=dict)
-    """By failpoint, who is to die there."""
+    """The worker that is to die at each failpoint."""
 
     def __post_init__(self) -> None:
         self.table = self.directory / "table"
@@ -66,7 +66,7 @@ class Fleet:
         self._keeper = Keeper(self.client, self.root, lambda: None)
 
     def reconnect(self) -> None:
-        """After ZooKeeper was emptied: it turns away a client that has seen more than it holds."""
+        """Connects anew after ZooKeeper was emptied: it refuses a client that has seen a later zxid."""
         self._disconnect()
         self._connect()
 
@@ -81,12 +81,12 @@ class Fleet:
 
     def configure(self, name: str, **settings: object) -> Path:
         config = self.directory / f"{name}.yaml"
-        given = {**self._defaults(), "worker.id": name, **self.settings, **settings}
-        config.write_text(yaml.safe_dump({key: value for key, value in given.items() if value is not None}))
+        merged = {**self._defaults(), "worker.id": name, **self.settings, **settings}
+        config.write_text(yaml.safe_dump({key: value for key, value in merged.items() if value is not None}))
         return config
 
     def arm(self, name: str, point: str, action: str) -> None:
-        """As `start` with a failpoint, for a worker that runs."""
+        """Arms a failpoint of a worker that runs, as `start` does for a new one."""
         arm(self.points, point, action, self.workers[name].pid)
         self._expect(point, action, self.workers[name])
 
@@ -106,24 +106,24 @@ class Fleet:
     def view(self) -> KeeperView:
         return self._keeper.read()
 
-    def wait(self, what: str, true: Callable[[KeeperView], bool], seconds: float = PATIENCE) -> KeeperView:
-        seen: KeeperView | Unavailable | None = None
+    def wait(self, description: str, condition: Callable[[KeeperView], bool], seconds: float = PATIENCE) -> KeeperView:
+        latest: KeeperView | Unavailable | None = None
 
         def reached() -> bool:
-            nonlocal seen
+            nonlocal latest
             try:
-                seen = self.view()
+                latest = self.view()
             except Unavailable as error:
-                seen = error
+                latest = error
                 return False
-            return true(seen)
+            return condition(latest)
 
-        eventually(what, reached, seconds, lambda: f"{seen}\n{self.logs()}")
-        assert isinstance(seen, KeeperView)
-        return seen
+        eventually(description, reached, seconds, lambda: f"{latest}\n{self.logs()}")
+        assert isinstance(latest, KeeperView)
+        return latest
 
     def wait_landed(self, ends: Mapping[int, int], seconds: float = PATIENCE) -> KeeperView:
-        """Until each partition is AFTER up to the given end."""
+        """Waits until each partition is AFTER up to the given end, and no transaction is open."""
 
         def landed(view: KeeperView) -> bool:
             states = {p: view.states.get(TopicPartition(self.topic, p)) for p in ends}
@@ -132,13 +132,13 @@ class Fleet:
         return self.wait(f"landed up to {dict(ends)}", lambda v: landed(v) and not v.transactions, seconds)
 
     def wait_fired(self, point: str) -> None:
-        """A point leaves its file before it acts, so that whoever is killed there may live for a moment more."""
+        """Waits for a failpoint. Its file appears before it acts: if it kills, this waits for the worker's end too."""
         eventually(f"failpoint {point} fired", (self.points / point).exists, PATIENCE, self.logs)
         if point in self.dying:
             eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, PATIENCE, self.logs)
 
     def wait_for_log(self, worker: str, text: str, since: int = 0) -> None:
-        """`since`: how long the log was before."""
+        """Waits for a text in the worker's log, after its first `since` characters."""
         eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker)[since:], PATIENCE, self.logs)
 
     def let_go(self, point: str) -> None:
@@ -150,7 +150,7 @@ class Fleet:
         return self.workers[view.coordinator.rpartition(":")[0]]
 
     def audit(self) -> Report:
-        """By the settings of any of its workers, as `sink audit` does it."""
+        """Audits the table as `sink audit` does, with the settings of one worker."""
         settings = load(next(iter(self.workers.values())).config, {})
         return audit(settings.base_path, self.name, TopicAccess(self.kafka), storage=settings.storage)
 
@@ -160,7 +160,7 @@ class Fleet:
         assert report.rows == records, report.to_json()
 
     def log(self, worker: str) -> str:
-        """All that it has logged: nothing before it has begun to."""
+        """Returns all that the worker has logged; empty before its first line."""
         log = self.directory / f"{worker}.log"
         return log.read_text() if log.exists() else ""
 
@@ -168,7 +168,7 @@ class Fleet:
         return "worker.rehearsed" in self.log(name)
 
     def logs(self) -> str:
-        """The end of every log, for an error message."""
+        """Returns the end of every log, for an error message."""
         return "\n".join(f"--- {name}\n" + "\n".join(self.log(name).splitlines()[-30:]) for name in self.workers)
 
     def _defaults(self) -> dict[str, object]:
@@ -183,13 +183,13 @@ class Fleet:
             "transaction.interval.ms": 500,
             "flush.size": 2000,
             "slice.records": 1000,
-            # So small that the few records of a test are written by every worker.
+            # So small that every worker writes some of a test's few records.
             "write.task.bytes": 32 * 1024,
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
-            # Five seconds of most workers that few tests have a use for.
+            # A rehearsal takes most workers five seconds, and few tests need it.
             "worker.rehearsal": False,
-            # Several workers of a host would want the same one.
+            # Several workers of a host would ask for the same port.
             "http.listen": "none",
             "log.level": "debug",
             "log.dir": str(self.directory),

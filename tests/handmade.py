@@ -1,6 +1,4 @@
-"""A Hudi table made by hand, without Hudi, Spark or the product: files, commits and checkpoints, to be broken
-at will.
-"""
+"""A Hudi table made by hand, without Hudi, Spark or the product: files, commits and checkpoints, for tests to break."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True)
 class Added:
-    """A file of `offsets`; the checkpoint says `[start, end)` and, unless told, as many records."""
+    """A file of `offsets`. The checkpoint says `[start, end)`, and `records` or else the number of offsets."""
 
     partition: int
     offsets: Sequence[int]
@@ -122,7 +120,7 @@ class HandmadeTable:
         return f"{self.clock:%Y%m%d%H%M%S}000"
 
     def write_file(self, name: str, rows: Iterable[tuple[int, int]]) -> Path:
-        """A base file of (partition, offset) rows."""
+        """Writes a base file of (partition, offset) rows."""
         pairs = list(rows)
         columns: dict[str, pa.Array] = {"id": pa.array([offset for _, offset in pairs], pa.int64())}
         if self.provenance:
@@ -136,29 +134,29 @@ class HandmadeTable:
         return path
 
     def commit(self, *added: Added, **changes: Any) -> str:
-        """The next transaction. `changes` are put into the checkpoint last: lies included."""
+        """Commits the next transaction. `changes` override fields of the checkpoint, also with false values."""
         instant = self.tick()
         number = self.number + 1
         stats = []
-        for position, part in enumerate(added):
+        for position, file in enumerate(added):
             file_id = f"file-{number}-{position}-0"
-            path = self.write_file(f"{file_id}_0-0-0_{instant}.parquet", ((part.partition, o) for o in part.offsets))
-            stats.append(self.stat(file_id, path, len(part.offsets)))
+            path = self.write_file(f"{file_id}_0-0-0_{instant}.parquet", ((file.partition, o) for o in file.offsets))
+            stats.append(self.stat(file_id, path, len(file.offsets)))
         before, checkpoint = self.number, copy.deepcopy(self.checkpoint)
-        for part in added:
-            checkpoint["ends"][self.topic][str(part.partition)] = [part.end, part.generation]
+        for file in added:
+            checkpoint["ends"][self.topic][str(file.partition)] = [file.end, file.generation]
         checkpoint["number"], checkpoint["base"] = number, before
         checkpoint["results"] = [
             [
                 self.topic,
-                p.partition,
-                p.start,
-                p.end,
-                p.generation,
-                len(p.offsets) if p.records is None else p.records,
+                file.partition,
+                file.start,
+                file.end,
+                file.generation,
+                len(file.offsets) if file.records is None else file.records,
                 "0",
             ]
-            for p in added
+            for file in added
         ]
         self.number, self.checkpoint = number, checkpoint
         self.complete(instant, stats, json.dumps({**checkpoint, **changes}))
@@ -234,7 +232,7 @@ class HandmadeTable:
             path.unlink()
 
     def rewrite_commit(self, instant: str, change: Any) -> None:
-        """Edits the checkpoint inside a completed commit; `change` gets and alters the document."""
+        """Edits the checkpoint inside a completed commit: `change` gets the checkpoint and alters it."""
         [path] = self.timeline.glob(f"{instant}_*commit")
         [document] = list(fastavro.reader(io.BytesIO(path.read_bytes())))
         checkpoint = json.loads(document["extraMetadata"][f"sink.checkpoint.{self.checkpoint['sink']}"])

@@ -1,6 +1,6 @@
-"""A fleet as its znodes tell it, in a real ZooKeeper, without workers: for the addresses, the page and their figures.
+"""The znodes of a fleet, in a real ZooKeeper, without workers: for tests of the HTTP addresses and the page.
 
-`python -m tests.http_fleet` serves one at http://127.0.0.1:8499/ that moves, to look at.
+`python -m tests.http_fleet` serves one at http://127.0.0.1:8499/ that changes all the time, for a person to look at.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def settings_in(directory: Path, zookeeper: str, **more: object) -> Settings:
-    """`__` in a name of `more` is a dot."""
-    given: dict[str, object] = {
+    """Loads the settings of one worker. A `__` in a name of `more` stands for a dot."""
+    properties: dict[str, object] = {
         "worker.id": "worker-1",
         "zookeeper.connect": zookeeper,
         "kafka.bootstrap.servers": "127.0.0.1:9092",
@@ -54,12 +54,12 @@ def settings_in(directory: Path, zookeeper: str, **more: object) -> Settings:
     }
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return load(file, {})
 
 
 class GivenLog:
-    """The ends of a log as a test says them."""
+    """A Kafka log whose ends a test sets."""
 
     def __init__(self) -> None:
         self.ends: dict[TopicPartition, int] = {}
@@ -112,12 +112,12 @@ class SinkTree:
         self.keeper.write((tree.epoch_op(view, view.epoch + 1, incarnation),))
 
     def produce(self, records: int) -> None:
-        """To each partition."""
+        """Adds records to each partition."""
         for source in self.sources:
             self.log.ends[source] += records
 
     def commit(self, at: float | None = None, share: float = 1.0, bad: int = 0, reason: str = "") -> None:
-        """Lands what there is, up to a share; or, with a reason, aborts."""
+        """Lands a share of the records that have not landed; with a reason, aborts instead."""
         wall = time.time() if at is None else at
         view = self.keeper.read()
         self.number += 1
@@ -143,7 +143,7 @@ class SinkTree:
         self.keeper.write((*tree.shard_ops(view, self.states), tree.ledger_op(view, ledger)))
 
     def open(self, participants: Sequence[str], attempt: int = 1) -> None:
-        """A transaction that is being written."""
+        """Opens a transaction that is being written."""
         wall = time.time()
         number = self.number + 1
         pieces = [Slice(self.topic, source.partition, 0, 1000, TOPIC_ID, 1) for source in self.sources[:40]]
@@ -160,7 +160,7 @@ class SinkTree:
         self.keeper.write((*tree.plan_ops(number, plan), tree.header_op(header)))
 
     def settle(self) -> None:
-        """Takes the open transaction away."""
+        """Deletes the open transactions."""
         for transaction in self.keeper.read().transactions:
             path = f"{self.settings.root_znode}/{tree.transaction_path(transaction.header.number)}"
             self.client.delete(path, recursive=True)
@@ -177,7 +177,7 @@ class SinkTree:
 
 @dataclass
 class GivenFacts:
-    """The facts that a process would tell."""
+    """Facts of a worker process, as a test sets them."""
 
     worker: str = "worker-1"
     sinks: list[HostedSink] = field(default_factory=list)
@@ -209,7 +209,7 @@ class GivenFacts:
 
 
 class SyntheticFleet:
-    """Sinks in a ZooKeeper, and a server that tells of them."""
+    """Sinks in a ZooKeeper, and a worker's HTTP server that shows them."""
 
     def __init__(self, directory: Path, zookeeper: str, port: int, **settings: object) -> None:
         self.facts = GivenFacts()
@@ -233,17 +233,17 @@ class SyntheticFleet:
         self.client.close()
 
     def add(self, name: str, partitions: int, workers: Sequence[str] = ("worker-1", "worker-2")) -> SinkTree:
-        changed = {"name": name, "topics": (name,), "base_path": f"/lake/{name}"}
-        settings = self.settings.model_copy(update=changed)
-        made = self.trees[name] = SinkTree(self.client, settings, self.log, partitions)
+        update = {"name": name, "topics": (name,), "base_path": f"/lake/{name}"}
+        settings = self.settings.model_copy(update=update)
+        sink_tree = self.trees[name] = SinkTree(self.client, settings, self.log, partitions)
         for index, worker in enumerate(workers):
-            made.join(worker, leads=index == len(self.trees) % len(workers))
+            sink_tree.join(worker, leads=index == len(self.trees) % len(workers))
         self.facts.sinks.append(HostedSink(settings, self.client, self.log))
-        return made
+        return sink_tree
 
 
 def show(fleet: SyntheticFleet) -> None:
-    """Everything that an operator may meet, at once."""
+    """Adds sinks in every state that an operator may meet."""
     orders = fleet.add("orders", 12)
     for _ in range(4):
         orders.produce(1000)
@@ -266,37 +266,40 @@ def show(fleet: SyntheticFleet) -> None:
     payments.produce(40)
     payments.halt('payments-3 offset 312: field amount: "<b>twelve</b>" is no DOUBLE', 3, 312)
     for name in ("customers", "shipments", "returns", "stock"):
-        made = fleet.add(name, 8)
-        made.produce(200)
-        made.commit()
+        sink_tree = fleet.add(name, 8)
+        sink_tree.produce(200)
+        sink_tree.commit()
     fleet.log.ends.update(dict.fromkeys(fleet.trees["stock"].sources, 500))
 
 
 def move(fleet: SyntheticFleet, ended: threading.Event) -> None:
-    """Records come and land, for as long as somebody looks."""
+    """Lets records come and land, until `ended` is set."""
     chance = random.Random(1)
-    turn_of_orders = 0
+    orders_rounds = 0
     while not ended.wait(2.0):
-        for name, made in fleet.trees.items():
+        for name, sink_tree in fleet.trees.items():
             if name == "payments":
                 continue
-            made.produce(chance.randrange(100))
+            sink_tree.produce(chance.randrange(100))
             if name == "orders":
-                turn_of_orders += 1
-                if turn_of_orders % 4 == 0:
-                    made.settle()
-                    made.commit()
-                    made.open(["worker-1:00000000000a", "worker-2:00000000000b"])
+                orders_rounds += 1
+                if orders_rounds % 4 == 0:
+                    sink_tree.settle()
+                    sink_tree.commit()
+                    sink_tree.open(["worker-1:00000000000a", "worker-2:00000000000b"])
             elif chance.random() < 0.3:
-                made.commit(share=chance.choice((1.0, 1.0, 0.5)))
+                sink_tree.commit(share=chance.choice((1.0, 1.0, 0.5)))
 
 
 def main() -> None:
     from sink.devtools.local.zookeeper import ZooKeeperServer
 
     with tempfile.TemporaryDirectory() as scratch:
-        place = Path(scratch)
-        with ZooKeeperServer(place / "zookeeper") as server, SyntheticFleet(place, server.address, 8499) as fleet:
+        directory = Path(scratch)
+        with (
+            ZooKeeperServer(directory / "zookeeper") as server,
+            SyntheticFleet(directory, server.address, 8499) as fleet,
+        ):
             show(fleet)
             print(fleet.http.url, flush=True)
             move(fleet, threading.Event())

@@ -1,4 +1,4 @@
-"""A client of a worker's addresses, for tests."""
+"""A client of a worker's HTTP addresses, for tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Client:
             connection.close()
 
     def status_of(self, path: str) -> int:
-        """0 where nobody listens."""
+        """Returns the status; 0 if the request fails, as without a listener."""
         try:
             return self.ask(path).status
         except OSError:
@@ -57,5 +57,5 @@ class Client:
 
 
 def a_client() -> Client:
-    """A client of a port that was free a moment ago."""
+    """Returns a client of a port that was free a moment ago."""
     return Client("127.0.0.1", free_ports(1)[0])

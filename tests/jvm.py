@@ -12,12 +12,12 @@ JVM_END_SECONDS = 120
 
 
 def start_fast() -> None:
-    """From now on every JVM that this process starts, or that starts below it, unless somebody has said otherwise."""
+    """Sets the options for every JVM below this process from now on, unless the environment already has options."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
 
 def end_jvm() -> None:
-    """Ends the JVM of this process's session too, which `SparkSession.stop` leaves."""
+    """Ends the JVM of this process's Spark session, which `SparkSession.stop` leaves running."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()

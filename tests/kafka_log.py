@@ -1,4 +1,4 @@
-"""Takes away the end of a partition's log on a real broker, as an unclean leader election or a restored disk does."""
+"""Removes the end of a partition's log on a real broker, as an unclean leader election or a restored disk does."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ _CHECKPOINTS = (
     "replication-offset-checkpoint",
     "log-start-offset-checkpoint",
 )
-"""With any of them the broker would believe that the log is as it left it, and not look."""
+"""With any of these files the broker would trust the log as it left it, and not read it again."""
 _DERIVED = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
 
 
 def lose_end(kafka: KafkaServer, topic: str, partition: int, kept: float) -> None:
-    """Keeps about that share of the newest segment; the broker is stopped for it, and started again."""
+    """Keeps about the share `kept` of the newest segment's bytes. Stops the broker meanwhile, and starts it again."""
     kafka.stop()
     data = kafka.directory / "data"
-    place = data / f"{topic}-{partition}"
-    newest = max(place.glob("*.log"))
+    directory = data / f"{topic}-{partition}"
+    newest = max(directory.glob("*.log"))
     size = newest.stat().st_size
     assert size, f"{newest} has no end to lose"
     os.truncate(newest, int(size * kept))
-    for path in (*(data / name for name in _CHECKPOINTS), *(path for glob in _DERIVED for path in place.glob(glob))):
+    derived = (path for pattern in _DERIVED for path in directory.glob(pattern))
+    for path in (*(data / name for name in _CHECKPOINTS), *derived):
         path.unlink(missing_ok=True)
     kafka.start()

@@ -1,4 +1,4 @@
-"""Kafka's own command line, for tests."""
+"""Kafka's command-line tools, for tests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from sink.clients import artifacts
 
 
 def tools_jars() -> list[Path]:
-    """The jars that it needs beside a broker's."""
+    """Returns the jars that the tools need beside a broker's, downloaded if missing."""
     version = artifacts.KAFKA[0].rpartition(":")[2]
-    # Kafka Connect is a part of it, with a web server.
+    # The artifact depends on Kafka Connect, which brings a web server.
     connect = ["connect-api", "connect-json", "connect-runtime", "connect-transforms"]
-    own = sorted({re.sub(r"-\d[^-]*$", "", jar.stem) for jar in artifacts.kafka_jars()})
-    return artifacts.fetch("kafka-tools", (f"org.apache.kafka:kafka-tools:{version}",), without=[*own, *connect])
+    broker_jars = sorted({re.sub(r"-\d[^-]*$", "", jar.stem) for jar in artifacts.kafka_jars()})
+    return artifacts.fetch(
+        "kafka-tools", (f"org.apache.kafka:kafka-tools:{version}",), without=[*broker_jars, *connect]
+    )

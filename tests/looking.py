@@ -1,4 +1,4 @@
-"""A thread that looks at something again and again while a test or a benchmark runs."""
+"""A thread that polls something while a test or a benchmark runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ else:
 
 
 class Looking(ABC):
-    """`with` looks every `seconds`, and once more at the end."""
+    """`with` calls `_look` every `seconds`, and once more at its end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Workers that host many sinks, for tests: a directory of configuration, topics, and the audit of each table."""
+"""Workers that host many sinks, for tests: their configuration, their start, and the audit of each table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 @dataclass
 class ManySinks:
-    """`shared` overrides what all sinks share."""
+    """`shared` overrides the settings that all sinks share."""
 
     directory: Path
     zookeeper: str
@@ -36,24 +36,24 @@ class ManySinks:
         self.sinks: dict[str, dict[str, object]] = {}
 
     def add(self, name: str, topic: str = "", **settings: object) -> None:
-        """Takes effect with the next `configure`. Without a topic, the settings name a pattern."""
+        """Adds a sink, from the next `configure` on. Without a topic, the settings have to name a pattern."""
         self.sinks[name] = {
             **({"kafka.topic.names": topic} if topic else {}),
             "target.base.path": str(self.directory / "lake" / name),
             **settings,
         }
 
-    def configure(self, worker: str, **own: object) -> Path:
-        """Writes the configuration of that worker anew. `own` overrides what it shares with the others."""
-        place = self.directory / worker
-        place.mkdir(parents=True, exist_ok=True)
-        shared = {**self._defaults(), "worker.id": worker, **self.shared, **own, "sinks": self.sinks}
-        config = place / "fleet.yaml"
+    def configure(self, worker: str, **overrides: object) -> Path:
+        """Writes the worker's configuration anew. `overrides` are settings of this worker alone."""
+        directory = self.directory / worker
+        directory.mkdir(parents=True, exist_ok=True)
+        shared = {**self._defaults(), "worker.id": worker, **self.shared, **overrides, "sinks": self.sinks}
+        config = directory / "fleet.yaml"
         config.write_text(yaml.safe_dump(shared))
         return config
 
-    def start(self, worker: str, environment: Mapping[str, str] | None = None, **own: object) -> WorkerProcess:
-        config, log = self.configure(worker, **own), self.directory / f"{worker}.log"
+    def start(self, worker: str, environment: Mapping[str, str] | None = None, **overrides: object) -> WorkerProcess:
+        config, log = self.configure(worker, **overrides), self.directory / f"{worker}.log"
         process = WorkerProcess(config, log, environment or {}, worker)
         process.start()
         self.workers[worker] = process
@@ -63,15 +63,15 @@ class ManySinks:
         return self._keeper(sink).read()
 
     def hosts(self, sink: str) -> dict[str, HostedRecord]:
-        """The sink in the processes that host it, by worker."""
-        return self._keeper(sink).hosts()
+        """Returns the sink's record in each process that hosts it, by worker."""
+        return self._keeper(sink).hosting_records()
 
     def _keeper(self, sink: str) -> Keeper:
         root = self.shared.get("zookeeper.root", "/sink")
         return self._keepers.setdefault(sink, Keeper(self.client, f"{root}/{sink}", lambda: None))
 
     def leader(self, sink: str) -> str:
-        """The worker that leads the sink; empty without one."""
+        """Returns the worker that leads the sink; empty without one."""
         try:
             coordinator = self.view(sink).coordinator
         except Unavailable:
@@ -79,7 +79,7 @@ class ManySinks:
         return coordinator.rpartition(":")[0] if coordinator else ""
 
     def landed(self, sink: str) -> int:
-        """Records of the sink that are settled, by the offsets in ZooKeeper."""
+        """Returns the sink's settled end offsets in ZooKeeper, summed; 0 while ZooKeeper does not answer."""
         try:
             return sum(state.end for state in self.view(sink).states.values())
         except Unavailable:

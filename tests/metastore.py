@@ -1,7 +1,7 @@
 """A real Hive metastore from PySpark's jars, with a database of its own (Derby), for tests of the catalogue.
 
-`python -m tests.metastore DIRECTORY PORT STORAGE` is the server. It puts the metastore's own parts together as its
-`main` does, which would listen on every address of the host.
+`python -m tests.metastore DIRECTORY PORT STORAGE` is the server. It assembles the metastore as its `main` does, which
+would listen on every address of the host.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _HIVE = "org.apache.hadoop.hive"
 
 
 class MetastoreServer(Server):
-    """`uri` is for clients. Restarting keeps what is registered.
+    """`uri` is for clients. Registered tables survive a restart.
 
-    `storage` is Hadoop's settings for tables that are on S3: a metastore looks at each table's place itself.
+    `storage` has Hadoop's settings for tables on S3: a metastore reads each table's directory itself.
     """
 
     def __init__(self, directory: Path, port: int = 0, storage: Mapping[str, str] | None = None) -> None:
@@ -41,22 +41,22 @@ class MetastoreServer(Server):
         return [sys.executable, "-m", "tests.metastore", str(self.directory), str(self.port), json.dumps(self._storage)]
 
     def _answers(self) -> bool:
-        """It listens only once its database is made."""
+        """Whether the metastore listens, which it does once its database exists."""
         time.sleep(0.1)
         with socket.socket() as probe:
             return probe.connect_ex((LOOPBACK, self.port)) == 0
 
 
 def serve(directory: Path, port: int, storage: Mapping[str, str]) -> None:
-    """Until the process ends."""
+    """Serves until the process ends."""
     if storage:
         os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, storage_jars(CONNECTORS["s3a"])))
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     options = f"-Dderby.system.home={directory} -Dderby.stream.error.file={directory / 'derby.log'}"
-    given = SparkConf(False).set("spark.driver.memory", HEAP).set("spark.driver.extraJavaOptions", options)
-    jvm = launch_gateway(given).jvm  # type: ignore[no-untyped-call]
+    spark_conf = SparkConf(False).set("spark.driver.memory", HEAP).set("spark.driver.extraJavaOptions", options)
+    jvm = launch_gateway(spark_conf).jvm  # type: ignore[no-untyped-call]
     conf = _conf(jvm, directory, storage)
     metastore, thrift = jvm.org.apache.hadoop.hive.metastore, jvm.org.apache.thrift
     handler = getattr(metastore, "HiveMetaStore$HMSHandler")("metastore", conf, False)

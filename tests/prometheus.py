@@ -18,33 +18,35 @@ MISSING = "prometheus is not installed: `apt-get install prometheus` has it"
 
 
 class Prometheus:
-    """A server with the rules of this repository."""
+    """A Prometheus server with the rules of this repository."""
 
-    def __init__(self, program: str, place: Path, targets: Sequence[int], scrape: int = 1, evaluate: int = 2) -> None:
-        """`scrape`, `evaluate`: seconds between two of them."""
-        place.mkdir()
+    def __init__(
+        self, program: str, directory: Path, targets: Sequence[int], scrape: int = 1, evaluate: int = 2
+    ) -> None:
+        """`scrape` and `evaluate` are intervals in seconds; `targets` are loopback ports."""
+        directory.mkdir()
         [port] = free_ports(1)
         self._url = f"http://127.0.0.1:{port}/api/v1/alerts"
         rules = yaml.safe_load(RULES.read_text())
         for group in rules["groups"]:
             group["interval"] = f"{evaluate}s"
-        (place / "alerts.yaml").write_text(yaml.safe_dump(rules))
+        (directory / "alerts.yaml").write_text(yaml.safe_dump(rules))
         addresses = [f"127.0.0.1:{target}" for target in targets]
         config = {
             "global": {"scrape_interval": f"{scrape}s", "evaluation_interval": f"{evaluate}s"},
             "rule_files": ["alerts.yaml"],
             "scrape_configs": [{"job_name": "sink", "static_configs": [{"targets": addresses}]}],
         }
-        (place / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        (directory / "prometheus.yaml").write_text(yaml.safe_dump(config))
         arguments = [
-            f"--config.file={place / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={place / 'data'}",
+            f"--config.file={directory / 'prometheus.yaml'}",
+            f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
         ]
-        self.child = Child("prometheus", [program, *arguments], place / "prometheus.log")
+        self.child = Child("prometheus", [program, *arguments], directory / "prometheus.log")
 
     def alerts(self, *states: str) -> set[str]:
-        """Names of those in these states."""
+        """Returns the names of the alerts in these states."""
         with urlopen(self._url, timeout=5) as answer:
             alerts = json.load(answer)["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] in states}

@@ -1,7 +1,7 @@
-"""A real Schema Registry for tests, and an HTTP server that answers as a test wishes.
+"""A real Schema Registry for tests, and an HTTP server whose answers a test chooses.
 
-The registry is Apicurio's, with Confluent's API and its data in memory: 140 MB from the repository of jars, kept where
-the other downloads are. `SINK_TEST_REGISTRY=url` uses a running one.
+The registry is Apicurio's, with Confluent's API and its data in memory: 140 MB from the Maven repository, kept beside
+the other downloads. `SINK_TEST_REGISTRY=url` uses a running one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sink.clients.java import BROKER_VERSIONS
 from sink.devtools.local.servers import LOOPBACK, Server
 
 VERSION = "2.6.13.Final"
-"""It runs on Java 17; 3.3 wants 21."""
+"""This version runs on Java 17; 3.3 needs 21."""
 API = "/apis/ccompat/v7"
 DOCUMENT = f"""\
 <ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -41,24 +41,24 @@ DOCUMENT = f"""\
 
 
 def registry_directory() -> Path:
-    """Where the registry is unpacked, downloaded when it is not there yet. Raises Unavailable, ConfigError."""
+    """Returns the directory of the unpacked registry, downloaded if missing. Raises Unavailable, ConfigError."""
     name = f"registry-{hashlib.sha256(DOCUMENT.encode()).hexdigest()[:12]}"
     home = artifacts.cache_home() / "jars"
-    place, brought, part = home / name, home / f".{name}.download", home / f".{name}.unpacked"
-    if not place.is_dir():
+    directory, download, unpacked = home / name, home / f".{name}.download", home / f".{name}.unpacked"
+    if not directory.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with artifacts.locked(home / f".{name}.lock", "fetching the same wheels"):
-            if not place.is_dir():
-                if not brought.is_dir():
-                    artifacts.download_into("registry", DOCUMENT, brought)
-                shutil.rmtree(part, ignore_errors=True)
-                with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
-                    # As an attribute: the argument is not in Python 3.11.2, which is Debian 12's.
+            if not directory.is_dir():
+                if not download.is_dir():
+                    artifacts.download_into("registry", DOCUMENT, download)
+                shutil.rmtree(unpacked, ignore_errors=True)
+                with tarfile.open(next(download.glob("*.tar.gz"))) as archive:
+                    # An attribute, because Python 3.11.2, which Debian 12 has, does not know the argument.
                     archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                    archive.extractall(part)
-                part.rename(place)
-                shutil.rmtree(brought)
-    return place
+                    archive.extractall(unpacked)
+                unpacked.rename(directory)
+                shutil.rmtree(download)
+    return directory
 
 
 class RegistryServer(Server):
@@ -92,7 +92,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Said:
-    """`body` is sent as JSON unless it is text."""
+    """An answer; the server sends `body` as JSON unless it is text."""
 
     status: int
     body: Any = ""
@@ -103,7 +103,7 @@ Answer = Callable[[Asked], Said]
 
 @dataclass
 class Front:
-    """A server on loopback that answers each GET as `answer` says; `asked` is what it was asked."""
+    """A server on loopback that answers each GET with `answer`, and keeps the requests in `asked`."""
 
     answer: Answer
     port: int = 0
@@ -117,28 +117,28 @@ class Front:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                asked = Asked(self.path, dict(self.headers))
-                front.asked.append(asked)
-                said = front.answer(asked)
-                body = (said.body if isinstance(said.body, str) else json.dumps(said.body)).encode()
-                self.send_response(said.status)
+                request = Asked(self.path, dict(self.headers))
+                front.asked.append(request)
+                response = front.answer(request)
+                body = (response.body if isinstance(response.body, str) else json.dumps(response.body)).encode()
+                self.send_response(response.status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Tests ask `asked`."""
+                """Logs nothing: tests read `asked`."""
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
 
             def handle_error(self, *_: object) -> None:
-                """Clients that went away meanwhile, and those without a certificate."""
+                """Ignores clients that have gone, and clients without a certificate."""
 
             def get_request(self) -> Any:
                 connection, address = super().get_request()
                 if front.tls is not None:
-                    # The handshake is left to the first read, in the thread of the connection.
+                    # The first read does the handshake, in the thread of the connection.
                     connection = front.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 return connection, address
 
@@ -158,16 +158,16 @@ class Front:
         return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
 
     def count(self, path: str) -> int:
-        return sum(each.path.partition("?")[0] == path for each in self.asked)
+        return sum(request.path.partition("?")[0] == path for request in self.asked)
 
 
 def forward(upstream: str) -> Answer:
-    """As the registry at `upstream` answers: a front is then a reverse proxy."""
+    """Returns an `Answer` that asks the registry at `upstream`: a front is then a reverse proxy."""
 
-    def answer(asked: Asked) -> Said:
+    def answer(request: Asked) -> Said:
         try:
-            with urllib.request.urlopen(f"{upstream}{asked.path}", timeout=30) as got:
-                return Said(got.status, got.read().decode())
+            with urllib.request.urlopen(f"{upstream}{request.path}", timeout=30) as response:
+                return Said(response.status, response.read().decode())
         except urllib.error.HTTPError as error:
             return Said(error.code, error.read().decode())
 

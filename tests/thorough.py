@@ -1,8 +1,8 @@
-"""Tests of `make test-all` only, beside those that carry the mark themselves: they cost much.
+"""Expensive tests that run in `make test-all` only, beside the tests that carry the mark themselves.
 
-A pattern is one of `fnmatch`, on a test's id from the repository's root, with `[` for itself. Beside it stands where
-the sentence, or the part of it that needs no such server, stays proved in `make test`; "only here" where it is not.
-`tests/unit/test_thorough.py` holds that each pattern still has the words of a test.
+Each key is an `fnmatch` pattern for a test's id from the repository's root, in which `[` stands for itself. Its value
+names the test in `make test` that proves the same, or the part of it that needs no such server; "only here": none does.
+`tests/unit/test_thorough.py` asserts that each pattern still matches the words of a test.
 """
 
 from __future__ import annotations

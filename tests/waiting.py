@@ -1,4 +1,4 @@
-"""The one way in which tests wait for what they cannot be told of."""
+"""Waits by polling for a condition that nothing signals to a test."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 def eventually(
-    what: str, true: Callable[[], object], seconds: float = 60.0, context: Callable[[], str] = lambda: ""
+    description: str, condition: Callable[[], object], seconds: float = 60.0, context: Callable[[], str] = lambda: ""
 ) -> None:
-    """Returns as soon as `true()` is; after `seconds` fails, saying what was waited for, and the context."""
+    """Returns as soon as `condition()` is true. After `seconds` raises AssertionError with description and context."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}\n{context()}")
+            raise AssertionError(f"not within {seconds:g} s: {description}\n{context()}")
         time.sleep(0.05)

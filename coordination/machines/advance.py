@@ -82,8 +82,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
             term.worker_health.blame(verdict.blamed, term.at)
             return term.abort(t, verdict.reason, verdict.failure)
         case transactions.AllReported():
-            if (too_bad := term.config.errors.exceeded(t.statuses.values())) is not None:
-                return term.abort(t, too_bad.reason, too_bad)
+            if (excess := term.config.errors.exceeded(t.statuses.values())) is not None:
+                return term.abort(t, excess.reason, excess)
             if not progress.files_checked:
                 return FindExistingFiles(t.header.number, transactions.stats(t), t.plan.all_tasks)
             # The one before it may be PREPARED and halted: nothing follows it then.
@@ -140,12 +140,12 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
-    term.worker_health.wrote(t.plan)
+    term.worker_health.note_commit(t.plan)
     term.failures_by_servers = 0
     progress = term.progress_of(t.header.number)
     if not progress.accounted:
         progress.accounted = True
-        term.batch_sizes.committed(transactions.size(t), sum(piece.size for piece in t.plan))
+        term.batch_sizes.note_commit(transactions.size(t), sum(piece.size for piece in t.plan))
     return term.end(t)
 
 

@@ -34,15 +34,19 @@ def reason_to_yield(term: Term) -> str | None:
         return "drained"
     switchover = control.switchover
     if switchover is not None and switchover.lock_path == term.config.lock_path and _has_successor(term):
-        return f"a switchover was asked for by {switchover.asked.by or 'somebody'}"
+        return f"a switchover was asked for by {switchover.author.by or 'somebody'}"
     return None
 
 
 def end_term(term: Term, reason: str) -> None:
     """Resigns once nothing is open. A halted sink's PREPARED transaction waits for an operator."""
-    open_ones = term.open_transactions()
-    waits = bool(open_ones) and term.keeper_view.halt is not None and open_ones[0].header.phase is Phase.PREPARED
-    if not open_ones or waits:
+    open_transactions = term.open_transactions()
+    waits = (
+        bool(open_transactions)
+        and term.keeper_view.halt is not None
+        and open_transactions[0].header.phase is Phase.PREPARED
+    )
+    if not open_transactions or waits:
         term.resign(reason)
 
 
@@ -53,10 +57,10 @@ def set_flush_target(term: Term, log: LogView) -> None:
     """
     flush, target = term.keeper_view.control.flush, term.flush_target
     if target is not None:
-        there = {source: log.partitions[source].end for source in target.ends if source in log.partitions}
-        target = term.flush_target = replace(target, ends={s: min(target.ends[s], end) for s, end in there.items()})
-    known = flush.done if target is None else max(flush.done, target.request)
-    if term.flush_seen > known:
+        log_ends = {source: log.partitions[source].end for source in target.ends if source in log.partitions}
+        target = term.flush_target = replace(target, ends={s: min(target.ends[s], end) for s, end in log_ends.items()})
+    answered_request = flush.done if target is None else max(flush.done, target.request)
+    if term.flush_seen > answered_request:
         states = term.keeper_view.states
         ends = {
             source: partition.end
@@ -77,7 +81,7 @@ def _with_done_flush(term: Term, control: Control) -> Control:
         return control
     states = term.keeper_view.states
     is_covered = all(source in states and states[source].end >= end for source, end in target.ends.items())
-    return control.flushed(target.request) if is_covered else control
+    return control.with_flush_done(target.request) if is_covered else control
 
 
 def _without_a_stale_switchover(term: Term, control: Control) -> Control:

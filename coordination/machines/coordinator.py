@@ -1,10 +1,10 @@
 """The coordinator: a level-triggered state machine for one term of one sink.
 
 It holds what it last read of ZooKeeper, the table and the log, and derives from that alone what to do next:
-one request at a time, the first of `RULES` that has something to say. Takeover is therefore no special case,
-and neither is an unknown outcome: both make what was read stale, and reading again comes first.
+one request at a time, from the first of `RULES` that returns one. Takeover is therefore no special case,
+and neither is an unknown outcome: both make the readings stale, and reading again comes first.
 
-Guarantee: every write is one multi that checks this term's lock znode, the epoch and the version of what it
+Guarantee: every write is one multi that checks this term's lock znode, the epoch and the versions of the znodes that it
 replaces; an instant is completed only after PREPARED was acknowledged or read back; an instant is rolled back
 only once it has an ABORTED record. Void if the shell answers `Done` for an effect it did not see happen.
 """
@@ -170,7 +170,7 @@ class Coordinator:
                 return
             if isinstance(operation, Complete):
                 term.progress_of(operation.number).refused = outcome.reason
-        # A tree that cannot be read cannot say either that the sink is halted, and is whole again once it can.
+        # An unreadable tree cannot show whether the sink is halted already, and needs no halt once it is readable.
         if isinstance(outcome, Failed) and outcome.invalid and not isinstance(operation, ReadKeeper):
             term.halting = Halt(outcome.reason, at=term.wall)
         self._not_before = term.at + term.backoff.failed(type(operation))
@@ -181,7 +181,7 @@ class Coordinator:
             case ReadKeeper():
                 term.view, term.has_open = value, bool(value.transactions)
             case ReadTable():
-                # What was asked about was named by a transaction then: whatever it has become, no orphan.
+                # Transactions named these instants when they were requested: none of them is an orphan.
                 term.table, term.table_read_at = value.without_orphans(value.instants), term.at
             case ReadLog():
                 term.log, term.log_read_at, term.next_poll = value, term.at, self._next_poll()
@@ -205,7 +205,7 @@ class Coordinator:
         term = self._term
         term.is_admitted = granted
         if granted and term.waits_for_admission and term.at - term.log_read_at > FRESH_SECONDS:
-            # What has come while it waited goes with what it waited for.
+            # Records that arrived during the wait go into the same transaction.
             term.log, term.next_poll = None, term.at
 
     def _next_poll(self) -> float:
@@ -229,8 +229,8 @@ class Coordinator:
     def _checked(self, number: int, check: FileCheck) -> None:
         term, progress = self._term, self._term.progress_of(number)
         if check.unplanned:
-            named = ", ".join(check.unplanned[:3])
-            progress.refused = f"files were written that none of its write tasks writes: file ids {named}"
+            file_ids = ", ".join(check.unplanned[:3])
+            progress.refused = f"files were written that none of its write tasks writes: file ids {file_ids}"
             return
         if not check.existing:
             progress.files_checked = True

@@ -47,7 +47,7 @@ def check_term(term: Term) -> Operation | None:
 
 
 def halt(term: Term) -> Operation | None:
-    """Halts the sink for what a request has shown."""
+    """Halts the sink if a request has shown that it must stop."""
     halting, term.halting = term.halting, None
     return None if halting is None else term.halt(halting)
 
@@ -61,23 +61,23 @@ def yield_leadership(term: Term) -> Operation | None:
 
 
 def read_table(term: Term) -> Operation | None:
-    named = [t.header.instant for t in term.open_transactions() if t.header.instant is not None]
-    own = {progress.begun for progress in term.progress.values()}
+    named_instants = [t.header.instant for t in term.open_transactions() if t.header.instant is not None]
+    begun_instants = {progress.begun for progress in term.progress.values()}
     if (
         term.table is None
-        or set(named) - set(term.table.instants) - own
-        or (not named and term.at - term.table_read_at > TABLE_FRESH)
+        or set(named_instants) - set(term.table.instants) - begun_instants
+        or (not named_instants and term.at - term.table_read_at > TABLE_FRESH)
     ):
-        return ReadTable(unique(named))
+        return ReadTable(unique(named_instants))
     return None
 
 
 def raise_epoch(term: Term) -> Operation | None:
-    seen = term.table.checkpoint.epoch if term.table and term.table.checkpoint else 0
-    # Again in mid-term: when a commit was under way while ZooKeeper was emptied, its epoch is known only now.
-    if term.epoch is not None and term.epoch >= seen:
+    table_epoch = term.table.checkpoint.epoch if term.table and term.table.checkpoint else 0
+    # Also in mid-term: the epoch of a commit that was under way while ZooKeeper was emptied is known only now.
+    if term.epoch is not None and term.epoch >= table_epoch:
         return None
-    term.raising = max(term.keeper_view.epoch, seen) + 1
+    term.raising = max(term.keeper_view.epoch, table_epoch) + 1
     lock = Check(term.config.lock_path, 0)
     return Write("raise epoch", (lock, tree.epoch_op(term.keeper_view, term.raising, term.config.incarnation)))
 
@@ -103,9 +103,9 @@ def sync_with_table(term: Term) -> Operation | None:
         case recovery.Ahead(reason):
             return term.halt(Halt(reason, at=term.wall))
         case recovery.Advance() if term.open_transactions():
-            first = term.open_transactions()[0]
-            # One that is PREPARED has halted the sink: its own record is what does not fit.
-            return term.abort(first, OUT_OF_STEP) if first.header.phase is Phase.STARTED else None
+            oldest = term.open_transactions()[0]
+            # A PREPARED transaction has halted the sink: its own record does not fit.
+            return term.abort(oldest, OUT_OF_STEP) if oldest.header.phase is Phase.STARTED else None
         case recovery.Advance(changed, ledger):
             term.note("keeper.advanced", partitions=len(changed), transaction=ledger.committed)
             return term.fence_and_queue(writes.advance(term.keeper_view, changed, ledger))

@@ -18,9 +18,9 @@ from coordination.state.phases import enter
 
 def plan_ahead(term: Term) -> Operation | None:
     """Plans the next transaction before the written one commits. A commit takes long, and the coordinator does nothing
-    else until it has ended: workers write meanwhile what was planned by then."""
-    open_ones = term.open_transactions()
-    if open_ones and all(t.header.phase is Phase.STARTED for t in open_ones):
+    else until it has ended: meanwhile workers write the planned one."""
+    open_transactions = term.open_transactions()
+    if open_transactions and all(t.header.phase is Phase.STARTED for t in open_transactions):
         return housekeeping.sync_with_table(term) or plan(term)
     return None
 
@@ -51,7 +51,7 @@ def plan(term: Term) -> Operation | None:
     control.set_flush_target(term, log)
     if (answer := control.answer_requests(term)) is not None:
         return answer
-    # What follows an open one would wait for it: it is planned that early only where it could not become larger.
+    # A transaction behind an open one would wait for it: it is planned early only if it could not become larger.
     due = not term.open_transactions() and (term.at >= term.next_plan or control.is_flushing(term))
     limits = term.batch_sizes.limits(term.config.limits)
     weight = term.batch_sizes.bytes_per_offset
@@ -60,7 +60,7 @@ def plan(term: Term) -> Operation | None:
         term.log, term.waits_for_admission = log, True
         return None
     term.waits_for_admission = False
-    return _take(term, step)
+    return _carry_out(term, step)
 
 
 def _read_log(term: Term) -> Operation:
@@ -70,11 +70,11 @@ def _read_log(term: Term) -> Operation:
 
 
 def _watch_log(term: Term) -> Operation | None:
-    """Reads the log while the sink is halted or paused: operators want to know what waits, and for how long Kafka keeps
-    it.
+    """Reads the log while the sink is halted or paused: operators want to know how many records wait, and how long
+    Kafka keeps them.
     """
     view = term.keeper_view
-    # Of a paused sink open transactions are completed first: a reading of the log would keep them waiting.
+    # A paused sink completes its open transactions first: a reading of the log would keep them waiting.
     stands_still = view.halt is not None or (view.control.paused is not None and not view.transactions)
     if not stands_still or term.at < term.next_poll:
         return None
@@ -82,20 +82,20 @@ def _watch_log(term: Term) -> Operation | None:
     return _read_log(term)
 
 
-def _take(term: Term, step: planner.Step) -> Operation | None:
+def _carry_out(term: Term, step: planner.Step) -> Operation | None:
     match step:
         case planner.HaltFor(halt):
             return term.halt(replace(halt, at=term.wall))
         case planner.SkipGaps(changed, gaps):
-            lost = [f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})" for gap in gaps]
-            term.note("log.gap_skipped", gaps=lost)
+            gap_texts = [f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})" for gap in gaps]
+            term.note("log.gap_skipped", gaps=gap_texts)
             return term.fence_and_queue(writes.skip(term.keeper_view, changed, gaps))
         case planner.RecordPartitions(new_partitions):
             return term.fence_and_queue(writes.record_partitions(term.keeper_view, new_partitions))
-        case planner.Divide(batch, rest, divided, size):
-            term.note("batch.divided", batch=batch, rest=rest)
-            term.batch_sizes.divided(size)
-            return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, rest))
+        case planner.SplitBatch(batch, remainder, divided, size):
+            term.note("batch.divided", batch=batch, rest=remainder)
+            term.batch_sizes.note_division(size)
+            return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, remainder))
         case planner.OpenBatch():
             if step.attempt == 1:
                 term.interval_planned()
@@ -130,11 +130,11 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
 
 def abort_orphans(term: Term) -> Operation | None:
     """Gives a pending instant of this sink that no transaction names an ABORTED record, before its rollback."""
-    named = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
-    orphan = next((instant for instant in term.table_view.orphans if instant not in named), None)
+    named_instants = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
+    orphan = next((instant for instant in term.table_view.orphans if instant not in named_instants), None)
     if orphan is None:
         return None
-    # Whatever becomes of the record, the timeline has to be read again before another one is made.
+    # Whether or not the record is written, the timeline has to be read again before another one is made.
     term.table = term.table_view.without_orphans((orphan,))
     header = _new_header(term, Plan({}))
     reason = "no transaction names this instant"

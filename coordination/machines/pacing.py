@@ -56,7 +56,7 @@ class WorkerHealth:
     def writers(self) -> Mapping[TopicPartition, str]:
         return self._writers
 
-    def wrote(self, plan: Plan) -> None:
+    def note_commit(self, plan: Plan) -> None:
         """A transaction of `plan` has committed: its writers are trusted again, and keep their partitions."""
         for incarnation, tasks in plan.tasks.items():
             worker = incarnation.rpartition(":")[0]
@@ -78,19 +78,19 @@ class WorkerHealth:
 
 
 class BatchSizeController:
-    """Limits a new batch: to what the settings allow, and to less after a batch was too large and had to be divided.
+    """Limits a new batch: to the settings' limits, and to less after a batch was too large and had to be divided.
 
     The limit falls to half of that batch and grows with each commit: by a sixteenth up to the size that was too large
     (each batch that is too large again costs three attempts), and twofold beyond it: then size was not the cause.
 
-    A bound in bytes uses what an offset weighed in the last transactions.
+    A bound in bytes uses the bytes of an offset in the last transactions.
     """
 
     _CAREFUL = 16
     _ENOUGH = 10**12
     """A limit that no batch reaches limits nothing."""
     _FIRST_BYTES = 1024.0
-    """An offset's, while nothing has been read in this term."""
+    """Bytes of an offset, while nothing has been read in this term."""
 
     def __init__(self, flush_bytes: int | None = None) -> None:
         self._flush_bytes = flush_bytes
@@ -99,14 +99,14 @@ class BatchSizeController:
         self._records: int | None = None
         self._too_large = 0
 
-    def divided(self, size: int) -> None:
+    def note_division(self, size: int) -> None:
         """A batch of so many offsets was too large, or seemed to be."""
         self._records, self._too_large = max(1, size // 2), size
 
-    def committed(self, size: int, offsets: int) -> None:
+    def note_commit(self, size: int, offsets: int) -> None:
         """A transaction over so many offsets has read so many bytes."""
         if offsets:
-            # Half of what was known: a heavier stretch may follow a light one, and a single look may be odd.
+            # The mean with the earlier weight: a heavier stretch may follow a light one, or this one may be odd.
             weight = size / offsets
             self._per_offset = (self._per_offset + weight) / 2
             self._measured = weight if self._measured is None else (self._measured + weight) / 2

@@ -91,8 +91,8 @@ class Participant:
         request = self._outstanding
         if request is None or self._unwanted or not isinstance(request.operation, WriteTasks):
             return
-        wanted = started.get(request.operation.number)
-        if wanted is None or wanted.header.instant != request.operation.instant:
+        assignment = started.get(request.operation.number)
+        if assignment is None or assignment.header.instant != request.operation.instant:
             self._unwanted = True
             self._note("slices.cancelled", transaction=request.operation.number)
             self._outbox.append(Cancel(request.id))
@@ -136,11 +136,11 @@ class Participant:
     def _next(self) -> Operation | None:
         if self._group:
             return self._group.popleft()
-        mine = [a for a in self._assigned() if (a.header.number, a.version) not in self._closed]
-        if self._view is not None and self._draining and not mine:
+        assignments = [a for a in self._assigned() if (a.header.number, a.version) not in self._closed]
+        if self._view is not None and self._draining and not assignments:
             self._resign("drained")
             return None
-        for assigned in mine:
+        for assigned in assignments:
             header = assigned.header
             if header.phase is not Phase.STARTED or assigned.tasks is None:
                 continue
@@ -154,12 +154,12 @@ class Participant:
         number, version = assigned.header.number, assigned.version
         self._reporting = {(number, version)}
         self._reports += 1
-        *before, last = tree.status_ops(status, self._reports)
+        *pieces, last = tree.status_ops(status, self._reports)
         fence = (
             Check(tree.header_path(number), version),
             Check(tree.member_path(self.incarnation), -1),
         )
-        writes = [Write("write status", (*fence, *group)) for group in tree.batched(before, [last]) if group]
+        writes = [Write("write status", (*fence, *group)) for group in tree.batched(pieces, [last]) if group]
         self._group.extend(writes[1:])
         return writes[0]
 

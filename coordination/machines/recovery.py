@@ -1,4 +1,4 @@
-"""Compares what ZooKeeper records with the table's own checkpoint: one pure function.
+"""Compares ZooKeeper's record with the table's own checkpoint: one pure function.
 
 The table's timeline is the truth. The coordinator advances a ZooKeeper that is behind, and rebuilds one that is empty.
 If ZooKeeper is ahead, somebody restored or deleted the table, and only an operator can decide.
@@ -42,7 +42,7 @@ class Ahead:
 Comparison = InStep | Advance | Ahead
 
 
-def compare(
+def compare_with_table(
     states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
 ) -> Comparison:
     """Valid only while no open transaction's instant is complete: such an instant explains any difference by itself."""
@@ -55,22 +55,22 @@ def compare(
         )
     changed = followed(states, ledger, checkpoint)
     for source, state in states.items():
-        known = checkpoint.ends.get(source) if checkpoint else None
-        claims = state.end > (known.end if known else state.start)
-        if claims and source not in changed and (known is None or state.generation == known.generation):
+        table_end = checkpoint.ends.get(source) if checkpoint else None
+        claims = state.end > (table_end.end if table_end else state.start)
+        if claims and source not in changed and (table_end is None or state.generation == table_end.generation):
             return Ahead(
                 f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
-                f" {known.end if known else state.start}: the table was restored; decide with `sink reset`"
+                f" {table_end.end if table_end else state.start}: the table was restored; decide with `sink reset`"
             )
     if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
         return InStep()
-    # Of a partition that follows the table, what only ZooKeeper calls a gap is none.
+    # A partition that follows the table drops the gaps that only ZooKeeper records.
     committed = set(checkpoint.gaps)
-    own = (gap for gap in ledger.gaps if gap not in committed)
-    kept = (gap for gap in own if TopicPartition(gap.topic, gap.partition) not in changed)
+    uncommitted_gaps = (gap for gap in ledger.gaps if gap not in committed)
+    kept_gaps = (gap for gap in uncommitted_gaps if TopicPartition(gap.topic, gap.partition) not in changed)
     return Advance(
         changed,
-        Ledger(max(ledger.last, number), number, ledger.attempts, (*checkpoint.gaps, *kept), ledger.history),
+        Ledger(max(ledger.last, number), number, ledger.attempts, (*checkpoint.gaps, *kept_gaps), ledger.history),
     )
 
 
@@ -82,22 +82,21 @@ def followed(
         return {}
     is_behind = checkpoint.number > ledger.committed
     changed: dict[TopicPartition, PartitionState] = {}
-    for source, reached in checkpoint.ends.items():
+    for source, table_end in checkpoint.ends.items():
         state = states.get(source)
         topic_id = checkpoint.topics[source.topic]
         if state is None:
-            changed[source] = PartitionState(topic_id, reached.end, reached.end, reached.generation)
-        elif _has_to_follow(state, reached, is_behind):
-            changed[source] = _following(state, reached, topic_id)
+            changed[source] = PartitionState(topic_id, table_end.end, table_end.end, table_end.generation)
+        elif _has_to_follow(state, table_end, is_behind):
+            changed[source] = _following(state, table_end, topic_id)
     return changed
 
 
-def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -> Ahead | None:
-    """Whether the fleet of another tree has committed since this term looked first; `seen` is what it saw then.
-
-    The first look proves nothing: a tree that was lost has left its checkpoints behind.
+def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, number_seen: int | None) -> Ahead | None:
+    """Tells whether the fleet of another tree has committed since this term's first reading. `number_seen` is the
+    number of the checkpoint in that reading. The first reading proves nothing: a lost tree leaves its checkpoints.
     """
-    if checkpoint is None or checkpoint.keeper == info.uuid or seen in (None, checkpoint.number):
+    if checkpoint is None or checkpoint.keeper == info.uuid or number_seen in (None, checkpoint.number):
         return None
     return Ahead(
         f"another fleet commits under the sink name {checkpoint.sink!r}: transaction {checkpoint.number} of the table"
@@ -106,19 +105,19 @@ def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -
     )
 
 
-def _has_to_follow(state: PartitionState, reached: PartitionCheckpoint, is_behind: bool) -> bool:
+def _has_to_follow(state: PartitionState, table_end: PartitionCheckpoint, is_behind: bool) -> bool:
     """A higher recorded generation is a reset or a skipped gap that no commit carries yet: the record stands. Not so in
     a tree that is behind the table: it is a backup, and the table may have gone on without it.
     """
-    recorded, committed = (state.generation, state.end), (reached.generation, reached.end)
+    recorded, committed = (state.generation, state.end), (table_end.generation, table_end.end)
     return recorded < committed or (is_behind and recorded != committed)
 
 
-def _following(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState:
-    """A state that is settled up to the checkpoint, with its open ranges from there on."""
-    if state.generation != reached.generation or state.end > reached.end:
-        return PartitionState(topic_id, reached.end, reached.end, reached.generation)
-    kept = tuple(r for r in state.open if r.start >= reached.end)
-    if kept and kept[0].start != reached.end:
-        kept = ()
-    return PartitionState(topic_id, state.end, reached.end, reached.generation, kept)
+def _following(state: PartitionState, table_end: PartitionCheckpoint, topic_id: str) -> PartitionState:
+    """Returns a state that is settled up to the checkpoint, with its open ranges from there on."""
+    if state.generation != table_end.generation or state.end > table_end.end:
+        return PartitionState(topic_id, table_end.end, table_end.end, table_end.generation)
+    kept_ranges = tuple(r for r in state.open if r.start >= table_end.end)
+    if kept_ranges and kept_ranges[0].start != table_end.end:
+        kept_ranges = ()
+    return PartitionState(topic_id, state.end, table_end.end, table_end.generation, kept_ranges)

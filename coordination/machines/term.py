@@ -1,4 +1,4 @@
-"""One term of a coordinator: its configuration, its readings, what it remembers, and its writes.
+"""One term of a coordinator: its configuration, its readings, its memory, and its writes.
 
 Guarantee: `Term.fence_and_queue` fences every write: each multi checks this term's lock znode, and the epoch that the
 term has read. Void for a `Write` that a rule queues itself; only the rule that raises the epoch does so.
@@ -44,12 +44,12 @@ class TransactionProgress:
     files_checked: bool = False
     refused: str | None = None
     accounted: bool = False
-    """Whether its commit is known to who decides how much the next batch takes on."""
+    """Whether `BatchSizeController` has counted its commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTarget:
-    """The end of each partition's log when it was read for the flush `request`, and for those before it."""
+    """The end of each partition's log when it was read for the flush `request`, and for earlier ones."""
 
     request: int
     ends: Mapping[TopicPartition, int]
@@ -57,29 +57,29 @@ class FlushTarget:
 
 class Term:
     """The state that the rules read and change. A reading (`view` of ZooKeeper, `table`, `log`) is None once it may be
-    out of date. The first rules read `view` and `table`, so that the others find them.
+    out of date. The first rules read `view` and `table`, so that the later ones have them.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self.config = config
         self.epoch: int | None = None
-        """The one that this term raised."""
+        """The epoch that this term raised."""
         self.raising = NO_TRANSACTION
         self.view: KeeperView | None = None
         self.changed_during_read = False
-        """Whether a change was told of since the tree was last asked for."""
+        """Whether ZooKeeper reported a change since the last read of the tree began."""
         self.table: TableView | None = None
         self.table_read_at = 0.0
         self.log: LogView | None = None
         self.flush_seen = 0
-        """The newest flush that was asked for when the log was last asked for."""
+        """The newest flush request when the last read of the log began."""
         self.flush_target: FlushTarget | None = None
         self.missing_topics: frozenset[str] = frozenset()
-        """Topics that match the pattern, and that Kafka has no more: told once."""
+        """Topics that match the pattern, and that Kafka has no more: each is reported once."""
         self.progress: dict[int, TransactionProgress] = {}
         self.rolled_back: set[str | None] = set()
         self.halting: Halt | None = None
-        """Why the sink has to stop, as long as it is not on record."""
+        """Why the sink has to stop, until that is on record."""
         self.checkpoint_seen: int | None = None
         self.at = 0.0
         self.wall = 0.0
@@ -101,7 +101,7 @@ class Term:
         self.draining = False
         self.resigned = False
         self.group: deque[Write] = deque()
-        """Multis of one write_plan that are still to be sent."""
+        """Multis of one write plan that are still to be sent."""
         self.outbox: list[Effect] = []
         self._last_comparison: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
 
@@ -133,7 +133,7 @@ class Term:
         interval = self.config.interval
         if self._first_interval_end is None:
             self._first_interval_end = self.at + self.config.first_interval
-        # What is due by so little less is due now: sums of fractions are not exact.
+        # An interval that ends in so short a time has ended: sums of fractions are not exact.
         ended = math.floor((self.at - self._first_interval_end) / interval + 1e-6) + 1
         self.next_plan = self._first_interval_end + max(0, ended) * interval
 
@@ -142,16 +142,16 @@ class Term:
         if log.matching is None or self.config.topic_pattern is None:
             return
         recorded = {source.topic for source in self.keeper_view.states}
-        if recorded and (new := sorted(set(log.matching) - recorded)):
-            self.note("topics.found", topics=new)
+        if recorded and (new_topics := sorted(set(log.matching) - recorded)):
+            self.note("topics.found", topics=new_topics)
         matched = (topic for topic in recorded if re.fullmatch(self.config.topic_pattern, topic))
         missing = frozenset(matched).difference(log.matching)
-        if gone := sorted(missing - self.missing_topics):
-            self.note("topics.gone", topics=gone)
+        if gone_topics := sorted(missing - self.missing_topics):
+            self.note("topics.gone", topics=gone_topics)
         self.missing_topics = missing
 
     def inconsistency(self, t: Transaction) -> str | None:
-        """Tells why a written transaction may not be committed, or None: its commit has to match what is recorded."""
+        """Tells why a written transaction may not be committed, or None: its commit has to match the record."""
         checkpoint = self.table_view.checkpoint
         if (inconsistency := transactions.inconsistency(t, self.keeper_view.states)) is not None:
             return inconsistency
@@ -167,7 +167,7 @@ class Term:
             or self._last_comparison[0] is not view
             or self._last_comparison[1] is not checkpoint
         ):
-            self._last_comparison = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
+            self._last_comparison = view, checkpoint, recovery.compare_with_table(view.states, view.ledger, checkpoint)
         return self._last_comparison[2]
 
     def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:
@@ -182,7 +182,7 @@ class Term:
         if failure is not None:
             if failure.kind is FailureKind.AWAY:
                 self.failures_by_servers += 1
-            # By its attempts alone a batch that the store made fail would be tried again at once, for ever.
+            # Failures of the store are no attempts: by attempts alone the batch would be tried again at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
             if failure.kind is FailureKind.BAD_RECORD and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)

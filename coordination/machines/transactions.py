@@ -1,4 +1,4 @@
-"""Pure functions over an open transaction: is it complete, must it be aborted, what would its commit say.
+"""Pure functions over an open transaction: is it complete, must it be aborted, which checkpoint would it commit.
 
 Nothing here decides: the coordinator turns an answer into a compare-and-set.
 """
@@ -41,7 +41,7 @@ class AllReported:
 
 @dataclass(frozen=True, slots=True)
 class MustAbort:
-    """`blamed` are the incarnations whose fault it was, to be left out of the next attempts."""
+    """`blamed` are the incarnations at fault, to be left out of the next attempts."""
 
     reason: str
     blamed: tuple[str, ...] = ()
@@ -57,9 +57,7 @@ def is_plan_intact(transaction: Transaction) -> bool:
 
 
 def report_mismatch(transaction: Transaction) -> str | None:
-    """Tells why the write statuses are not one report of each planned slice by the incarnation that it was planned for;
-    None if they are.
-    """
+    """Tells why the write statuses do not report each planned slice once, by its own incarnation; None if they do."""
     planned = transaction.plan.slices
     for incarnation in sorted({*planned, *transaction.statuses}):
         status = transaction.statuses.get(incarnation)
@@ -67,14 +65,14 @@ def report_mismatch(transaction: Transaction) -> str | None:
         slices = planned.get(incarnation, ())
         if results == [*slices]:
             continue  # in the order of the plan, as a participant reports
-        reported, given = Counter(results), Counter(slices)
-        if reported == given:
+        reported, expected = Counter(results), Counter(slices)
+        if reported == expected:
             continue
-        if strange := sorted(reported - given):
-            piece = strange[0]
-            why = "more often than it was planned" if given[piece] else "which was not to write it"
-            return f"{piece} was reported by {incarnation}, {why}"
-        return f"{min(given - reported)} was planned for {incarnation} and not reported"
+        if unexpected := sorted(reported - expected):
+            piece = unexpected[0]
+            problem = "more often than it was planned" if expected[piece] else "which was not to write it"
+            return f"{piece} was reported by {incarnation}, {problem}"
+        return f"{min(expected - reported)} was planned for {incarnation} and not reported"
     return None
 
 
@@ -85,7 +83,7 @@ def _names_all_bad_records(transaction: Transaction) -> bool:
 
 
 def inconsistency(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
-    """Names znodes of it that are gone since they were written."""
+    """Tells which of the transaction's znodes are gone since they were written; None if they all are there."""
     if not is_plan_intact(transaction):
         return "its plan is not the one that its header names"
     if (missing := report_mismatch(transaction)) is not None:
@@ -110,7 +108,7 @@ def _matches_the_record(transaction: Transaction, states: Mapping[TopicPartition
 
 
 def readiness(transaction: Transaction, members: Collection[str], waited: float) -> Readiness:
-    """How far a STARTED transaction is; `waited` is seconds since this coordinator saw it STARTED."""
+    """Tells how far a STARTED transaction is; `waited` is seconds since this coordinator saw it STARTED."""
     planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
     for incarnation, status in sorted(transaction.statuses.items()):
         if status.failure is not None:
@@ -125,9 +123,9 @@ def readiness(transaction: Transaction, members: Collection[str], waited: float)
         if not _names_all_bad_records(transaction):
             return MustAbort("bad records were counted that nobody has set aside")
         return AllReported()
-    gone = [incarnation for incarnation in missing if incarnation not in members]
-    if gone:
-        return MustAbort(f"participant {', '.join(gone)} left the fleet", tuple(gone))
+    departed = [incarnation for incarnation in missing if incarnation not in members]
+    if departed:
+        return MustAbort(f"participant {', '.join(departed)} left the fleet", tuple(departed))
     if waited > transaction.header.timeout:
         return MustAbort(
             f"no write status of {', '.join(missing)} within {transaction.header.timeout:g} s", tuple(missing)
@@ -151,7 +149,7 @@ def results(transaction: Transaction) -> tuple[SliceResult, ...]:
 
 
 def size(transaction: Transaction) -> int:
-    """The bytes of the values that were read for it."""
+    """Returns the bytes of the values that the transaction read."""
     return sum(status.size for status in transaction.statuses.values())
 
 
@@ -162,7 +160,7 @@ def stats(transaction: Transaction) -> tuple[str, ...]:
 
 
 def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
-    """The places of the bad records that were set aside for it."""
+    """Returns where the transaction's bad records are quarantined."""
     return tuple(
         quarantined
         for incarnation in sorted(transaction.statuses)
@@ -179,9 +177,9 @@ def settled(states: Mapping[TopicPartition, PartitionState], header: Header) -> 
         return changed
     for source, state in states.items():
         if state.open and state.open[0].batch == header.batch:
-            reached = state.open[0]
+            open_range = state.open[0]
             changed[source] = PartitionState(
-                state.topic_id, reached.start, reached.end, reached.generation, state.open[1:]
+                state.topic_id, open_range.start, open_range.end, open_range.generation, state.open[1:]
             )
     return changed
 
@@ -194,7 +192,7 @@ def checkpoint(
     sink: str,
     epoch: int,
 ) -> Checkpoint:
-    """The checkpoint in the commit of `transaction`: cumulative, idle partitions included."""
+    """Returns the checkpoint for the commit of `transaction`: cumulative, idle partitions included."""
     after = {**states, **settled(states, transaction.header)}
     return Checkpoint(
         sink=sink,
@@ -216,15 +214,15 @@ def drop_incomplete_plans(
 ) -> dict[TopicPartition, PartitionState]:
     """Returns the states without open ranges of batches that never counted (above `last`): always the last ones.
 
-    Where one that counts follows, `last` was read a moment before a batch was divided: no decision uses such a reading.
+    If a range that counts follows one, `last` was read just before a batch was divided: no decision uses that reading.
     """
     changed = {}
     for source, state in states.items():
-        kept = len(state.open)
-        while kept and state.open[kept - 1].batch > last:
-            kept -= 1
-        if kept < len(state.open):
-            changed[source] = replace(state, open=state.open[:kept])
+        kept_count = len(state.open)
+        while kept_count and state.open[kept_count - 1].batch > last:
+            kept_count -= 1
+        if kept_count < len(state.open):
+            changed[source] = replace(state, open=state.open[:kept_count])
     return changed
 
 

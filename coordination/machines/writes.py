@@ -1,7 +1,7 @@
-"""Drafts of a coordinator's writes to ZooKeeper. Pure: the machine fences and sends them.
+"""Plans a coordinator's writes to ZooKeeper. Pure: the machine fences and sends them.
 
-A write plan has a purpose, and multis in order. The last multi makes the plan count; until then readers ignore what the
-others wrote.
+A write plan has a purpose, and multis in order. The last multi makes the plan count; until then readers ignore the
+earlier ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def halt(halt: Halt) -> WritePlan:
 
 
 def delete_incomplete_plans(view: KeeperView) -> WritePlan | None:
-    """Deletes what is left of plans that never counted."""
+    """Deletes the remains of plans that never counted."""
     changed = transactions.drop_incomplete_plans(view.states, view.ledger.last)
     if not changed and not view.incomplete_plan_paths:
         return None
@@ -57,16 +57,18 @@ def record_partitions(view: KeeperView, new_partitions: States) -> WritePlan:
 
 def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> WritePlan:
     """Declares gaps with the first multi: a skipped offset must never go undeclared."""
-    kept = tuple(known for known in view.ledger.gaps if not any(gap.covers(known) for gap in gaps))
-    ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
+    kept_gaps = tuple(
+        recorded_gap for recorded_gap in view.ledger.gaps if not any(gap.covers(recorded_gap) for gap in gaps)
+    )
+    ledger = _pruned(replace(view.ledger, gaps=(*kept_gaps, *gaps)), {**view.states, **changed})
     return ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
 
 
-def divide(view: KeeperView, divided: States, batch: int, rest: int) -> WritePlan:
+def divide(view: KeeperView, divided: States, batch: int, remainder: int) -> WritePlan:
     """Divides a batch. Each part has two attempts left, on two workers, before it is divided in turn."""
     tried = view.ledger.attempts[batch] - 2
     # The ledger first: a range whose batch is above `last` would count as never planned.
-    ledger = replace(view.ledger, last=rest, attempts={**view.ledger.attempts, batch: tried, rest: tried})
+    ledger = replace(view.ledger, last=remainder, attempts={**view.ledger.attempts, batch: tried, remainder: tried})
     shards = tree.batched(tree.shard_ops(view, divided), ())
     return ordered(view, "divide a batch", shards, ledger, from_first=True)
 
@@ -84,15 +86,15 @@ def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: Stat
         attempts[header.batch] = header.attempt
     ledger = replace(view.ledger, last=header.number, attempts=attempts)
     ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
-    asked = [] if header.phase is Phase.ABORTED else [Check(tree.CONTROL, view.control_version)]
-    return ordered(view, "open a transaction", tree.batched(ops, [*asked, tree.header_op(header)]), ledger)
+    control_check = [] if header.phase is Phase.ABORTED else [Check(tree.CONTROL, view.control_version)]
+    return ordered(view, "open a transaction", tree.batched(ops, [*control_check, tree.header_op(header)]), ledger)
 
 
 def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> WritePlan:
     """Replaces a header by its next phase, and halts the sink in the same multi if that is the reason."""
     ops = [tree.header_op(header, transaction.version)]
     if header.phase is Phase.PREPARED:
-        # The commit carries what is recorded, each time that it is tried: a multi sent before must not come late.
+        # Each try of the commit carries what is recorded: setting the ledger refuses an earlier multi that comes late.
         ops.append(tree.ledger_op(view, view.ledger))
     if halt is not None:
         ops.append(Create(tree.HALT, tree.halt_data(halt)))
@@ -107,17 +109,17 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
     header = transaction.header
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
     if header.phase is Phase.ABORTED:
-        tries = ledger.attempts.get(header.batch, 0)
+        attempts = ledger.attempts.get(header.batch, 0)
         if transactions.ran_out_of_memory(transaction):
-            tries = max(tries, divide_after)
+            attempts = max(attempts, divide_after)
         elif transactions.failed_by_a_server(transaction):
-            tries = min(tries, header.attempt - 1)
-        if tries != ledger.attempts.get(header.batch, 0):
-            ledger = replace(ledger, attempts={**ledger.attempts, header.batch: tries})
+            attempts = min(attempts, header.attempt - 1)
+        if attempts != ledger.attempts.get(header.batch, 0):
+            ledger = replace(ledger, attempts={**ledger.attempts, header.batch: attempts})
     ledger = _pruned(ledger, view.states)
     changed = transactions.settled(view.states, header)
-    last = [Delete(tree.header_path(header.number), transaction.version)]
-    return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
+    header_deletion = [Delete(tree.header_path(header.number), transaction.version)]
+    return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), header_deletion), ledger)
 
 
 def _pruned(ledger: Ledger, states: States) -> Ledger:

@@ -75,9 +75,11 @@ def split(slices: Iterable[Slice]) -> tuple[tuple[Slice, ...], tuple[Slice, ...]
     ordered = tuple(sorted(slices, key=_coordinates))
     if len(ordered) == 1:
         return _halve(ordered[0])
-    reached = list(accumulate(piece.size for piece in ordered))
-    at = min(range(1, len(ordered)), key=lambda count: abs(2 * reached[count - 1] - reached[-1]), default=0)
-    return ordered[:at], ordered[at:]
+    cumulative_sizes = list(accumulate(piece.size for piece in ordered))
+    split_at = min(
+        range(1, len(ordered)), key=lambda count: abs(2 * cumulative_sizes[count - 1] - cumulative_sizes[-1]), default=0
+    )
+    return ordered[:split_at], ordered[split_at:]
 
 
 def _writers(members: Sequence[Member], excluded: Collection[str]) -> tuple[Member, ...]:
@@ -98,26 +100,34 @@ def _balance(
         return bundles
     cores = [max(writer.cores, 1) for writer in writers]
     total, largest = sum(sizes.values()), sizes[ordered[0]]
-    fair = [max(-(-total * own // sum(cores)), largest) for own in cores]
-    home = {writer.worker: position for position, writer in enumerate(writers)}
+    fair_shares = [max(-(-total * worker_cores // sum(cores)), largest) for worker_cores in cores]
+    home_positions = {writer.worker: position for position, writer in enumerate(writers)}
     loads = [0] * len(writers)
-    homeless = []
+    unplaced = []
     for task in ordered:
-        position = home.get(previous.get(task.slices[0].source, ""), -1)
-        if position >= 0 and loads[position] + sizes[task] <= fair[position]:
+        position = home_positions.get(previous.get(task.slices[0].source, ""), -1)
+        if position >= 0 and loads[position] + sizes[task] <= fair_shares[position]:
             bundles[position].append(task)
             loads[position] += sizes[task]
         else:
-            homeless.append(task)
-    ranks = {at: rank for rank, at in enumerate(sorted(range(len(writers)), key=lambda at: _rank(sink, writers[at])))}
-    idlest = [(load / cores[at], len(bundles[at]) / cores[at], ranks[at], at) for at, load in enumerate(loads)]
+            unplaced.append(task)
+    ranks = {
+        index: rank
+        for rank, index in enumerate(sorted(range(len(writers)), key=lambda index: _rank(sink, writers[index])))
+    }
+    idlest = [
+        (load / cores[index], len(bundles[index]) / cores[index], ranks[index], index)
+        for index, load in enumerate(loads)
+    ]
     heapify(idlest)
-    for task in homeless:
+    for task in unplaced:
         position = idlest[0][3]
         bundles[position].append(task)
         loads[position] += sizes[task]
-        own = cores[position]
-        heapreplace(idlest, (loads[position] / own, len(bundles[position]) / own, ranks[position], position))
+        worker_cores = cores[position]
+        heapreplace(
+            idlest, (loads[position] / worker_cores, len(bundles[position]) / worker_cores, ranks[position], position)
+        )
     return bundles
 
 

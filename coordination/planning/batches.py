@@ -41,12 +41,12 @@ class Survey:
 
 
 def unfinished_topics(states: States, configured: Collection[str]) -> tuple[str, ...]:
-    """Topics that are not configured by name, and have a range to re-form."""
+    """Returns the topics that are not configured by name, and have a range to re-form."""
     return tuple(sorted({source.topic for source, state in states.items() if state.open}.difference(configured)))
 
 
 def survey(states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset) -> Survey:
-    known = {source.topic for source in states}
+    known_topics = {source.topic for source in states}
     ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items()}
     recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
     lost_while_planned = {s for s in states if s.topic in log.deleted and states[s].open}
@@ -56,7 +56,7 @@ def survey(states: States, log: LogView, topics: Collection[str], policy: DataLo
     lost: list[LostPrefix] = []
     halt: Halt | None = None
     for source in sorted(watched):
-        start = OffsetReset.EARLIEST if source.topic in known else reset
+        start = OffsetReset.EARLIEST if source.topic in known_topics else reset
         decision = offsets.reconcile(source, states.get(source), log.partitions.get(source), policy, start)
         match decision:
             case Invalid(reason):
@@ -83,12 +83,12 @@ def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicParti
     """Returns the states changed by skipping gaps: the gaps' own partitions go on behind them, and every other
     partition of an abandoned batch drops its range, to be planned anew.
     """
-    abandoned = {gone.batch for loss in lost for gone in loss.abandoned}
+    abandoned = {open_range.batch for loss in lost for open_range in loss.abandoned}
     changed: dict[TopicPartition, PartitionState] = {}
     for source, state in states.items():
-        first = next((i for i, r in enumerate(state.open) if r.batch in abandoned), None)
-        if first is not None:
-            changed[source] = replace(state, open=state.open[:first])
+        first_abandoned = next((i for i, r in enumerate(state.open) if r.batch in abandoned), None)
+        if first_abandoned is not None:
+            changed[source] = replace(state, open=state.open[:first_abandoned])
     for loss in lost:
         changed[TopicPartition(loss.gap.topic, loss.gap.partition)] = loss.state
     return changed, tuple(loss.gap for loss in lost)
@@ -138,9 +138,9 @@ def assigned(
     return assignment.assign(tasks, members, writers, left_out, attempt, sink)
 
 
-def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:
+def divided(states: States, batch: int, remainder: int) -> dict[TopicPartition, PartitionState]:
     """Returns the states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
-    becomes batch `rest`; empty when there is nothing left to divide. The caller has confirmed the rollback first.
+    becomes batch `remainder`; empty when there is nothing left to divide. The caller has confirmed the rollback first.
 
     No task of either part reads more than half of the largest before, lone records excepted. Ranges that were recorded
     without a target are grouped from here on: their old files are gone, and new ones have other ids.
@@ -148,28 +148,28 @@ def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, Parti
     first, second = assignment.split(slices_of(states, batch))
     if not second:
         return {}
-    most = max(1, max(task.size for task in write_tasks.of_batch(states, batch)) // 2)
-    kept: dict[TopicPartition, int] = {}
+    task_limit = max(1, max(task.size for task in write_tasks.of_batch(states, batch)) // 2)
+    kept_ends: dict[TopicPartition, int] = {}
     for piece in first:
-        kept[piece.source] = max(kept.get(piece.source, 0), piece.end)
+        kept_ends[piece.source] = max(kept_ends.get(piece.source, 0), piece.end)
     changed: dict[TopicPartition, PartitionState] = {}
     for source, state in states.items():
         parts = [
-            _lowered(part, most) if r.batch == batch else part
+            _lowered(part, task_limit) if r.batch == batch else part
             for r in state.open
-            for part in _divide(r, batch, rest, kept.get(source, r.start))
+            for part in _divide(r, batch, remainder, kept_ends.get(source, r.start))
         ]
         if tuple(parts) != state.open:
             changed[source] = replace(state, open=tuple(parts))
     return changed
 
 
-def _divide(recorded: OpenRange, batch: int, rest: int, at: int) -> tuple[OpenRange, ...]:
-    if recorded.batch != batch or at >= recorded.end:
+def _divide(recorded: OpenRange, batch: int, remainder: int, split_at: int) -> tuple[OpenRange, ...]:
+    if recorded.batch != batch or split_at >= recorded.end:
         return (recorded,)
-    tail = replace(recorded, start=max(at, recorded.start), batch=rest)
-    return (tail,) if at <= recorded.start else (replace(recorded, end=at), tail)
+    tail = replace(recorded, start=max(split_at, recorded.start), batch=remainder)
+    return (tail,) if split_at <= recorded.start else (replace(recorded, end=split_at), tail)
 
 
-def _lowered(part: OpenRange, most: int) -> OpenRange:
-    return replace(part, step=min(part.step, most), task_records=min(part.task_records or most, most))
+def _lowered(part: OpenRange, task_limit: int) -> OpenRange:
+    return replace(part, step=min(part.step, task_limit), task_records=min(part.task_records or task_limit, task_limit))

@@ -16,11 +16,11 @@ class CoordinatorConfig:
     """Durations in seconds.
 
     `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
-    `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
-    before it is published again, ahead of archiving. Topics that match `topic_pattern` are the sink's besides `topics`.
-    `flush_bytes` bounds a transaction by what its records are
-    estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
-    interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
+    `divide_after` times is divided. `republish_after` is how many commits of other writers may follow the sink's
+    checkpoint before it is published again, ahead of archiving. Topics that match `topic_pattern` are the sink's
+    besides `topics`. `flush_bytes` bounds the estimated bytes of a transaction's records, and `task_sizes` those of its
+    write tasks; with `allow_empty` a transaction is made at every interval, with or without records. A transaction with
+    more bad records than `errors` allows halts the sink.
     """
 
     sink: str

@@ -11,38 +11,38 @@ from __future__ import annotations
 from coordination.state.model import Checkpoint, PartitionCheckpoint, SliceResult, TopicPartition
 
 
-def discontinuity(checkpoint: Checkpoint, before: Checkpoint | None) -> str | None:
+def discontinuity(checkpoint: Checkpoint, previous: Checkpoint | None) -> str | None:
     """Tells why `checkpoint` does not continue the table's; None when it does."""
     results: dict[TopicPartition, list[SliceResult]] = {}
     for result in checkpoint.results:
         results.setdefault(result.slice.source, []).append(result)
-    table_ends = before.ends if before else {}
+    table_ends = previous.ends if previous else {}
     for source in sorted({*results, *checkpoint.ends, *table_ends}):
-        reached = checkpoint.ends.get(source)
-        if reached is None:
+        checkpoint_end = checkpoint.ends.get(source)
+        if checkpoint_end is None:
             return f"{source} is not in its checkpoint"
-        broken = _broken(source, results.get(source, []), reached, table_ends.get(source))
-        if broken is not None:
-            return broken
+        problem = _partition_discontinuity(source, results.get(source, []), checkpoint_end, table_ends.get(source))
+        if problem is not None:
+            return problem
     return None
 
 
-def _broken(
+def _partition_discontinuity(
     source: TopicPartition,
     results: list[SliceResult],
-    reached: PartitionCheckpoint,
-    before: PartitionCheckpoint | None,
+    checkpoint_end: PartitionCheckpoint,
+    previous: PartitionCheckpoint | None,
 ) -> str | None:
-    if before is not None and reached.generation < before.generation:
-        return f"{source} is of generation {reached.generation}, the table's of {before.generation}"
-    goes_on = before is not None and reached.generation == before.generation
-    at = before.end if before is not None and goes_on else None
+    if previous is not None and checkpoint_end.generation < previous.generation:
+        return f"{source} is of generation {checkpoint_end.generation}, the table's of {previous.generation}"
+    goes_on = previous is not None and checkpoint_end.generation == previous.generation
+    next_offset = previous.end if previous is not None and goes_on else None
     for piece in sorted(result.slice for result in results):
-        if piece.generation != reached.generation:
-            return f"{piece} is of generation {piece.generation}, its checkpoint of {reached.generation}"
-        if at is not None and piece.start != at:
-            return f"{piece} follows offset {at}"
-        at = piece.end
-    if at is not None and at != reached.end:
-        return f"{source} ends at {at}, its checkpoint says {reached.end}"
+        if piece.generation != checkpoint_end.generation:
+            return f"{piece} is of generation {piece.generation}, its checkpoint of {checkpoint_end.generation}"
+        if next_offset is not None and piece.start != next_offset:
+            return f"{piece} follows offset {next_offset}"
+        next_offset = piece.end
+    if next_offset is not None and next_offset != checkpoint_end.end:
+        return f"{source} ends at {next_offset}, its checkpoint says {checkpoint_end.end}"
     return None

@@ -102,13 +102,13 @@ def classify(recorded: PartitionState | None, proposed: tuple[int, int]) -> tupl
     start, end = proposed
     if recorded is None:
         return (Case.NEW,)
-    before = bool(recorded.open)
-    low, high = (recorded.end, recorded.planned_end) if before else (recorded.start, recorded.end)
+    is_before = bool(recorded.open)
+    low, high = (recorded.end, recorded.planned_end) if is_before else (recorded.start, recorded.end)
     if start > recorded.end:
         return (Case.LOST_PREFIX,)
     if end > high:
         case = Case.OVERLAPPING
-    elif before and end == high:
+    elif is_before and end == high:
         case = Case.SAME
     else:
         case = Case.CONTAINS
@@ -127,37 +127,37 @@ def reconcile(
     topic as those of its older partitions.
     """
     if observed is None:
-        return Invalid(_gone(source, recorded))
+        return Invalid(_missing_reason(source, recorded))
     # Start and end come from two requests: a start beyond the end is the newer of two views, not a gap.
-    first = min(observed.start, observed.end)
+    log_start = min(observed.start, observed.end)
     if recorded is None:
-        at = first if reset is OffsetReset.EARLIEST else observed.end
-        return New(PartitionState(observed.topic_id, at, at, FIRST_GENERATION), observed.end)
+        start = log_start if reset is OffsetReset.EARLIEST else observed.end
+        return New(PartitionState(observed.topic_id, start, start, FIRST_GENERATION), observed.end)
     if observed.topic_id != recorded.topic_id:
-        return Invalid(_recreated(source, recorded, observed))
+        return Invalid(_recreated_reason(source, recorded, observed))
     if observed.end < recorded.planned_end:
-        return Invalid(_truncated(source, recorded, observed))
-    cases = classify(recorded, (first, observed.end))
+        return Invalid(_truncated_reason(source, recorded, observed))
+    cases = classify(recorded, (log_start, observed.end))
     if Case.LOST_PREFIX in cases:
-        return _lost_prefix(source, recorded, first, observed.end, policy)
+        return _lost_prefix(source, recorded, log_start, observed.end, policy)
     return Ready(cases, recorded, observed.end)
 
 
 def _lost_prefix(
-    source: TopicPartition, recorded: PartitionState, first: int, end: int, policy: DataLossPolicy
+    source: TopicPartition, recorded: PartitionState, log_start: int, end: int, policy: DataLossPolicy
 ) -> LostPrefix:
-    gap = Gap(source.topic, source.partition, recorded.end, first)
+    gap = Gap(source.topic, source.partition, recorded.end, log_start)
     halt = policy is DataLossPolicy.FAIL
-    lost = f"{source}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
+    summary = f"{source}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
     remedy = (
         "; to go on without them set on.data.loss=skip, which records the gap; to lose no more, "
         "raise the topic's retention"
     )
-    resumed = PartitionState(recorded.topic_id, first, first, recorded.generation + 1)
-    return LostPrefix(gap, halt, lost + remedy if halt else lost, recorded.open, resumed, end)
+    resumed = PartitionState(recorded.topic_id, log_start, log_start, recorded.generation + 1)
+    return LostPrefix(gap, halt, summary + remedy if halt else summary, recorded.open, resumed, end)
 
 
-def _gone(source: TopicPartition, recorded: PartitionState | None) -> str:
+def _missing_reason(source: TopicPartition, recorded: PartitionState | None) -> str:
     if recorded is None:
         return f"{source}: the broker has no such topic or partition; create it or correct kafka.topic.names"
     planned = (
@@ -170,7 +170,7 @@ def _gone(source: TopicPartition, recorded: PartitionState | None) -> str:
     )
 
 
-def _recreated(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+def _recreated_reason(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
     return (
         f"{source}: the topic was deleted and created again: recorded up to offset {recorded.planned_end} of "
         f"topic id {recorded.topic_id}, but the broker has topic id {observed.topic_id} with offsets "
@@ -178,7 +178,7 @@ def _recreated(source: TopicPartition, recorded: PartitionState, observed: Parti
     )
 
 
-def _truncated(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+def _truncated_reason(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
     return (
         f"{source}: the log was truncated: recorded up to offset {recorded.planned_end}, but the log of the "
         f"same topic id {observed.topic_id} ends at {observed.end}; find out which records the broker lost, "

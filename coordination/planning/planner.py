@@ -55,9 +55,9 @@ class RecordPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Divide:
+class SplitBatch:
     batch: int
-    rest: int
+    remainder: int
     divided: States
     size: int
     """Offsets of the batch before the division."""
@@ -65,7 +65,7 @@ class Divide:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Opens a transaction for `batch`; `changed` records what is new. Without tasks it publishes the checkpoint."""
+    """Opens a transaction for `batch`; `changed` are the new states. Without tasks it publishes the checkpoint."""
 
     batch: int
     attempt: int
@@ -75,7 +75,7 @@ class OpenBatch:
     columns: str
 
 
-Step = Nothing | HaltFor | SkipGaps | RecordPartitions | Divide | OpenBatch
+Step = Nothing | HaltFor | SkipGaps | RecordPartitions | SplitBatch | OpenBatch
 
 
 def next_number(view: KeeperView) -> int:
@@ -95,7 +95,7 @@ def new_header(
     step: OpenBatch | None,
 ) -> Header:
     """Returns the header of the next transaction, PLANNED; without a step, of one that has no batch but its own."""
-    seen = table.checkpoint.number if table.checkpoint else NO_TRANSACTION
+    table_number = table.checkpoint.number if table.checkpoint else NO_TRANSACTION
     number = next_number(view)
     attempt = step.attempt if step else 1
     return Header(
@@ -103,7 +103,7 @@ def new_header(
         batch=step.batch if step else number,
         attempt=attempt,
         epoch=epoch,
-        base=view.transactions[-1].header.number if view.transactions else seen,
+        base=view.transactions[-1].header.number if view.transactions else table_number,
         phase=Phase.PLANNED,
         timeout=config.timeout * 2.0 ** min(attempt - 1, 3),
         plan_digest=plan_digest(plan),
@@ -128,18 +128,18 @@ def next_step(
     """
     if not view.is_complete:
         return Nothing()
-    seen = table.checkpoint
-    if seen is not None and seen.cluster not in ("", log.cluster):
+    checkpoint = table.checkpoint
+    if checkpoint is not None and checkpoint.cluster not in ("", log.cluster):
         return HaltFor(
             Halt(
-                f"the table was filled from the Kafka cluster {seen.cluster}, this one is {log.cluster}: correct"
+                f"the table was filled from the Kafka cluster {checkpoint.cluster}, this one is {log.cluster}: correct"
                 " kafka.bootstrap.servers; a sink does not move to another cluster"
             )
         )
     topics = {*config.topics, *(log.matching or ())}
     survey = batches.survey(view.states, log, topics, config.on_data_loss, _reset(view.states, log, config))
     if survey.halt is not None or survey.lost:
-        # What is open may have been read before the log lost it: first let it come to its end.
+        # An open transaction may have read its records before the log lost them: let it end first.
         if view.transactions:
             return Nothing()
         return HaltFor(survey.halt) if survey.halt else SkipGaps(*batches.skipped(view.states, survey.lost))
@@ -148,8 +148,8 @@ def next_step(
         return _re_form(survey.states, batch, view, log, config)
     number = next_number(view)
     ranges = plan_ranges(survey.states, survey.ends, limits, number)
-    wanted = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
-    if wanted or _must_publish(survey.states, table, config):
+    should_plan = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
+    if should_plan or _must_publish(survey.states, table, config):
         tasks = _task_count(view, ranges, config, bytes_per_offset)
         changed = {**survey.new_partitions, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
         return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
@@ -157,8 +157,8 @@ def next_step(
 
 
 def _reset(states: States, log: LogView, config: CoordinatorConfig) -> OffsetReset:
-    """Returns where a new topic begins. One that came to match later is read whole: its first records are older than
-    the look that found it.
+    """Returns where a new topic begins. A topic that came to match later is read whole: its first records are older
+    than the reading that found it.
     """
     return OffsetReset.EARLIEST if log.matching is not None and states else config.reset
 
@@ -170,7 +170,7 @@ def _task_count(
     bytes_per_offset: float | None,
 ) -> int:
     """Counts write tasks once, when the batch is planned: from then on the record decides."""
-    offsets = sum(fresh.end - fresh.start for fresh in ranges.values())
+    offsets = sum(new_range.end - new_range.start for new_range in ranges.values())
     cores = write_tasks.cores(view.members, config.single_writer)
     return write_tasks.count(offsets, bytes_per_offset, cores, config.task_sizes)
 
@@ -179,11 +179,12 @@ def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -
     """Whether the checkpoint has to be published again though nothing is new: before archiving goes past it, and when
     it does not carry a reset or a skipped gap yet, which would be lost with ZooKeeper.
     """
-    seen = table.checkpoint
-    if seen is None:
+    checkpoint = table.checkpoint
+    if checkpoint is None:
         return False
     raised = (
-        source in seen.ends and state.generation > seen.ends[source].generation for source, state in states.items()
+        source in checkpoint.ends and state.generation > checkpoint.ends[source].generation
+        for source, state in states.items()
     )
     return table.commits_since >= config.republish_after or any(raised)
 
@@ -191,15 +192,15 @@ def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -
 def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config: CoordinatorConfig) -> Step:
     attempt = view.ledger.attempts.get(batch, 0) + 1
     if attempt > config.divide_after:
-        rest = next_number(view)
-        divided = batches.divided(states, batch, rest)
+        remainder = next_number(view)
+        divided = batches.divided(states, batch, remainder)
         if divided:
-            return Divide(batch, rest, divided, sum(piece.size for piece in batches.slices_of(states, batch)))
+            return SplitBatch(batch, remainder, divided, sum(piece.size for piece in batches.slices_of(states, batch)))
     return _open(batch, attempt, write_tasks.of_batch(states, batch), {}, log)
 
 
 def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
-    """Opens nothing that the table's columns cannot hold; a checkpoint alone needs none."""
+    """Opens no batch that the table's columns cannot hold; a checkpoint alone needs no columns."""
     if tasks and log.schema_conflict:
         return HaltFor(Halt(log.schema_conflict))
     return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

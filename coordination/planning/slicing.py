@@ -3,7 +3,7 @@
 Guarantee: the same inputs, in whatever order they come, give the same ranges and the same cuts on any
 coordinator. A range is cut at absolute multiples of the step that is recorded in it, so neither a changed
 setting nor another coordinator can cut it differently. Void if the states were not reconciled with the log
-first (offsets.py): a log end below a planned end plans nothing here, but what it means is decided there.
+first (offsets.py): a log end below a planned end plans nothing here, and offsets.py decides what it means.
 Raises ValueError for limits below one.
 """
 
@@ -87,33 +87,33 @@ def plan_ranges(
 
 def is_full(ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, OpenRange], limits: Limits) -> bool:
     """Whether the next ranges are as large as the limits let them be: then the coordinator need not wait. On the
-    slicing grid a range may end short of a limit: it counts as full if it leaves records behind. A partition that gets
-    nothing of a budget leaves it to others, which have then used it up.
+    slicing grid a range may end short of a limit: it counts as full if it leaves records behind. Where a partition gets
+    nothing of a budget, other partitions have used it up.
     """
     sizes = [planned.end - planned.start for planned in ranges.values()]
     budget = limits.transaction_records
-    reached = max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
-    return reached or any(planned.end < ends[source] for source, planned in ranges.items())
+    is_limit_reached = max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
+    return is_limit_reached or any(planned.end < ends[source] for source, planned in ranges.items())
 
 
-def _share(wanted: Mapping[TopicPartition, int], budget: int, portion: int, batch: int) -> dict[TopicPartition, int]:
-    """Hands out `budget` in portions, round by round, in the order of `wanted`; without a portion it is absent."""
+def _share(requested: Mapping[TopicPartition, int], budget: int, portion: int, batch: int) -> dict[TopicPartition, int]:
+    """Hands out `budget` in portions, round by round, in the order of `requested`; without a portion it is absent."""
     granted: dict[TopicPartition, int] = {}
-    queue = sorted(wanted, key=lambda source: _lot(source, batch))
+    queue = sorted(requested, key=lambda source: _rank(source, batch))
     while queue and budget > 0:
         unsated = []
         for source in queue:
             if budget == 0:
                 break
-            had = granted.get(source, 0)
-            share = min(portion, wanted[source] - had, budget)
-            granted[source] = had + share
+            granted_before = granted.get(source, 0)
+            share = min(portion, requested[source] - granted_before, budget)
+            granted[source] = granted_before + share
             budget -= share
-            if granted[source] < wanted[source]:
+            if granted[source] < requested[source]:
                 unsated.append(source)
         queue = unsated
-    return {source: granted[source] for source in wanted if source in granted}
+    return {source: granted[source] for source in requested if source in granted}
 
 
-def _lot(source: TopicPartition, batch: int) -> bytes:
+def _rank(source: TopicPartition, batch: int) -> bytes:
     return blake2b(f"{batch}/{source.topic}/{source.partition}".encode(), digest_size=16).digest()

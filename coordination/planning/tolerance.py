@@ -28,22 +28,22 @@ class ErrorLimits:
         they have not.
         """
         statuses = tuple(statuses)
-        bad = sum(result.errors for status in statuses for result in status.results)
-        if not bad:
+        bad_records = sum(result.errors for status in statuses for result in status.results)
+        if not bad_records:
             return None
-        total = bad + sum(result.records for status in statuses for result in status.results)
-        if bad > self.count:
+        total = bad_records + sum(result.records for status in statuses for result in status.results)
+        if bad_records > self.count:
             limit = f"errors.max.per.transaction={self.count:,}"
-        elif total >= FEW and bad > self.ratio * total:
+        elif total >= FEW and bad_records > self.ratio * total:
             limit = f"errors.max.ratio={self.ratio:g}"
         else:
             return None
-        first = min((e.topic, e.partition, e.offset, e.reason) for status in statuses for e in status.errors)
-        topic, partition, offset, first_reason = first
-        summary = f"{bad:,} of {total:,} records are bad, more than {limit} allows"
+        first_error = min((e.topic, e.partition, e.offset, e.reason) for status in statuses for e in status.errors)
+        topic, partition, offset, first_reason = first_error
+        summary = f"{bad_records:,} of {total:,} records are bad, more than {limit} allows"
         reason = f"{summary}; the first: {topic}-{partition} offset {offset}: {first_reason}"
         return Failure(FailureKind.BAD_RECORD, reason, topic, partition, offset)
 
 
 NO_ERRORS = ErrorLimits(0, 0.0)
-"""Where a bad record fails its task (errors.tolerance=none), none ever comes so far."""
+"""With errors.tolerance=none the task fails first: no write status counts a bad record."""

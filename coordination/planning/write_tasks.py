@@ -1,9 +1,9 @@
-"""Groups the slices of a batch into write tasks: next-fit over what is recorded of the batch, and nothing else.
+"""Groups the slices of a batch into write tasks: next-fit over the recorded ranges of the batch alone.
 
 Guarantee: the same recorded ranges give the same tasks on any coordinator, in every attempt, whatever the settings, the
 members and the assignment are by then. Slices come in the order of topic, partition and start; a task is closed when
 the next slice would make it read more than the `task_records` that its range records. Void for ranges that are not all
-of the batch: `transactions.inconsistency` compares what was planned with what is recorded before anything is committed.
+of the batch: `transactions.inconsistency` compares the planned tasks with the recorded ranges before a commit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUPING = "next-fit, 1"
 for a batch is grouped as it was planned for as long as it is open."""
 MIB = 1 << 20
 ASSUMED_BYTES = 1024.0
-"""An offset's, while nothing was measured."""
+"""Bytes of an offset, while nothing was measured."""
 SLICES_A_TASK = 4
 """How finely a large partition is cut, so that no task is more than a quarter larger than the average."""
 
@@ -100,15 +100,15 @@ def sized(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicP
     """Gives new ranges a target that makes them at most so many tasks of about equal size, and a step that cuts
     partitions which are too large for a task.
     """
-    total = sum(fresh.end - fresh.start for fresh in ranges.values())
+    total = sum(new_range.end - new_range.start for new_range in ranges.values())
     cut = {
-        source: replace(fresh, step=min(fresh.step, max(1, -(-total // (SLICES_A_TASK * tasks)))))
+        source: replace(new_range, step=min(new_range.step, max(1, -(-total // (SLICES_A_TASK * tasks)))))
         if tasks > 1
-        else fresh
-        for source, fresh in sorted(ranges.items())
+        else new_range
+        for source, new_range in sorted(ranges.items())
     }
-    target = least_target([size for fresh in cut.values() for size in slicing.sizes(fresh)], tasks)
-    return {source: replace(fresh, task_records=target) for source, fresh in cut.items()}
+    target = least_target([size for new_range in cut.values() for size in slicing.sizes(new_range)], tasks)
+    return {source: replace(new_range, task_records=target) for source, new_range in cut.items()}
 
 
 def least_target(sizes: Sequence[int], tasks: int) -> int:

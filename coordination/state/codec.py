@@ -61,7 +61,7 @@ def to_bytes(
 
 def from_bytes(data: bytes, origin: str, build: Callable[[Any], T], version: int | None = None) -> T:
     """Decodes `data` and lets `build` make a value of it. Raises `Corrupt` at `origin` for any fault of the content.
-    `version` is ZooKeeper's, None where there is none.
+    `version` is ZooKeeper's, None for content that is in no znode.
     """
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
@@ -147,8 +147,8 @@ def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> byt
 
 
 def _range(r: OpenRange) -> list[int]:
-    """A range without `task_records` is written as the version did that recorded it. A sixth number stands for the
-    grouping of `write_tasks.GROUPING`; another grouping would add a seventh, which this version calls corrupt."""
+    """A range without `task_records` is written in the form of the version that recorded it. A sixth number stands for
+    the grouping of `write_tasks.GROUPING`; another grouping would add a seventh, which this version calls corrupt."""
     target = [] if r.task_records is None else [r.task_records]
     return [r.start, r.end, r.batch, r.step, r.generation, *target]
 
@@ -215,7 +215,7 @@ def decode_header(data: bytes, origin: str, version: int | None = None) -> Heade
 
 def encode_status(s: WriteStatus) -> bytes:
     failure = s.failure
-    # That a server was away is RETRYABLE to a worker that does not know of it.
+    # A worker whose version does not know AWAY reads RETRYABLE.
     is_away = failure is not None and failure.kind is FailureKind.AWAY
     kind = FailureKind.RETRYABLE if is_away or failure is None else failure.kind
     return to_bytes(
@@ -311,8 +311,11 @@ def decode_gaps(value: Any) -> tuple[Gap, ...]:
 def encode_checkpoint(c: Checkpoint) -> str:
     """Returns the text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
     ends: dict[str, dict[str, list[int]]] = {}
-    for source, reached in sorted(c.ends.items()):
-        ends.setdefault(source.topic, {})[str(source.partition)] = [reached.end, reached.generation]
+    for source, partition_checkpoint in sorted(c.ends.items()):
+        ends.setdefault(source.topic, {})[str(source.partition)] = [
+            partition_checkpoint.end,
+            partition_checkpoint.generation,
+        ]
     raw = to_bytes(
         {
             "sink": c.sink,

@@ -17,7 +17,7 @@ from coordination.state.require import require_int, require_seconds, require_str
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestAuthor:
     """The author of a request, the second since 1970, and the reason. For people, never for decisions."""
 
     by: str = ""
@@ -31,7 +31,7 @@ class Flush:
 
     asked: int = 0
     done: int = 0
-    last: Asked = Asked()
+    last: RequestAuthor = RequestAuthor()
 
     def __post_init__(self) -> None:
         if not 0 <= self.done <= self.asked:
@@ -48,42 +48,42 @@ class Switchover:
 
     lock_path: str
     incarnation: str
-    asked: Asked = Asked()
+    author: RequestAuthor = RequestAuthor()
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
     """All requests that stand. `drains` names incarnations, so that a worker that is started again is not meant."""
 
-    paused: Asked | None = None
+    paused: RequestAuthor | None = None
     flush: Flush = Flush()
     switchover: Switchover | None = None
-    drains: Mapping[str, Asked] = field(default_factory=dict)
+    drains: Mapping[str, RequestAuthor] = field(default_factory=dict)
 
-    def pause(self, asked: Asked) -> Control:
+    def pause(self, author: RequestAuthor) -> Control:
         """A pause that stands keeps its first author."""
-        return self if self.paused is not None else replace(self, paused=asked)
+        return self if self.paused is not None else replace(self, paused=author)
 
     def resume(self) -> Control:
         return replace(self, paused=None)
 
-    def ask_flush(self, asked: Asked) -> Control:
-        return replace(self, flush=replace(self.flush, asked=self.flush.asked + 1, last=asked))
+    def ask_flush(self, author: RequestAuthor) -> Control:
+        return replace(self, flush=replace(self.flush, asked=self.flush.asked + 1, last=author))
 
-    def flushed(self, request: int) -> Control:
+    def with_flush_done(self, request: int) -> Control:
         """Answers all flushes up to `request`."""
         return replace(self, flush=replace(self.flush, done=max(self.flush.done, request)))
 
-    def ask_switchover(self, lock_path: str, incarnation: str, asked: Asked) -> Control:
-        return replace(self, switchover=Switchover(lock_path, incarnation, asked))
+    def ask_switchover(self, lock_path: str, incarnation: str, author: RequestAuthor) -> Control:
+        return replace(self, switchover=Switchover(lock_path, incarnation, author))
 
-    def drain(self, incarnations: Collection[str], alive: Collection[str], asked: Asked) -> Control:
+    def drain(self, incarnations: Collection[str], alive: Collection[str], author: RequestAuthor) -> Control:
         """Asks these to leave. Drops requests to incarnations that are gone, so that they cannot pile up."""
-        kept = {name: known for name, known in self.drains.items() if name in alive}
-        return replace(self, drains={**dict.fromkeys(incarnations, asked), **kept})
+        standing = {name: request for name, request in self.drains.items() if name in alive}
+        return replace(self, drains={**dict.fromkeys(incarnations, author), **standing})
 
-    def marked(self, member: Member) -> Member:
-        """Marks members that were asked to leave as draining, before they say so themselves."""
+    def with_drain_state(self, member: Member) -> Member:
+        """Marks a member that was asked to leave as draining, before it says so itself."""
         return replace(member, state=WorkerState.DRAINING) if member.incarnation in self.drains else member
 
 
@@ -94,16 +94,16 @@ def encode(control: Control, version: int = 0) -> bytes:
     paused, switchover, flush = control.paused, control.switchover, control.flush
     return codec.to_bytes(
         {
-            "paused": None if paused is None else _asked(paused),
-            "flush": {"asked": flush.asked, "done": flush.done, "last": _asked(flush.last)},
+            "paused": None if paused is None else _encode_author(paused),
+            "flush": {"asked": flush.asked, "done": flush.done, "last": _encode_author(flush.last)},
             "switchover": None
             if switchover is None
             else {
                 "lock": switchover.lock_path,
                 "incarnation": switchover.incarnation,
-                "asked": _asked(switchover.asked),
+                "asked": _encode_author(switchover.author),
             },
-            "drains": {name: _asked(asked) for name, asked in sorted(control.drains.items())},
+            "drains": {name: _encode_author(author) for name, author in sorted(control.drains.items())},
         },
         version,
     )
@@ -116,23 +116,23 @@ def decode(data: bytes, origin: str, version: int | None = None) -> Control:
 def _build(d: Any) -> Control:
     flush, switchover = d["flush"], d["switchover"]
     return Control(
-        None if d["paused"] is None else _decode_asked(d["paused"]),
-        Flush(require_int(flush["asked"]), require_int(flush["done"]), _decode_asked(flush["last"])),
+        None if d["paused"] is None else _decode_author(d["paused"]),
+        Flush(require_int(flush["asked"]), require_int(flush["done"]), _decode_author(flush["last"])),
         None
         if switchover is None
         else Switchover(
             require_str(switchover["lock"]),
             require_str(switchover["incarnation"]),
-            _decode_asked(switchover["asked"]),
+            _decode_author(switchover["asked"]),
         ),
-        {require_str(name): _decode_asked(asked) for name, asked in d["drains"].items()},
+        {require_str(name): _decode_author(author) for name, author in d["drains"].items()},
     )
 
 
-def _asked(asked: Asked) -> list[Any]:
-    return [asked.by, asked.at, asked.reason]
+def _encode_author(author: RequestAuthor) -> list[Any]:
+    return [author.by, author.at, author.reason]
 
 
-def _decode_asked(row: Any) -> Asked:
+def _decode_author(row: Any) -> RequestAuthor:
     by, at, reason = row
-    return Asked(require_str(by), require_seconds(at), require_str(reason))
+    return RequestAuthor(require_str(by), require_seconds(at), require_str(reason))

@@ -16,7 +16,7 @@ from coordination.state.model import Checkpoint, Failure, QuarantinedRecords, Wr
 from coordination.state.reading import ParticipantView
 from coordination.state.tree import Op
 
-# --- what the shell is asked to do
+# --- requests to the shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Answer: `LogView` of `topics`, of those whose whole name matches the regular expression `pattern`, and of those
-    of `unfinished` that Kafka has; the others of these are `deleted` there."""
+    """Answer: `LogView` of `topics`, of topics whose whole name matches the regular expression `pattern`, and of those
+    of `unfinished` that Kafka has; the rest of `unfinished` is `deleted` there."""
 
     topics: tuple[str, ...]
     pattern: str | None = None
@@ -81,13 +81,13 @@ class Complete:
     """Complete a PREPARED instant, under the table lock, after the three checks of the in-lock guard.
 
     Answer: None. Refused means proof that the instant can no longer complete as it is: a rollback of it stands
-    on the timeline, or, while the instant is pending, the table's checkpoint is not `checkpoint.base` or is not what
-    the offsets of `checkpoint` continue. The versions
-    are those of the epoch znode and of the PREPARED header, for the guard to check once more. With the commit the
-    table's columns become what holds `columns` too; those that others have added meanwhile stay.
+    on the timeline, or, while the instant is pending, the table's checkpoint is not `checkpoint.base` or the offsets of
+    `checkpoint` do not continue it. The versions are those of the epoch znode and of the PREPARED header, for the guard
+    to check once more. With the commit the table's columns grow to hold `columns` too; columns that another writer has
+    added meanwhile stay.
 
     The bad records that `errors` names are in the errors table before the instant is completed. `attempt` is above 1
-    where an earlier attempt at the same ranges may have published others.
+    if an earlier attempt at the same ranges may have published others.
     """
 
     instant: str
@@ -154,7 +154,7 @@ class Note:
 Effect = Request | Cancel | Resign | Note
 
 
-# --- what the shell reports
+# --- reports of the shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Finish what is open, take on nothing new."""
+    """Finish open transactions, take on nothing new."""
 
     at: float
 

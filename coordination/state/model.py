@@ -14,7 +14,7 @@ PROTOCOL = 3
 """The version of what workers write for each other in ZooKeeper. A fleet runs one: `coordination.state.versions`."""
 
 NO_TRANSACTION = 0
-"""The number before the first transaction: what a table without a checkpoint extends."""
+"""The number before the first transaction: the base of a table without a checkpoint."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -123,11 +123,11 @@ class PartitionState:
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
             raise ValueError(f"not a settled range: [{self.start}, {self.end})")
-        reached = self.end
-        for gap in self.open:
-            if gap.start != reached:
-                raise ValueError(f"open range starts at {gap.start}, expected {reached}")
-            reached = gap.end
+        expected_start = self.end
+        for open_range in self.open:
+            if open_range.start != expected_start:
+                raise ValueError(f"open range starts at {open_range.start}, expected {expected_start}")
+            expected_start = open_range.end
 
     @property
     def status(self) -> RangeStatus:
@@ -202,8 +202,8 @@ class FailureKind(Enum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     """Too much for a worker's memory: the batch is divided before its next attempt."""
     AWAY = "AWAY"
-    """A server that the write needs was away, or refused: the table's store, or the schema registry. No attempt at the
-    batch, for its size was not the cause."""
+    """A server that the write needs was away, or refused: the table's store, or the schema registry. It counts as no
+    attempt at the batch, whose size was not the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,9 +344,9 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
-    record of them is newer. `schema_conflict` says why they cannot become it. `matching`: the topics that match the
-    pattern that was asked about, None without one. `deleted`: topics that may be missing, and are.
+    """`columns` are the table's columns once it holds all of these partitions: looked up after their ends, so that no
+    record is newer. `schema_conflict` says why the table cannot have them. `matching`: the topics that match the
+    request's pattern, None without one. `deleted`: topics that may be missing, and are.
     """
 
     cluster: str
@@ -359,7 +359,7 @@ class LogView:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """The timeline as this sink needs it. `instants` answers for the instants that were asked about.
+    """The timeline as this sink needs it. `instants` has the states of the requested instants.
 
     `orphans` are pending instants that carry this sink's name, oldest first; the caller knows which of them
     its open transactions name. `commits_since` counts completed instants after the checkpoint's commit.
@@ -371,5 +371,5 @@ class TableView:
     commits_since: int = 0
 
     def without_orphans(self, instants: Collection[str]) -> TableView:
-        """The view with these instants, whose fate is known by now, taken out of the orphans."""
+        """Returns the view without these instants among the orphans: their fate is known by now."""
         return replace(self, orphans=tuple(orphan for orphan in self.orphans if orphan not in instants))

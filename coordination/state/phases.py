@@ -40,7 +40,7 @@ class IllegalTransition(AssertionError):
 
 
 def enter(header: Header, phase: Phase, wall: float, instant: str | None = None, reason: str = "") -> Header:
-    """The header in its next phase. Raises `IllegalTransition` for a step that the table does not have."""
+    """Returns the header in its next phase. Raises `IllegalTransition` for a step that the table does not have."""
     if phase not in TRANSITIONS[header.phase]:
         raise IllegalTransition(f"transaction {header.number}: {header.phase.value} -> {phase.value}")
     if phase is Phase.STARTED and instant is None:

@@ -67,21 +67,21 @@ class Reader(ABC, Generic[T]):
         self._seen: dict[str, tuple[Node, Any]] = {}
 
     def node_read(self, path: str) -> NodeRead | None:
-        """Returns the kind of request for that path; None: nothing is asked."""
+        """Returns the kind of request for that path; None: no request."""
         return tree.node_read(path)
 
-    def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - others look at it
-        """The only children of interest; None: all, which ZooKeeper lists."""
+    def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - a subclass uses it
+        """Returns the only children of interest; None: all, which ZooKeeper lists."""
         return None
 
     def read(self, snapshot: Snapshot) -> T:
-        fresh: dict[str, tuple[Node, Any]] = {}
+        decoded_nodes: dict[str, tuple[Node, Any]] = {}
 
         def decoded(path: str, decode: Decode[T]) -> T:
             node = snapshot[path]
-            known = self._seen.get(path)
-            value = known[1] if known is not None and known[0] == node else decode(node.data, path, node.version)
-            fresh[path] = (node, value)
+            cached = self._seen.get(path)
+            value = cached[1] if cached is not None and cached[0] == node else decode(node.data, path, node.version)
+            decoded_nodes[path] = (node, value)
             return cast(T, value)
 
         try:
@@ -90,7 +90,7 @@ class Reader(ABC, Generic[T]):
             raise
         except Corrupt as error:
             raise Corrupt(f"{error}; {REMEDY}") from error
-        self._seen = fresh
+        self._seen = decoded_nodes
         return view
 
     @abstractmethod
@@ -102,7 +102,7 @@ class TreeReader(Reader[KeeperView]):
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
-        return _whole(snapshot, decoded)
+        return _keeper_view(snapshot, decoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Assignment:
     version: int
     """The header's."""
     tasks: tuple[WriteTask, ...] | None
-    """None: what was read of the plan is not of the one that the header names."""
+    """None: the plan that was read is not the one that the header names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +164,18 @@ class ParticipantViewReader(Reader[ParticipantView]):
             self.incarnation in control.drains,
         )
 
-    def _assignment(self, snapshot: Snapshot, decoded: Decoded, here: str) -> Assignment:
-        path, plan = f"{here}/header", f"{here}/plan/{self.incarnation}"
+    def _assignment(self, snapshot: Snapshot, decoded: Decoded, transaction_path: str) -> Assignment:
+        path, plan = f"{transaction_path}/header", f"{transaction_path}/plan/{self.incarnation}"
         header: Header = decoded(path, codec.decode_header)
         tasks: tuple[WriteTask, ...] | None = ()
         if (part := snapshot.get(plan)) is not None:
             pieces = sorted(path for path in snapshot if path.startswith(f"{plan}/"))
-            is_of_it = part.data.decode(errors="replace") == header.plan_digest
-            tasks = _tasks(snapshot, plan, pieces, decoded) if is_of_it else None
+            is_current = part.data.decode(errors="replace") == header.plan_digest
+            tasks = _tasks(snapshot, plan, pieces, decoded) if is_current else None
         return Assignment(header, snapshot[path].version, tasks)
 
 
-def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
+def _keeper_view(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
     children = _children(snapshot)
     states: dict[TopicPartition, PartitionState] = {}
     shards: dict[str, int] = {}
@@ -187,19 +187,19 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
                 states[TopicPartition(topic, partition)] = state
     ledger = snapshot.get(TRANSACTIONS, _NEW)
     if shards and ledger == _NEW:
-        # With it gaps are lost that no commit carries yet: the states say that something lies behind us, no one what.
+        # Its gaps are lost with it, and no commit carries the newest of them yet: the states alone do not name them.
         raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
     numbers = sorted(children.get(TRANSACTIONS, ()))
-    if strange := [name for name in numbers if not name.isdecimal()]:
-        raise Corrupt(f"{TRANSACTIONS}/{strange[0]} is no transaction")
-    open_ = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
+    if invalid_names := [name for name in numbers if not name.isdecimal()]:
+        raise Corrupt(f"{TRANSACTIONS}/{invalid_names[0]} is no transaction")
+    open_names = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
     control = _control(snapshot, decoded)
     members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
     contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
     return KeeperView(
         info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
         info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
-        members=tuple(sorted(map(control.marked, members))),
+        members=tuple(sorted(map(control.with_drain_state, members))),
         contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
         epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
         epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
@@ -209,9 +209,9 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         shard_versions=shards,
         ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
         ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
-        transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_),
+        transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_names),
         incomplete_plan_paths=tuple(
-            path for n in numbers if n not in open_ for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
+            path for n in numbers if n not in open_names for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
         ),
         highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
         halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
@@ -221,23 +221,23 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
 
 
 def _control(snapshot: Snapshot, decoded: Decoded) -> Control:
-    """Without the znode nothing is asked for: no worker of this version has joined that tree."""
+    """Without the znode there are no requests: no worker of this version has joined that tree."""
     return cast(Control, decoded(CONTROL, controls.decode)) if CONTROL in snapshot else Control()
 
 
 def _transaction(snapshot: Snapshot, children: Mapping[str, list[str]], name: str, decoded: Decoded) -> Transaction:
-    here = f"{TRANSACTIONS}/{name}"
-    header: Header = decoded(f"{here}/header", codec.decode_header)
+    transaction_path = f"{TRANSACTIONS}/{name}"
+    header: Header = decoded(f"{transaction_path}/header", codec.decode_header)
     tasks: dict[str, tuple[WriteTask, ...]] = {}
-    for incarnation in children.get(f"{here}/plan", ()):
-        plan = f"{here}/plan/{incarnation}"
+    for incarnation in children.get(f"{transaction_path}/plan", ()):
+        plan = f"{transaction_path}/plan/{incarnation}"
         pieces = sorted(f"{plan}/{piece}" for piece in children.get(plan, ()))
         tasks[incarnation] = _tasks(snapshot, plan, pieces, decoded)
     statuses: dict[str, WriteStatus] = {}
-    for incarnation in children.get(f"{here}/status", ()):
-        path = f"{here}/status/{incarnation}"
+    for incarnation in children.get(f"{transaction_path}/status", ()):
+        path = f"{transaction_path}/status/{incarnation}"
         statuses[incarnation] = decoded(path, partial(_status, snapshot, children))
-    return Transaction(header, snapshot[f"{here}/header"].version, Plan(tasks), statuses)
+    return Transaction(header, snapshot[f"{transaction_path}/header"].version, Plan(tasks), statuses)
 
 
 def _tasks(snapshot: Snapshot, origin: str, pieces: Sequence[str], decoded: Decoded) -> tuple[WriteTask, ...]:
@@ -338,7 +338,7 @@ def _decode_summary(
     errors: Any = 0,
     attempt: Any = 1,
 ) -> Summary:
-    """Older versions have written neither bad records nor attempts."""
+    """Decodes a summary. Older versions have written neither bad records nor attempts."""
     return Summary(
         require_int(number),
         require_int(batch),

@@ -65,7 +65,7 @@ AUDIT = "audit"
 CONTROL = "control"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
 RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG, AUDIT, CONTROL)
-"""All but what sessions own. The table rebuilds what is needed of it."""
+"""All znodes but those that sessions own. The table rebuilds what the sink needs of them."""
 REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
 
 
@@ -140,7 +140,7 @@ class KeeperInfo:
     uuid: str
     config: str
     protocol: int = PROTOCOL
-    """The version that wrote it: what an older worker meets first."""
+    """The version that wrote it: an older worker reads it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Summary:
     reason: str
     times: Mapping[str, float]
     errors: int = 0
-    """Bad ones beside them, for the errors table."""
+    """Bad records beside them, for the errors table."""
     attempt: int = 1
 
 
@@ -212,10 +212,10 @@ class KeeperView:
     """The highest transaction number in sight, uncounted ones included."""
     halt: Halt | None
     topics: tuple[str, ...] = ()
-    """Those that have a znode, with shards below it or not yet."""
+    """Topics that have a znode, with shards below it or not yet."""
 
     is_complete: bool = True
-    """Whether every znode is there that all others rest on."""
+    """Whether every znode is there that all other znodes rest on."""
     control: Control = NOTHING_ASKED
     control_version: int = -1
 
@@ -252,8 +252,8 @@ def plan_digest(plan: Plan) -> str:
     """Names a plan by content, so that a header can never be completed with another plan's slices."""
     digest = hashlib.sha256()
     for incarnation in sorted(plan.tasks):
-        (written,) = _plan_document(plan.tasks[incarnation]).values()
-        digest.update(f"{incarnation} {written}\n".encode())
+        (document,) = _plan_document(plan.tasks[incarnation]).values()
+        digest.update(f"{incarnation} {document}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -266,9 +266,9 @@ def _plan_document(tasks: tuple[WriteTask, ...]) -> dict[str, Any]:
 
 def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
     """Yields the operations that create a plan's znodes, parents first; without a header they mean nothing."""
-    here, digest = transaction_path(number), plan_digest(plan).encode()
-    yield Create(here)
-    yield from (Create(f"{here}/{name}") for name in ("plan", "pieces", "status"))
+    path, digest = transaction_path(number), plan_digest(plan).encode()
+    yield Create(path)
+    yield from (Create(f"{path}/{name}") for name in ("plan", "pieces", "status"))
     for incarnation in sorted(plan.tasks):
         yield Create(plan_path(number, incarnation), digest)
         data = codec.to_bytes(_plan_document(plan.tasks[incarnation]), compress_above=4096)
@@ -283,16 +283,16 @@ def status_ops(status: WriteStatus, attempt: int = 1) -> Iterator[Op]:
     if len(data) <= PIECE_BYTES:
         yield Create(path, data)
         return
-    of = f"{status.incarnation}.{attempt}"
-    pieces = f"{transaction_path(status.number)}/pieces/{of}"
+    status_name = f"{status.incarnation}.{attempt}"
+    pieces = f"{transaction_path(status.number)}/pieces/{status_name}"
     yield Create(pieces)
     yield from _pieces(pieces, data)
-    pointer = {"pieces": of, "digest": hashlib.sha256(data).hexdigest()}
+    pointer = {"pieces": status_name, "digest": hashlib.sha256(data).hexdigest()}
     yield Create(path, codec.to_bytes(pointer))
 
 
 def header_op(header: Header, version: int | None = None) -> Op:
-    """Replaces the header of that version; creates it without one."""
+    """Replaces the header of that version; without a version creates it."""
     path = header_path(header.number)
     if version is None:
         return Create(path, codec.encode_header(header))
@@ -373,7 +373,7 @@ def halt_data(halt: Halt) -> bytes:
 
 
 def batched(ops: Iterable[Op], last: Iterable[Op]) -> tuple[tuple[Op, ...], ...]:
-    """Splits operations into multis that stay far below ZooKeeper's limits; `last` is whole, in the final one."""
+    """Splits operations into multis that stay far below ZooKeeper's limits; `last` stays together, in the final one."""
     final = tuple(last)
     groups: list[list[Op]] = [[]]
     size = 0

@@ -44,7 +44,7 @@ _FENCES = (f"{tree.ELECTION}/", tree.EPOCH)
 class Keeper:
     """One sink's tree below `root`. `on_change` is called from kazoo's thread whenever a reading may be stale.
 
-    Readings are cached by watch: only what changed is fetched again.
+    Readings are cached by watch: only changed znodes are fetched again.
     """
 
     def __init__(self, client: KazooClient, root: str, on_change: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ class Keeper:
         """Returns how far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
 
-    def hosts(self) -> dict[str, HostedRecord]:
+    def hosting_records(self) -> dict[str, HostedRecord]:
         """Returns this sink's record in each process that hosts it, by worker. Raises `Unavailable`."""
         parent, _, sink = self._root.rpartition("/")
         records = worker_records(self._client, parent)
@@ -164,68 +164,68 @@ class Keeper:
 
     def _snapshot(self, reader: Reader[Any]) -> dict[str, Node]:
         snapshot: dict[str, Node] = {}
-        asked: dict[str, tuple[str, ...]] = self._list(("",))
-        level = list(asked.get("", ()))
-        seen = {""}
+        listed: dict[str, tuple[str, ...]] = self._list(("",))
+        level = list(listed.get("", ()))
+        visited = {""}
         while level:
-            seen.update(level)
+            visited.update(level)
             node_reads = {path: reader.node_read(path) for path in level}
-            known = {path: names for path in level if (names := reader.names(path)) is not None}
+            known_children = {path: names for path in level if (names := reader.names(path)) is not None}
             contents = self._get(
                 p for p, node_read in node_reads.items() if node_read in (NodeRead.CONTENT, NodeRead.BOTH)
             )
-            answered = self._list(
+            new_listings = self._list(
                 p
                 for p, node_read in node_reads.items()
-                if node_read in (NodeRead.CHILDREN, NodeRead.BOTH) and p not in known
+                if node_read in (NodeRead.CHILDREN, NodeRead.BOTH) and p not in known_children
             )
-            asked |= answered
-            listings = known | answered
+            listed |= new_listings
+            listings = known_children | new_listings
             snapshot.update(contents)
             snapshot.update({path: Node(b"", 0) for path in listings if path not in contents})
             level = [f"{path}/{name}" for path, names in listings.items() for name in names]
-        self._forget_missing(seen, asked)
+        self._forget_missing(visited, listed)
         return snapshot
 
-    def _forget_missing(self, seen: Collection[str], asked: Collection[str]) -> None:
-        """Forgets all below a znode that a listing no longer has: it needs no watch, and may come back with other
+    def _forget_missing(self, visited: Collection[str], listed: Collection[str]) -> None:
+        """Forgets everything below a znode that is no longer listed: it has no watch, and may come back with other
         content.
         """
 
         def is_missing(path: str) -> bool:
-            while (parent := path.rpartition("/")[0]) not in seen:
+            while (parent := path.rpartition("/")[0]) not in visited:
                 path = parent
-            return path not in seen and parent in asked
+            return path not in visited and parent in listed
 
         with self._mutex:
-            self._spoiled.intersection_update(seen)
+            self._spoiled.intersection_update(visited)
             for cache in (self._nodes, self._children):
                 for path in [path for path in cache if is_missing(path)]:
                     del cache[path]
 
     def _get(self, paths: Iterable[str]) -> dict[str, Node]:
-        def ask(path: str) -> Any:
+        def request(path: str) -> Any:
             watch = None if tree.is_immutable(path) else self._watched
             return self._client.get_async(self._path(path), watch=watch)
 
-        return self._fetch(paths, self._nodes, ask, lambda a: Node(a[0], a[1].version))
+        return self._fetch(paths, self._nodes, request, lambda a: Node(a[0], a[1].version))
 
     def _list(self, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        def ask(path: str) -> Any:
+        def request(path: str) -> Any:
             return self._client.get_children_async(self._path(path), watch=self._watched)
 
-        return self._fetch(paths, self._children, ask, tuple)
+        return self._fetch(paths, self._children, request, tuple)
 
     def _fetch(
-        self, paths: Iterable[str], cache: dict[str, Any], ask: Callable[[str], Any], build: Callable[[Any], Any]
+        self, paths: Iterable[str], cache: dict[str, Any], request: Callable[[str], Any], build: Callable[[Any], Any]
     ) -> dict[str, Any]:
-        """Takes znodes from the cache, or fetches them all at once from ZooKeeper; leaves out those that are gone."""
+        """Takes znodes from the cache, or fetches them all at once from ZooKeeper; leaves out missing ones."""
         paths = list(paths)
         with self._mutex:
             results = {path: cache[path] for path in paths if path in cache}
             self._spoiled.difference_update(path for path in paths if path not in results)
             losses = self._losses
-        pending = {path: ask(path) for path in paths if path not in results}
+        pending = {path: request(path) for path in paths if path not in results}
         for path, answer in pending.items():
             try:
                 results[path] = build(answer.get(timeout=REQUEST_SECONDS))
@@ -249,18 +249,18 @@ class Keeper:
                 for cache in (self._nodes, self._children):
                     cache.pop(path, None)
                     if event.type == EventType.DELETED:
-                        for below in [p for p in cache if p.startswith(f"{path}/")]:
-                            del cache[below]
+                        for descendant in [p for p in cache if p.startswith(f"{path}/")]:
+                            del cache[descendant]
         self._on_change()
 
     def session_changed(self, state: str) -> None:
-        """The caller calls it on every change of the session's state: watches do not outlive a connection."""
+        """Forgets all readings. Call it on every change of the session's state: watches do not outlive a connection."""
         self._forget_all()
         if state == KazooState.CONNECTED:
             self._on_change()
 
     def _forget(self, paths: Iterable[str]) -> None:
-        """Forgets znodes after a write of this process: the watches tell of it too, but on another thread, perhaps
+        """Forgets znodes after a write of this process: the watches report it too, but on another thread, perhaps
         after the next reading.
         """
         with self._mutex:

@@ -1,8 +1,8 @@
-"""Reads and writes records that mean nothing to the protocol: how far a catalogue is, the last run of table services,
-the last audit.
+"""Reads and writes records that mean nothing to the protocol: the progress of a catalogue, the last run of table
+services, the last audit.
 
-Guarantee: a record that is not there, or that cannot be decoded, is None. Nothing is fenced. Raises Unavailable when
-ZooKeeper does not answer.
+Guarantee: a missing or undecodable record is None. Nothing is fenced. Raises Unavailable when ZooKeeper does not
+answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def decode(data: bytes, name: str, build: Callable[[Any], T]) -> T | None:
-    """Returns None for no data, and for data that it does not understand."""
+    """Returns None for no data, and for data that cannot be decoded."""
     try:
         return codec.from_bytes(data, name, build) if data else None
     except Corrupt:
@@ -39,7 +39,7 @@ class Records:
 
     def read(self, name: str, build: Callable[[Any], T]) -> T | None:
         try:
-            return decode(self.ask(self._client.get_async(self._path(name)))[0], name, build)
+            return decode(self.result_of(self._client.get_async(self._path(name)))[0], name, build)
         except NoNodeError:
             return None
 
@@ -47,18 +47,18 @@ class Records:
         """Creates the znode if it is not there."""
         data = codec.to_bytes(document)
         try:
-            self.ask(self._client.set_async(self._path(name), data))
+            self.result_of(self._client.set_async(self._path(name), data))
         except NoNodeError:
-            self.ask(self._client.ensure_path_async(self._path(name)))
-            self.ask(self._client.set_async(self._path(name), data))
+            self.result_of(self._client.ensure_path_async(self._path(name)))
+            self.result_of(self._client.set_async(self._path(name), data))
 
     def exists(self, name: str) -> bool:
-        return self.ask(self._client.exists_async(self._path(name))) is not None
+        return self.result_of(self._client.exists_async(self._path(name))) is not None
 
     def children(self, name: str) -> frozenset[str]:
-        return frozenset(self.ask(self._client.get_children_async(self._path(name))))
+        return frozenset(self.result_of(self._client.get_children_async(self._path(name))))
 
-    def ask(self, answer: Any) -> Any:
+    def result_of(self, answer: Any) -> Any:
         """Returns the result of an asynchronous request. Raises NoNodeError for a missing znode."""
         try:
             return answer.get(timeout=REQUEST_SECONDS)

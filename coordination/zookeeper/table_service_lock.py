@@ -2,8 +2,8 @@
 
 Guarantee: at most one live session of a fleet holds the lock. The next holder learns when the last run ended, and which
 transaction it had reached. The lock is a convenience, not a fence: a holder that was stopped may go on when it wakes,
-and then the table's own timeline keeps it from doing harm. The record means nothing to the protocol: one that cannot be
-read is none. Raises Unavailable.
+and then the table's own timeline keeps it from doing harm. The record means nothing to the protocol: an unreadable one
+counts as missing. Raises Unavailable.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from coordination.zookeeper.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The outcome of one table service. `instant` is that of its commit, empty where there was nothing to do.
-    `reason` says why it failed, and is empty where it did not.
+    """The outcome of one table service. `instant` is that of its commit, empty if there was nothing to do. `reason`
+    says why it failed, and is empty if it did not.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class TableServiceRun:
-    """`committed`: the sink's newest transaction when it began."""
+    """`committed`: the sink's newest transaction when the run began."""
 
     worker: str
     ended: float
@@ -54,10 +54,10 @@ class TableServiceLock:
         self._root = root
         self._incarnation = incarnation
         self._records = Records(client, root)
-        self._candidacy = self._new()
+        self._candidacy = self._new_candidacy()
 
     def campaign(self) -> bool:
-        candidacy = self._candidacy = self._new()
+        candidacy = self._candidacy = self._new_candidacy()
         return candidacy.campaign() is not None
 
     def withdraw(self) -> None:
@@ -81,7 +81,7 @@ class TableServiceLock:
     def record(self, run: TableServiceRun) -> None:
         self._records.write(tree.SERVICES, asdict(run))
 
-    def _new(self) -> Candidacy:
+    def _new_candidacy(self) -> Candidacy:
         return Candidacy(self._client, self._root, self._incarnation, tree.SERVICES)
 
 

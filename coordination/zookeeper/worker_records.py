@@ -1,7 +1,7 @@
 """Records what each worker process hosts: its sinks, their states, and which of them it leads.
 
 A record is an ephemeral znode beside the sinks' trees, one for each process. It means nothing to the protocol:
-operators read it, and workers share out the coordinators by it. A record that cannot be read is none. Raises
+operators read it, and workers share out the coordinators by it. An unreadable record counts as missing. Raises
 Unavailable.
 """
 
@@ -20,14 +20,14 @@ from coordination.state.require import require_flag, require_int, require_str
 from coordination.zookeeper.records import Records
 
 DIRECTORY = "~workers"
-"""No sink can be called so: `~` is in no name."""
+"""No sink has this name: `~` is in none."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedRecord:
     """One sink of a process. `reason` says why it waits, hangs or was refused. `ailing`: whether its coordinator there
-    was kept from its work in the last minutes, as by a store that is away. `weight`: what a coordinator of it carries,
-    in transactions an hour, at least 1.
+    was kept from its work in the last minutes, as by a store that is away. `weight`: the load of its coordinator, in
+    transactions an hour, at least 1.
     """
 
     state: str
@@ -66,31 +66,31 @@ class OwnWorkerRecord:
         self._records = Records(client, root.rstrip("/"))
         self._path = f"{root.rstrip('/')}/{DIRECTORY}/{worker}:{uuid.uuid4().hex[:12]}"
 
-    def tell(self, record: WorkerRecord) -> None:
+    def publish(self, record: WorkerRecord) -> None:
         """Makes or replaces the record, which ends with the session."""
         data = codec.to_bytes(_document(record))
         try:
-            self._records.ask(self._client.set_async(self._path, data))
+            self._records.result_of(self._client.set_async(self._path, data))
         except NoNodeError:
-            self._records.ask(self._client.create_async(self._path, data, ephemeral=True, makepath=True))
+            self._records.result_of(self._client.create_async(self._path, data, ephemeral=True, makepath=True))
 
     def forget(self) -> None:
         """Removes the record."""
         try:
-            self._records.ask(self._client.delete_async(self._path))
+            self._records.result_of(self._client.delete_async(self._path))
         except NoNodeError:
             return
 
 
 def worker_records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
-    """Returns the live processes whose sinks' trees stand in `root`, in order of their workers."""
+    """Returns the records of live processes whose sinks' trees stand in `root`, in order of their workers."""
     records = Records(client, root.rstrip("/"))
     try:
         names = sorted(records.children(DIRECTORY))
     except NoNodeError:
         return ()
-    read = (records.read(f"{DIRECTORY}/{name}", _build) for name in names)
-    return tuple(record for record in read if record is not None)
+    decoded = (records.read(f"{DIRECTORY}/{name}", _build) for name in names)
+    return tuple(record for record in decoded if record is not None)
 
 
 def _document(record: WorkerRecord) -> dict[str, Any]:

@@ -57,7 +57,7 @@ LOOKS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _TableLook:
+class _TableState:
     """A consistent snapshot of the table: its timeline, and the file slices that hudi-rs shows."""
 
     timeline: AuditedTimeline
@@ -79,24 +79,26 @@ def audit(
     """
     started = time.monotonic()
     files = open_table(base_path, storage)
-    look = _look(files)
-    if not look.timeline.commits and not look.timeline.problems:
-        return _empty(files, look.timeline, sink, access, started)
-    name = _choose(base_path, sink, look.timeline)
+    table_state = _read_table_state(files)
+    if not table_state.timeline.commits and not table_state.timeline.problems:
+        return _empty(files, table_state.timeline, sink, access, started)
+    name = _choose(base_path, sink, table_state.timeline)
     findings = AuditFindings()
-    findings.extend(look.timeline.problems)
-    chain = check_chain(name, look.timeline.commits)
+    findings.extend(table_state.timeline.problems)
+    chain = check_chain(name, table_state.timeline.commits)
     findings.extend(chain.findings)
     counts = _Counts()
     if chain.newest is None:
         findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} is readable: nothing can be proven")
-    elif look.timeline.active:
+    elif table_state.timeline.active:
         with (
             tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
             closing(OffsetLedger(Path(scratch))) as ledger,
         ):
             errors_path = errors or f"{base_path}_errors"
-            counts = _Comparison(files, errors_path, look, chain, chain.newest, name, ledger, findings).run(access)
+            counts = _Comparison(files, errors_path, table_state, chain, chain.newest, name, ledger, findings).run(
+                access
+            )
     return Report(
         base_path=base_path,
         sink=name,
@@ -104,8 +106,8 @@ def audit(
         partitions=counts.partitions,
         rows=counts.rows,
         commits=chain.links,
-        others=sum(commit.by_others for commit in look.timeline.commits),
-        files=len(look.slices),
+        others=sum(commit.by_others for commit in table_state.timeline.commits),
+        files=len(table_state.slices),
         provenance=counts.provenance,
         log_checked=counts.log_checked,
         changed=counts.changed,
@@ -129,7 +131,7 @@ class _Counts:
 class _Comparison:
     files: TableFiles
     errors_path: str
-    look: _TableLook
+    table_state: _TableState
     chain: Chain
     newest: Checkpoint
     sink: str
@@ -137,16 +139,16 @@ class _Comparison:
     findings: AuditFindings
 
     def run(self, access: TopicAccess | None) -> _Counts:
-        commits = self.look.timeline.commits
-        named = named_files(commits)
+        commits = self.table_state.timeline.commits
+        commit_files = named_files(commits)
         for gap in self.newest.gaps:
             sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
             self.findings.add(FindingKind.GAP, sentence)
         ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
         self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
-        provenance = provenance_of(self.look.table) and not changed
-        read = [] if changed else self._read_rows(named, provenance)
+        provenance = provenance_of(self.table_state.table) and not changed
+        file_rows = [] if changed else self._read_rows(commit_files, provenance)
         errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings, self.files.access)
         groups = range_groups(ranges)
         log = None
@@ -156,53 +158,57 @@ class _Comparison:
         else:
             compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
             log = compared.run(access)
-        rows = sum(file.rows for file in read)
+        rows = sum(file.rows for file in file_rows)
         missing: dict[TopicPartition, int] = {}
         if changed:
-            rows = self._changed_files(named)
+            rows = self._changed_files(commit_files)
             check_changed(self.ledger, groups, log, self.findings)
         elif provenance:
             check_duplicates(self.ledger, self.findings)
-            check_outside(self.ledger, sum(file.unplaced for file in read), commits, self.findings)
-            missing = check_ranges(self.ledger, groups, log, named, self.findings)
+            check_outside(self.ledger, sum(file.unplaced for file in file_rows), commits, self.findings)
+            missing = check_ranges(self.ledger, groups, log, commit_files, self.findings)
             if log is not None:
                 check_log(self.ledger, log, self.findings)
         else:
             landed = rows + errors.by_source.total()
-            check_totals(self.ledger, groups, landed, log, commits, named, self.findings)
+            check_totals(self.ledger, groups, landed, log, commits, commit_files, self.findings)
         partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.by_source)
         return _Counts(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
 
-    def _changed_files(self, named: NamedFiles) -> int:
+    def _changed_files(self, commit_files: NamedFiles) -> int:
         """Checks the files that the commits name. Returns the rows of the base files, before log files change them."""
-        storage = check_storage(self.files, self.look.timeline, named)
+        storage = check_storage(self.files, self.table_state.timeline, commit_files)
         self.findings.extend(storage.findings)
         if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
-            self.findings.extend(check_view(named, (piece.base_file_relative_path() for piece in self.look.slices)))
-        return sum(entry.file.writes for entry in named.live.values())
+            self.findings.extend(
+                check_view(commit_files, (piece.base_file_relative_path() for piece in self.table_state.slices))
+            )
+        return sum(entry.file.writes for entry in commit_files.live.values())
 
     def _ranges_of_other_sinks(self) -> list[CommittedRange]:
-        others = (name for name in self.look.timeline.sinks if name != self.sink)
-        return [entry for name in others for entry in check_chain(name, self.look.timeline.commits).ranges]
+        other_sinks = (name for name in self.table_state.timeline.sinks if name != self.sink)
+        return [entry for name in other_sinks for entry in check_chain(name, self.table_state.timeline.commits).ranges]
 
-    def _read_rows(self, named: NamedFiles, provenance: bool) -> list[FileRows]:
+    def _read_rows(self, commit_files: NamedFiles, provenance: bool) -> list[FileRows]:
         """Reads every row that a reader can see: in files that hudi-rs shows, and in visible files that it does not."""
-        storage = check_storage(self.files, self.look.timeline, named)
+        storage = check_storage(self.files, self.table_state.timeline, commit_files)
         self.findings.extend(storage.findings)
-        shown = {piece.base_file_relative_path(): piece for piece in self.look.slices}
-        self.findings.extend(check_view(named, shown))
-        reader = self.look.table.create_file_group_reader_with_options(HudiReadOptions())
-        columns = PROVENANCE if provenance else (self.look.table.get_schema().names[0],)
-        by_instant = sorted(self.look.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
-        read = [self.ledger.add_slice(reader, piece, columns) for piece in by_instant]
-        read += [self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in shown]
-        for file in read:
+        visible_slices = {piece.base_file_relative_path(): piece for piece in self.table_state.slices}
+        self.findings.extend(check_view(commit_files, visible_slices))
+        reader = self.table_state.table.create_file_group_reader_with_options(HudiReadOptions())
+        columns = PROVENANCE if provenance else (self.table_state.table.get_schema().names[0],)
+        by_instant = sorted(self.table_state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
+        file_rows = [self.ledger.add_slice(reader, piece, columns) for piece in by_instant]
+        file_rows += [
+            self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in visible_slices
+        ]
+        for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
-        return read
+        return file_rows
 
 
-def _look(files: TableFiles) -> _TableLook:
+def _read_table_state(files: TableFiles) -> _TableState:
     """Reads timeline and file slices of one state, although writers may commit meanwhile."""
     for _ in range(LOOKS):
         names = active_names(files)
@@ -220,7 +226,7 @@ def _look(files: TableFiles) -> _TableLook:
                 raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
         if completed_names(active_names(files)) == completed_before:
-            return _TableLook(read_timeline(files, names), table, slices)
+            return _TableState(read_timeline(files, names), table, slices)
     raise Unavailable(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
 
 

@@ -66,18 +66,18 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
     """Checks the checkpoints of `sink` in `commits`, which are in order of completion."""
     findings: list[AuditFinding] = []
     links: list[tuple[Commit, Checkpoint]] = []
-    seen: dict[int, tuple[Commit, Checkpoint]] = {}
+    first_by_number: dict[int, tuple[Commit, Checkpoint]] = {}
     for commit in commits:
         checkpoint = commit.checkpoints.get(sink)
         if checkpoint is None:
             continue
-        earlier = seen.get(checkpoint.number)
+        earlier = first_by_number.get(checkpoint.number)
         if earlier is None:
-            seen[checkpoint.number] = (commit, checkpoint)
+            first_by_number[checkpoint.number] = (commit, checkpoint)
             links.append((commit, checkpoint))
         elif not _published_again(earlier[1], checkpoint, commit):
-            where = f"commits {earlier[0].instant} and {commit.instant}"
-            sentence = f"number {checkpoint.number} is in {where}: one transaction was committed twice"
+            commit_pair = f"commits {earlier[0].instant} and {commit.instant}"
+            sentence = f"number {checkpoint.number} is in {commit_pair}: one transaction was committed twice"
             findings.append(AuditFinding(FindingKind.REPEATED_NUMBER, sentence))
     by_number = sorted(links, key=lambda link: link[1].number)
     previous: tuple[Commit, Checkpoint] | None = None
@@ -114,129 +114,135 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
     return beginnings
 
 
-def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bool:
+def _published_again(original: Checkpoint, repeated: Checkpoint, commit: Commit) -> bool:
     """Returns whether a commit repeats a checkpoint without rows, as the sink does before archiving passes it."""
-    return commit.inserted == 0 and not commit.replayed and replace(again, results=()) == replace(first, results=())
+    return (
+        commit.inserted == 0 and not commit.replayed and replace(repeated, results=()) == replace(original, results=())
+    )
 
 
 def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]) -> Iterator[AuditFinding]:
     commit, checkpoint = link
-    where = f"transaction {checkpoint.number} (commit {commit.instant})"
-    before = previous[1] if previous else None
-    expected = before.number if before else NO_TRANSACTION
+    subject = f"transaction {checkpoint.number} (commit {commit.instant})"
+    previous_checkpoint = previous[1] if previous else None
+    expected = previous_checkpoint.number if previous_checkpoint else NO_TRANSACTION
     if checkpoint.base != expected:
-        on_timeline = f"number {expected}" if before else "nothing"
+        on_timeline = f"number {expected}" if previous_checkpoint else "nothing"
         yield AuditFinding(
             FindingKind.BROKEN_CHAIN,
-            f"{where} extends number {checkpoint.base}, but the timeline has {on_timeline} before it: "
+            f"{subject} extends number {checkpoint.base}, but the timeline has {on_timeline} before it: "
             "a commit was deleted, or its checkpoint was changed",
         )
-    if previous and before:
+    if previous and previous_checkpoint:
         if commit.completed <= previous[0].completed:
             yield AuditFinding(
                 FindingKind.COMPLETED_OUT_OF_ORDER,
-                f"{where} completed at {commit.completed}, before transaction {before.number} "
+                f"{subject} completed at {commit.completed}, before transaction {previous_checkpoint.number} "
                 f"(commit {previous[0].instant}) did at {previous[0].completed}",
             )
-        if checkpoint.epoch < before.epoch:
+        if checkpoint.epoch < previous_checkpoint.epoch:
             yield AuditFinding(
-                FindingKind.EPOCH_FELL, f"{where} has epoch {checkpoint.epoch} after epoch {before.epoch}"
+                FindingKind.EPOCH_FELL,
+                f"{subject} has epoch {checkpoint.epoch} after epoch {previous_checkpoint.epoch}",
             )
-        yield from _check_identity(before, checkpoint, where)
-        for gap in sorted(set(before.gaps) - set(checkpoint.gaps), key=_gap_order):
-            if any(kept.covers(gap) for kept in checkpoint.gaps):
+        yield from _check_identity(previous_checkpoint, checkpoint, subject)
+        for gap in sorted(set(previous_checkpoint.gaps) - set(checkpoint.gaps), key=_gap_order):
+            if any(declared.covers(gap) for declared in checkpoint.gaps):
                 continue
-            lost = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})"
-            yield AuditFinding(FindingKind.GAP_DROPPED, f"{where} no longer declares the gap {lost}")
-    yield from _check_partitions(before, checkpoint, where)
+            range_text = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})"
+            yield AuditFinding(FindingKind.GAP_DROPPED, f"{subject} no longer declares the gap {range_text}")
+    yield from _check_partitions(previous_checkpoint, checkpoint, subject)
     records = sum(result.records for result in checkpoint.results)
     records += sum(run.high - run.low for run in commit.replayed.get(checkpoint.sink, ()))
     if records != commit.inserted and not commit.changes_rows:
         yield AuditFinding(
             FindingKind.COMMIT_COUNT,
-            f"{where}: its checkpoint counts {records:,} records, its write stats {commit.inserted:,}",
+            f"{subject}: its checkpoint counts {records:,} records, its write stats {commit.inserted:,}",
         )
 
 
-def _check_identity(before: Checkpoint, now: Checkpoint, where: str) -> Iterator[AuditFinding]:
+def _check_identity(previous: Checkpoint, current: Checkpoint, subject: str) -> Iterator[AuditFinding]:
     """Checks that topic id and cluster only change with the generation: otherwise offsets mean other records."""
-    for source in before.ends.keys() & now.ends.keys():
-        if now.ends[source].generation > before.ends[source].generation:
+    for source in previous.ends.keys() & current.ends.keys():
+        if current.ends[source].generation > previous.ends[source].generation:
             continue
-        ids = before.topics.get(source.topic), now.topics.get(source.topic)
+        ids = previous.topics.get(source.topic), current.topics.get(source.topic)
         if ids[0] != ids[1]:
             yield AuditFinding(
                 FindingKind.TOPIC_ID,
-                f"{where}: {source} goes from topic id {ids[0]} to {ids[1]}, generation as before",
+                f"{subject}: {source} goes from topic id {ids[0]} to {ids[1]}, generation as before",
             )
-        if before.cluster and now.cluster and before.cluster != now.cluster:
+        if previous.cluster and current.cluster and previous.cluster != current.cluster:
             yield AuditFinding(
                 FindingKind.CLUSTER,
-                f"{where}: {source} goes from cluster {before.cluster} to {now.cluster}, same generation",
+                f"{subject}: {source} goes from cluster {previous.cluster} to {current.cluster}, same generation",
             )
 
 
-def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) -> Iterator[AuditFinding]:
-    ends_before = before.ends if before else {}
+def _check_partitions(previous: Checkpoint | None, current: Checkpoint, subject: str) -> Iterator[AuditFinding]:
+    ends_before = previous.ends if previous else {}
     results: dict[TopicPartition, list[SliceResult]] = defaultdict(list)
-    for result in now.results:
+    for result in current.results:
         results[result.slice.source].append(result)
     declared: dict[TopicPartition, list[Gap]] = defaultdict(list)
-    for gap in sorted(set(now.gaps) - set(before.gaps if before else ()), key=_gap_order):
+    for gap in sorted(set(current.gaps) - set(previous.gaps if previous else ()), key=_gap_order):
         declared[TopicPartition(gap.topic, gap.partition)].append(gap)
-    for source in sorted(ends_before.keys() - now.ends.keys()):
+    for source in sorted(ends_before.keys() - current.ends.keys()):
         yield AuditFinding(
-            FindingKind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}"
+            FindingKind.PARTITION_DROPPED, f"{subject} no longer has {source}, which was at {ends_before[source].end}"
         )
-    for source in sorted(results.keys() - now.ends.keys()):
-        yield AuditFinding(FindingKind.END_MISMATCH, f"{where} has ranges of {source}, but no end for it")
-    for source, end in sorted(now.ends.items(), key=lambda item: item[0]):
+    for source in sorted(results.keys() - current.ends.keys()):
+        yield AuditFinding(FindingKind.END_MISMATCH, f"{subject} has ranges of {source}, but no end for it")
+    for source, end in sorted(current.ends.items(), key=lambda item: item[0]):
         steps = sorted([*map(_range_step, results[source]), *map(_gap_step, declared[source])])
-        yield from _check_partition(source, ends_before.get(source), end, steps, where)
+        yield from _check_partition(source, ends_before.get(source), end, steps, subject)
 
 
 def _check_partition(
     source: TopicPartition,
-    before: PartitionCheckpoint | None,
-    now: PartitionCheckpoint,
+    previous: PartitionCheckpoint | None,
+    current: PartitionCheckpoint,
     steps: Sequence[tuple[int, int, int]],
-    where: str,
+    subject: str,
 ) -> Iterator[AuditFinding]:
     """Checks the steps of a partition: (start, end, generation) of its ranges and new gaps; a gap has generation -1."""
-    raised = before is None or now.generation > before.generation
-    if before is not None and now.generation < before.generation:
+    raised = previous is None or current.generation > previous.generation
+    if previous is not None and current.generation < previous.generation:
         yield AuditFinding(
             FindingKind.GENERATION,
-            f"{where}: {source} falls from generation {before.generation} to {now.generation}",
+            f"{subject}: {source} falls from generation {previous.generation} to {current.generation}",
         )
-    if before is not None and now.end < before.end and not raised:
+    if previous is not None and current.end < previous.end and not raised:
         yield AuditFinding(
-            FindingKind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before"
+            FindingKind.END_FELL,
+            f"{subject}: {source} falls from {previous.end} to {current.end}, generation as before",
         )
-    reached = before.end if before is not None else None
-    generation = before.generation if before is not None else 0
+    position = previous.end if previous is not None else None
+    generation = previous.generation if previous is not None else 0
     for start, end, step_generation in steps:
-        if step_generation > now.generation or 0 <= step_generation < generation:
+        if step_generation > current.generation or 0 <= step_generation < generation:
             yield AuditFinding(
                 FindingKind.GENERATION,
-                f"{where}: {source}[{start}, {end}) has generation {step_generation}, "
-                f"the partition goes from {generation} to {now.generation}",
+                f"{subject}: {source}[{start}, {end}) has generation {step_generation}, "
+                f"the partition goes from {generation} to {current.generation}",
             )
-        jumped = reached is None or step_generation > generation
-        if reached is not None and start != reached:
+        jumped = position is None or step_generation > generation
+        if position is not None and start != position:
             if not jumped:
-                kind = FindingKind.RANGE_HOLE if start > reached else FindingKind.RANGE_OVERLAP
-                yield AuditFinding(kind, f"{where}: {source}[{start}, {end}) follows offset {reached}")
+                kind = FindingKind.RANGE_HOLE if start > position else FindingKind.RANGE_OVERLAP
+                yield AuditFinding(kind, f"{subject}: {source}[{start}, {end}) follows offset {position}")
             else:
                 yield AuditFinding(
                     FindingKind.RESET,
-                    f"{where}: {source} goes on at {start} after {reached}, in generation {step_generation}",
+                    f"{subject}: {source} goes on at {start} after {position}, in generation {step_generation}",
                 )
-        reached, generation = end, max(generation, step_generation)
-    if reached is not None and reached != now.end and not (raised and not steps):
-        yield AuditFinding(FindingKind.END_MISMATCH, f"{where}: {source} ends at {now.end}, its ranges at {reached}")
-    elif reached is not None and reached != now.end and before is not None:
-        yield AuditFinding(FindingKind.RESET, f"{where}: {source} was set from {reached} to {now.end}")
+        position, generation = end, max(generation, step_generation)
+    if position is not None and position != current.end and not (raised and not steps):
+        yield AuditFinding(
+            FindingKind.END_MISMATCH, f"{subject}: {source} ends at {current.end}, its ranges at {position}"
+        )
+    elif position is not None and position != current.end and previous is not None:
+        yield AuditFinding(FindingKind.RESET, f"{subject}: {source} was set from {position} to {current.end}")
 
 
 def _range_step(result: SliceResult) -> tuple[int, int, int]:

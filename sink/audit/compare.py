@@ -41,8 +41,8 @@ class RangeGroup:
         return max(0, self.high - self.low - max(e.result.records + e.result.errors for e in self.ranges))
 
     def __str__(self) -> str:
-        shown = "; ".join(map(str, self.ranges[:3]))
-        return f"{shown} and {len(self.ranges) - 3} more" if len(self.ranges) > 3 else shown
+        listed = "; ".join(map(str, self.ranges[:3]))
+        return f"{listed} and {len(self.ranges) - 3} more" if len(self.ranges) > 3 else listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class LogCheck:
         span = self.spans.get(group.source)
         return span is not None and group.low >= span.start and len(group.ranges) == 1
 
-    def why(self, topic: str) -> str:
-        """Returns why the log may have holes where the table has rows."""
+    def hole_reason(self, topic: str) -> str:
+        """Tells why the log may have holes where the table has rows."""
         match self.cleanup.get(topic, Cleanup.UNKNOWN):
             case Cleanup.COMPACT:
                 return "compacted away since"
@@ -93,9 +93,9 @@ def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
     segments, total, _ = ledger.segments("landed > greatest(covered, 1)", SHOWN_OF_A_KIND)
     for segment in segments:
         files = ledger.files_of(segment)
-        where = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
+        locations = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
         allowed = f" where {segment.covered} ranges cover it" if segment.covered > 1 else ""
-        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.landed} times{allowed}: {where}")
+        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.landed} times{allowed}: {locations}")
     _count_rest(findings, FindingKind.DUPLICATE, total, len(segments))
     segments, total, _ = ledger.segments("covered > 1", 3)
     for segment in segments:
@@ -111,11 +111,11 @@ def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit]
     outside = sum(ledger.offsets_by_source(condition, "landed").values()) + unplaced
     if not outside:
         return
-    theirs = [commit for commit in commits if commit.by_others and commit.inserted]
-    inserted = sum(commit.inserted for commit in theirs)
+    foreign_commits = [commit for commit in commits if commit.by_others and commit.inserted]
+    inserted = sum(commit.inserted for commit in foreign_commits)
     if outside <= inserted:
-        named = ", ".join(map(str, theirs[:5]))
-        sentence = f"{outside:,} rows belong to no range; other writers inserted {inserted:,}: {named}"
+        commit_texts = ", ".join(map(str, foreign_commits[:5]))
+        sentence = f"{outside:,} rows belong to no range; other writers inserted {inserted:,}: {commit_texts}"
         findings.add(FindingKind.OTHERS, sentence)
         return
     segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
@@ -156,10 +156,13 @@ def check_ranges(
         _count_rest(missing_findings, FindingKind.MISSING, total, len(segments))
         for source, count in ledger.offsets_by_source(condition).items():
             missing[source] = max(missing.get(source, 0), count)
-    lost, removed = sum(missing.values()), sum(count for _, count in files.removals)
-    if lost and lost <= removed:
-        named = ", ".join(f"{commit} up to {count:,}" for commit, count in files.removals[:5])
-        findings.add(FindingKind.OTHERS, f"{lost:,} rows are gone; commits of other writers deleted them: {named}")
+    missing_total, removed = sum(missing.values()), sum(count for _, count in files.removals)
+    if missing_total and missing_total <= removed:
+        removal_texts = ", ".join(f"{commit} up to {count:,}" for commit, count in files.removals[:5])
+        findings.add(
+            FindingKind.OTHERS,
+            f"{missing_total:,} rows are gone; commits of other writers deleted them: {removal_texts}",
+        )
         return {}
     findings.extend(missing_findings.all())
     return missing
@@ -173,12 +176,12 @@ def holes_in_log(
     if provenance:
         source_holes = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
         return {source: LogRange(holes.low, holes.high) for source, holes in source_holes.items() if holes}
-    wanted: dict[TopicPartition, LogRange] = {}
+    ranges: dict[TopicPartition, LogRange] = {}
     for group, logged in _logged(ledger, groups):
         if log.compares(group) and logged < group.records:
-            range_so_far = wanted.get(group.source, LogRange(group.low, group.high))
-            wanted[group.source] = LogRange(min(range_so_far.start, group.low), max(range_so_far.end, group.high))
-    return wanted
+            range_so_far = ranges.get(group.source, LogRange(group.low, group.high))
+            ranges[group.source] = LogRange(min(range_so_far.start, group.low), max(range_so_far.end, group.high))
+    return ranges
 
 
 def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> None:
@@ -202,7 +205,7 @@ def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: Au
         compacted = log.cleanup.get(source.topic) is Cleanup.COMPACT
         findings.add(
             FindingKind.COMPACTED if compacted else FindingKind.HOLE,
-            f"{source}: {offsets:,} offsets of the table are not in the log: {log.why(source.topic)}; compared "
+            f"{source}: {offsets:,} offsets of the table are not in the log: {log.hole_reason(source.topic)}; compared "
             "with the checkpoints only",
         )
 
@@ -302,6 +305,6 @@ def partition_rows(
     return tuple(rows)
 
 
-def _count_rest(findings: AuditFindings, kind: FindingKind, total: int, shown: int) -> None:
-    if total > shown:
-        findings.add(kind, f"and {total - shown:,} more runs of offsets")
+def _count_rest(findings: AuditFindings, kind: FindingKind, total: int, listed: int) -> None:
+    if total > listed:
+        findings.add(kind, f"and {total - listed:,} more runs of offsets")

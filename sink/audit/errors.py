@@ -69,16 +69,16 @@ def add_errors(
         counted[entry.instant] += entry.result.errors
     if not +counted:
         return ErrorCounts()
-    runs = [run for commit in commits for every in commit.replayed.values() for run in every]
+    runs = [run for commit in commits for sink_runs in commit.replayed.values() for run in sink_runs]
     reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
     file = ledger.add_stream(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
-    for instant, wanted in sorted(counted.items()):
-        if reading.by_instant[instant] != wanted:
+    for instant, expected in sorted(counted.items()):
+        if reading.by_instant[instant] != expected:
             findings.add(
                 FindingKind.ERRORS_COUNT,
-                f"commit {instant} counts {wanted:,} bad records, but the errors table {base_path} has"
+                f"commit {instant} counts {expected:,} bad records, but the errors table {base_path} has"
                 f" {reading.by_instant[instant]:,}",
             )
     if reading.waiting:
@@ -126,8 +126,8 @@ class _Reading:
                 PROVENANCE[1]: run.partition,
                 "generation": run.generation,
             }
-            mine = np.ones(batch.num_rows, np.bool_)
+            is_in_partition = np.ones(batch.num_rows, np.bool_)
             for name, value in coordinates.items():
-                mine &= pc.equal(batch.column(name), value).to_numpy(zero_copy_only=False)
-            replayed |= mine & (offsets >= run.low) & (offsets < run.high)
+                is_in_partition &= pc.equal(batch.column(name), value).to_numpy(zero_copy_only=False)
+            replayed |= is_in_partition & (offsets >= run.low) & (offsets < run.high)
         return replayed

@@ -40,14 +40,14 @@ class NamedFile:
 class NamedFiles:
     """The files that commits name.
 
-    `live`: the newest base file of each visible file group; `logs`: its log files; `named`: all files of all commits.
+    `live`: the newest base file of each visible file group; `logs`: its log files; `paths`: all files of all commits.
 
     `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
     """
 
     live: dict[Group, NamedFile]
     logs: dict[Group, tuple[NamedFile, ...]]
-    named: frozenset[str]
+    paths: frozenset[str]
     replaced: frozenset[Group]
     removals: tuple[tuple[Commit, int], ...]
 
@@ -65,17 +65,17 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     """Collects the files of `commits`, which are in order of completion."""
     live: dict[Group, NamedFile] = {}
     logs: dict[Group, tuple[NamedFile, ...]] = {}
-    named: set[str] = set()
+    paths: set[str] = set()
     replaced: set[Group] = set()
     removals: list[tuple[Commit, int]] = []
     for commit in commits:
         if commit.by_others:
-            gone = sum(live[group].file.writes for group in commit.replaced if group in live)
-            if commit.deleted + gone:
-                removals.append((commit, commit.deleted + gone))
+            replaced_rows = sum(live[group].file.writes for group in commit.replaced if group in live)
+            if commit.deleted + replaced_rows:
+                removals.append((commit, commit.deleted + replaced_rows))
         for file in commit.files:
             group = (file.partition_path, file.file_id)
-            named.add(file.path)
+            paths.add(file.path)
             if file.is_log:
                 logs[group] = (*logs.get(group, ()), NamedFile(file, commit))
             else:
@@ -85,7 +85,7 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
             replaced.add(group)
             live.pop(group, None)
             logs.pop(group, None)
-    return NamedFiles(live, logs, frozenset(named), frozenset(replaced), tuple(removals))
+    return NamedFiles(live, logs, frozenset(paths), frozenset(replaced), tuple(removals))
 
 
 def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:
@@ -109,10 +109,10 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
                 )
             )
     visible: list[str] = []
-    for path in sorted(stored.keys() - files.named):
-        finding, shown = _judge_unnamed(path, timeline, files)
+    for path in sorted(stored.keys() - files.paths):
+        finding, is_visible = _judge_unnamed(path, timeline, files)
         findings.append(finding)
-        if shown:
+        if is_visible:
             visible.append(path)
     return StorageCheck(tuple(findings), tuple(visible), frozenset(broken))
 
@@ -148,9 +148,9 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
     return tuple(findings)
 
 
-def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[AuditFinding, ...]:
+def check_view(files: NamedFiles, visible: Iterable[str]) -> tuple[AuditFinding, ...]:
     """Compares with the base files that hudi-rs shows (from the metadata table, if there is one)."""
-    paths = set(shown)
+    paths = set(visible)
     expected = {entry.file.path: entry for entry in files.live.values()}
     unseen = [
         AuditFinding(
@@ -185,25 +185,25 @@ def _list(table: TableFiles) -> dict[str, int]:
 def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> AuditFinding | None:
     file, commit = entry.file, entry.commit
     path = posixpath.join(table.root, file.path)
-    where = f"{file.path} of commit {commit}"
+    location = f"{file.path} of commit {commit}"
     if file.is_log:
         info = table.filesystem.get_file_info(path)
         size = None if info.type is pafs.FileType.NotFound else info.size
     else:
         size = stored.get(file.path)
     if size is None:
-        return AuditFinding(FindingKind.FILE_MISSING, f"{where} is not on storage; it held {file.writes:,} rows")
+        return AuditFinding(FindingKind.FILE_MISSING, f"{location} is not on storage; it held {file.writes:,} rows")
     if size != file.size:
-        return AuditFinding(FindingKind.FILE_SIZE, f"{where} has {size:,} bytes, its write stat says {file.size:,}")
+        return AuditFinding(FindingKind.FILE_SIZE, f"{location} has {size:,} bytes, its write stat says {file.size:,}")
     if file.is_log or not file.path.endswith(".parquet"):
         return None
     try:
         with table.filesystem.open_input_file(path) as source:
             rows = pq.ParquetFile(source).metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        return AuditFinding(FindingKind.FILE_UNREADABLE, f"{where}: {str(error)[:200]}")
+        return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location}: {str(error)[:200]}")
     if rows != file.writes:
-        return AuditFinding(FindingKind.FILE_ROWS, f"{where} has {rows:,} rows, its write stat says {file.writes:,}")
+        return AuditFinding(FindingKind.FILE_ROWS, f"{location} has {rows:,} rows, its write stat says {file.writes:,}")
     return None
 
 

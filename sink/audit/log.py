@@ -34,7 +34,7 @@ REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
 BATCH = 20_000
 POLL_SECONDS = 0.1
-"""A poll takes as long where fewer than a batch are left: what a small topic costs."""
+"""A poll takes so long if fewer records than a batch are left, as in a small topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LogRange:
 
 Receiver = Callable[[TopicPartition, Sequence[int]], None]
 
-# Without a logger librdkafka writes to standard error what the exceptions below already say.
+# Without a logger librdkafka writes the texts of the exceptions below to standard error, too.
 _QUIET = logging.getLogger("sink.audit.librdkafka")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -108,11 +108,11 @@ class LogReader:
         self._consumer.close()
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicState]:
-        wanted = sorted(set(names))
+        topic_names = sorted(set(names))
         states: dict[str, TopicState] = {}
-        if not wanted:
+        if not topic_names:
             return states
-        described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=REQUEST_SECONDS)
+        described = self._admin.describe_topics(TopicCollection(topic_names), request_timeout=REQUEST_SECONDS)
         for name, future in described.items():
             try:
                 topic = future.result()
@@ -134,36 +134,36 @@ class LogReader:
             raise self._unavailable(error) from error
         return LogRange(int(low), int(high))
 
-    def read(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> dict[TopicPartition, int]:
+    def read(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> dict[TopicPartition, int]:
         """Delivers the offsets of every range in pieces, rising. Returns the partitions whose log ends too early."""
-        return self._read(self._consumer, wanted, sink)
+        return self._read(self._consumer, ranges, receive)
 
-    def read_uncommitted(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> None:
+    def read_uncommitted(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> None:
         """Delivers the offsets of every range, also of aborted records."""
-        if not wanted:
+        if not ranges:
             return
         consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)
         try:
-            self._read(consumer, wanted, sink)
+            self._read(consumer, ranges, receive)
         finally:
             consumer.close()
 
     def _read(
-        self, consumer: Consumer, wanted: Mapping[TopicPartition, LogRange], sink: Receiver
+        self, consumer: Consumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
     ) -> dict[TopicPartition, int]:
-        pending = {source: span for source, span in wanted.items() if span.start < span.end}
+        pending = {source: span for source, span in ranges.items() if span.start < span.end}
         short: dict[TopicPartition, int] = {}
         if not pending:
             return short
         consumer.assign([KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()])
-        heard = time.monotonic()
+        last_message_at = time.monotonic()
         try:
             while pending:
                 messages = consumer.consume(BATCH, timeout=POLL_SECONDS)
                 if messages:
-                    heard = time.monotonic()
-                    short |= self._deliver(consumer, messages, pending, sink)
-                elif time.monotonic() - heard > QUIET_SECONDS:
+                    last_message_at = time.monotonic()
+                    short |= self._deliver(consumer, messages, pending, receive)
+                elif time.monotonic() - last_message_at > QUIET_SECONDS:
                     names = ", ".join(map(str, sorted(pending)[:5]))
                     raise Unavailable(
                         f"Kafka at {self._bootstrap} sent nothing for {QUIET_SECONDS:.0f} s before the end of {names}: "
@@ -180,7 +180,7 @@ class LogReader:
         consumer: Consumer,
         messages: Sequence[Message],
         pending: dict[TopicPartition, LogRange],
-        sink: Receiver,
+        receive: Receiver,
     ) -> dict[TopicPartition, int]:
         short: dict[TopicPartition, int] = {}
         offsets: dict[tuple[Any, Any], list[Any]] = defaultdict(list)
@@ -198,7 +198,7 @@ class LogReader:
             span = pending.get(source)
             if span is None:
                 continue
-            sink(
+            receive(
                 source,
                 [offset for offset in delivered if offset < span.end] if delivered[-1] >= span.end else delivered,
             )
@@ -214,9 +214,9 @@ class LogReader:
     def _cleanup(self, topic: str) -> Cleanup:
         """Reads the cleanup policy, UNKNOWN on failure: it only changes the text of a note."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        futures = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
         try:
-            entry = asked[resource].result().get("cleanup.policy")
+            entry = futures[resource].result().get("cleanup.policy")
         except KafkaException:
             return Cleanup.UNKNOWN
         if entry is None or not entry.value:

@@ -72,11 +72,15 @@ class MirroredTable:
         """Copies timeline and metadata table, without files that are deleted meanwhile."""
         copied = [
             f"{_HUDIS_OWN}/hoodie.properties",
-            *self._named(posixpath.relpath(self._files.timeline_path, self._files.root)),
+            *self._paths_in(posixpath.relpath(self._files.timeline_path, self._files.root)),
         ]
         if _has_metadata_table(self._files):
-            own = f"{_METADATA_TABLE}/{_HUDIS_OWN}"
-            copied += [f"{own}/hoodie.properties", *self._named(f"{own}/timeline"), *self._named(_FILES_OF_THE_TABLE)]
+            metadata_directory = f"{_METADATA_TABLE}/{_HUDIS_OWN}"
+            copied += [
+                f"{metadata_directory}/hoodie.properties",
+                *self._paths_in(f"{metadata_directory}/timeline"),
+                *self._paths_in(_FILES_OF_THE_TABLE),
+            ]
         else:
             self._stand_in()
         for path in copied:
@@ -85,7 +89,7 @@ class MirroredTable:
             except FileNotFoundError:
                 (self.directory / path).unlink(missing_ok=True)
 
-    def _named(self, directory: str) -> list[str]:
+    def _paths_in(self, directory: str) -> list[str]:
         """Returns the paths of the files in the directory."""
         return [
             posixpath.join(directory, posixpath.basename(info.path)) for info in self._listed(directory) if info.is_file
@@ -103,19 +107,19 @@ class MirroredTable:
             for info in self._listed(pending.pop()):
                 path = posixpath.relpath(info.path, self._files.root)
                 if info.is_file:
-                    with self._made(path).open("wb") as file:
+                    with self._local_path(path).open("wb") as file:
                         file.truncate(info.size)
                 elif path != _HUDIS_OWN:
                     pending.append(path)
 
-    def _made(self, path: str) -> Path:
+    def _local_path(self, path: str) -> Path:
         target = self.directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
     def _fetch(self, path: str) -> None:
         source = posixpath.join(self._files.root, path)
-        with self._files.filesystem.open_input_file(source) as stream, self._made(path).open("wb") as target:
+        with self._files.filesystem.open_input_file(source) as stream, self._local_path(path).open("wb") as target:
             shutil.copyfileobj(stream, target, _CHUNK)
 
 

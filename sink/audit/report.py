@@ -1,7 +1,7 @@
 """The report of an audit: findings with coordinates and a row for each partition, as text and as JSON.
 
-Guarantee: `held` is true only if no finding contradicts exactly-once. Notes report what is legal but unusual, or could
-not be checked. The limit on findings does not affect the counts of duplicates and missing rows.
+Guarantee: `held` is true only if no finding contradicts exactly-once. A note reports a fact that is legal but unusual,
+or that the audit could not check. The limit on findings does not affect the counts of duplicates and missing rows.
 """
 
 from __future__ import annotations
@@ -205,13 +205,13 @@ class AuditFindings:
     """Collects findings, keeping the first of each kind in full."""
 
     def __init__(self) -> None:
-        self._kept: list[AuditFinding] = []
+        self._listed: list[AuditFinding] = []
         self._counts: dict[FindingKind, int] = {}
 
     def add(self, kind: FindingKind, sentence: str) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= SHOWN_OF_A_KIND:
-            self._kept.append(AuditFinding(kind, sentence))
+            self._listed.append(AuditFinding(kind, sentence))
 
     def extend(self, findings: Iterable[AuditFinding]) -> None:
         for finding in findings:
@@ -220,12 +220,12 @@ class AuditFindings:
     def all(self) -> tuple[AuditFinding, ...]:
         """Returns the findings in the order of `FindingKind`, failures first, and a line for those not listed."""
         order = {kind: position for position, kind in enumerate(FindingKind)}
-        more = [
+        further = [
             AuditFinding(kind, f"and {count - SHOWN_OF_A_KIND:,} more of this kind")
             for kind, count in self._counts.items()
             if count > SHOWN_OF_A_KIND
         ]
-        return tuple(sorted([*self._kept, *more], key=lambda finding: order[finding.kind]))
+        return tuple(sorted([*self._listed, *further], key=lambda finding: order[finding.kind]))
 
 
 def _number(value: int | None) -> str:

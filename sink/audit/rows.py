@@ -176,9 +176,9 @@ class OffsetLedger:
         `table` may be `aborted`: offsets that the log has, but does not deliver to a read_committed consumer.
         """
         names = {number: source for source, number in self._sources.items()}
-        where = f"FROM {table} WHERE {condition}"
-        total = self._row(f"SELECT count(*), coalesce(sum(high - low), 0) {where}")
-        query = f"SELECT source, low, high, landed, covered, logged {where} ORDER BY source, low LIMIT {limit}"
+        clause = f"FROM {table} WHERE {condition}"
+        total = self._row(f"SELECT count(*), coalesce(sum(high - low), 0) {clause}")
+        query = f"SELECT source, low, high, landed, covered, logged {clause} ORDER BY source, low LIMIT {limit}"
         rows = self._connection.execute(query).fetchall()
         return [Segment(names[row[0]], *row[1:]) for row in rows], int(total[0]), int(total[1])
 
@@ -257,7 +257,7 @@ class OffsetLedger:
 
     def _sum_in(self, groups: Sequence[tuple[TopicPartition, int, int]], weight: str) -> list[int]:
         keys = [self.source(source) for source, _, _ in groups]
-        wanted = pa.table(
+        bounds = pa.table(
             {
                 "number": pa.array(range(len(groups)), pa.int64()),
                 "source": pa.array(keys, pa.int64()),
@@ -270,7 +270,7 @@ class OffsetLedger:
             FROM segments s ASOF JOIN wanted w ON s.source = w.source AND s.low >= w.low
             WHERE s.low < w.high GROUP BY w.number
         """
-        self._connection.register("wanted", wanted)
+        self._connection.register("wanted", bounds)
         sums = dict(self._connection.execute(query).fetchall())
         self._connection.unregister("wanted")
         return [int(sums.get(number, 0)) for number in range(len(groups))]

@@ -29,21 +29,21 @@ class LogComparison:
     provenance: bool
     ledger: OffsetLedger
     findings: AuditFindings
-    wanted: dict[TopicPartition, LogRange] = field(default_factory=dict)
+    log_ranges: dict[TopicPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
         """Reads the log, sweeps the ledger to find the holes of the log, and reads those with aborted records."""
         with closing(LogReader(access)) as reader:
             states = reader.topics({*access.topics, *(source.topic for source in self.newest.ends)})
             for source in sorted(self.newest.ends):
-                self._want(reader, source, states[source.topic])
+                self._add_range(reader, source, states[source.topic])
             note_unread(reader, states, self.newest, self.findings)
-            for source, position in sorted(reader.read(self.wanted, self.ledger.add_records).items()):
+            for source, position in sorted(reader.read(self.log_ranges, self.ledger.add_records).items()):
                 self.findings.add(
                     FindingKind.NOT_IN_LOG,
-                    f"{source}: the checkpoint ends at {self.wanted[source].end}, the log at {position}",
+                    f"{source}: the checkpoint ends at {self.log_ranges[source].end}, the log at {position}",
                 )
-            spans = {source: self._still_there(reader, source, span) for source, span in self.wanted.items()}
+            spans = {source: self._remaining_span(reader, source, span) for source, span in self.log_ranges.items()}
             self.ledger.sweep()
             check = LogCheck(spans, {name: state.cleanup for name, state in states.items()})
             holes = holes_in_log(self.ledger, check, self.groups, self.provenance)
@@ -51,7 +51,7 @@ class LogComparison:
         self._note_unknown_policies(states)
         return check
 
-    def _want(self, reader: LogReader, source: TopicPartition, state: TopicState) -> None:
+    def _add_range(self, reader: LogReader, source: TopicPartition, state: TopicState) -> None:
         recorded = self.newest.topics.get(source.topic)
         if state.topic_id is None or source.partition not in state.partitions:
             if state.topic_id == recorded and self.newest.ends[source].end == 0:
@@ -64,16 +64,16 @@ class LogComparison:
                 "was created again, so its log cannot be compared with the table",
             )
         else:
-            end, begun = self.newest.ends[source].end, self.chain.beginnings[source]
+            end, beginning = self.newest.ends[source].end, self.chain.beginnings[source]
             start = reader.span(source).start
-            if start < begun.offset:
-                self._tell_of_skipped(source, start, begun)
-            self.wanted[source] = LogRange(min(max(start, begun.offset), end), end)
+            if start < beginning.offset:
+                self._report_skipped(source, start, beginning)
+            self.log_ranges[source] = LogRange(min(max(start, beginning.offset), end), end)
 
-    def _tell_of_skipped(self, source: TopicPartition, start: int, begun: Beginning) -> None:
+    def _report_skipped(self, source: TopicPartition, start: int, beginning: Beginning) -> None:
         """Reports offsets before the first range. A log's start only rises, so the log had them when the sink began."""
-        unread = f"{source}[{start}, {begun.offset}) is in the log, but before the partition's first range"
-        if begun.added:
+        unread = f"{source}[{start}, {beginning.offset}) is in the log, but before the partition's first range"
+        if beginning.added:
             self.findings.add(
                 FindingKind.SKIPPED,
                 f"{unread}: it was added to a topic that the sink was reading, which should have read all of it",
@@ -81,23 +81,23 @@ class LogComparison:
         else:
             self.findings.add(
                 FindingKind.BEFORE,
-                f"{unread}: {begun.offset - start:,} offsets. The sink skipped them on purpose if it began with "
+                f"{unread}: {beginning.offset - start:,} offsets. The sink skipped them on purpose if it began with "
                 "auto.offset.reset=latest or `sink reset` moved it there; else they are lost",
             )
 
-    def _still_there(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
+    def _remaining_span(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
         """Returns the part of the span that the log had both before and after the read."""
         start = min(max(reader.span(source).start, span.start), span.end)
-        first = self.chain.beginnings[source].offset
-        if first < start:
+        first_offset = self.chain.beginnings[source].offset
+        if first_offset < start:
             self.findings.add(
                 FindingKind.EXPIRED,
-                f"{source}[{first}, {start}) is no longer in the log: compared with the checkpoints only",
+                f"{source}[{first_offset}, {start}) is no longer in the log: compared with the checkpoints only",
             )
         return LogRange(start, span.end)
 
     def _note_unknown_policies(self, states: Mapping[str, TopicState]) -> None:
-        for name in sorted({source.topic for source in self.wanted}):
+        for name in sorted({source.topic for source in self.log_ranges}):
             if states[name].cleanup is Cleanup.UNKNOWN:
                 self.findings.add(
                     FindingKind.UNPROVEN,

@@ -78,7 +78,7 @@ class DeadLetters:
 
 
 def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
-    """The record's own headers, followed by Kafka Connect's."""
+    """Returns the record's own headers, followed by Kafka Connect's."""
     kind = row["kind"]
     connect = {
         "topic": row["_kafka_topic"],
@@ -91,8 +91,8 @@ def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
         "exception.class.name": CLASSES[kind],
         "exception.message": row["reason"],
     }
-    own = ((header["key"], _bytes(header["value"])) for header in row["_kafka_headers"] or ())
-    return [*own, *((HEADER + name, str(value).encode()) for name, value in connect.items())]
+    record_headers = ((header["key"], _bytes(header["value"])) for header in row["_kafka_headers"] or ())
+    return [*record_headers, *((HEADER + name, str(value).encode()) for name, value in connect.items())]
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

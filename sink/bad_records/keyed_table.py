@@ -113,7 +113,7 @@ class KeyedTable:
         client.setOperationType(hudi.operation)
         records = hudi.records_of(rows._jdf, instant, hudi.options, meta)
         stats = hudi.stats_of(client.upsert(records, instant))
-        self._failpoints.at("Errors.written")
+        self._failpoints.reach("Errors.written")
         fence()
         hudi.commit_stats(instant, hudi.write_stats(stats), {})
 
@@ -133,9 +133,9 @@ class KeyedTable:
 
 
 def lock_settings(settings: Settings) -> Settings:
-    """Settings whose table lock is the errors table's lock."""
-    kept = {BASE_PATH: settings.hudi[BASE_PATH]} if BASE_PATH in settings.hudi else {}
-    return settings.model_copy(update={"table_name": settings.errors_table_name, "hudi": Properties(kept)})
+    """Returns settings whose table lock is the errors table's lock."""
+    lock_options = {BASE_PATH: settings.hudi[BASE_PATH]} if BASE_PATH in settings.hudi else {}
+    return settings.model_copy(update={"table_name": settings.errors_table_name, "hudi": Properties(lock_options)})
 
 
 def errors_options(settings: Settings) -> Mapping[str, str]:

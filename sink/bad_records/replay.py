@@ -1,6 +1,6 @@
-"""Replays bad records into the table, if they are good with the settings of today or after an SQL expression.
+"""Replays bad records into the table, if they are good with the present settings or after an SQL expression.
 
-Guarantee: each replayed record is in the table once, whatever process dies. In an upsert table each is one change,
+Guarantee: each replayed record is in the table once, even if a process dies. In an upsert table each is one change,
 which the ordering columns put in its place among earlier changes. The commit that adds the records names them, beside
 the checkpoint, which it copies under the next number. So a later replay never adds them again; it only marks them in
 the errors table, if a crash prevented that. No worker may run meanwhile. The replay holds the election's lock and
@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.machines import writes
-from coordination.machines.recovery import Advance, Ahead, compare
+from coordination.machines.recovery import Advance, Ahead, compare_with_table
 from coordination.planning.planner import next_number
 from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView, WriteTask
@@ -68,8 +68,8 @@ _REASONS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ReplayPreview:
-    """The records of a selection that are good now, and why the others are still bad. `marked` counts records that an
-    interrupted earlier replay had added to the table."""
+    """The records of a selection that are good now, and the reasons of those that are still bad. `marked` counts
+    records that an interrupted earlier replay had added to the table."""
 
     good: tuple[ErrorKey, ...]
     bad: Mapping[ErrorKey, str]
@@ -106,7 +106,7 @@ class Replay:
         """Decodes the records, and changes nothing."""
         with self._reading():
             rows = self._pending(selection, self._earlier())
-            return self._try(self._records(rows, sql))
+            return self._decode(self._records(rows, sql))
 
     def run(self, selection: Selection, sql: str | None) -> ReplayPreview:
         self._keeper().bootstrap(self._settings.config_digest)
@@ -116,7 +116,7 @@ class Replay:
             self._take_over(lock_path)
             self._roll_back_pending(lock_path)
             marked = self._mark_earlier(lock_path)
-            tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
+            tried = self._decode(self._records(self._pending(selection, self._earlier()), sql))
             # An offset may have been bad in several generations, each of which is a record of its own.
             for generation in sorted({key[3] for key in tried.good}):
                 keys = [key for key in tried.good if key[3] == generation]
@@ -136,9 +136,9 @@ class Replay:
         instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
         states = self._table.view(instants).instants
         committed = [instant for instant in instants if states[instant] is InstantState.COMPLETED]
-        done = [key for replay in earlier for key in replay.keys]
+        replayed_keys = [key for replay in earlier for key in replay.keys]
         rows = rows.where(F.col("instant").isin(committed))
-        return rows.join(self._key_frame(done), list(KEY), "left_anti") if done else rows
+        return rows.join(self._key_frame(replayed_keys), list(KEY), "left_anti") if replayed_keys else rows
 
     def _earlier(self) -> list[Replayed]:
         """Returns the records that the table's commits name as replayed."""
@@ -202,17 +202,17 @@ class Replay:
             "topic_id",
         )
 
-    def _try(self, records: DataFrame) -> ReplayPreview:
+    def _decode(self, records: DataFrame) -> ReplayPreview:
         tried = records.drop("topic_id").mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS).collect()
-        good = tuple(sorted(tuple(row)[:4] for row in tried if row["reason"] is None))
-        return ReplayPreview(good, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
+        good_keys = tuple(sorted(tuple(row)[:4] for row in tried if row["reason"] is None))
+        return ReplayPreview(good_keys, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
         """Returns the engine's decoder, for the columns of the next transaction."""
         columns = self._columns()
         if self._settings.operation == "append":
-            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make
-        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
+            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make_decoder
+        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make_decoder
 
     def _columns(self) -> str:
         """Returns the columns of the next transaction."""
@@ -234,20 +234,20 @@ class Replay:
         tasks, records = self._tasks(self._records(rows, sql), keys)
         instant = self._table.begin(number, view.epoch)
         # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
-        named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
-        engine, columns = engine_of(self._spark, named, self._schema), self._columns()
-        written = engine.write(instant, tasks, columns, records)
-        if sum(result.records for result in written.results) != len(keys):
+        replay_settings = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
+        engine, columns = engine_of(self._spark, replay_settings, self._schema), self._columns()
+        write_report = engine.write(instant, tasks, columns, records)
+        if sum(result.records for result in write_report.results) != len(keys):
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
-        if existing := self._table.existing_file_ids(written.stats):
+        if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
-        self._failpoints.at("Replay.written")
+        self._failpoints.reach("Replay.written")
         runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(keys))}
         guard = self._guard(lock_path, view, newest)
-        outcome = self._table.complete(instant, written.stats, checkpoint, guard, columns, runs)
+        outcome = self._table.complete(instant, write_report.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
             raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed. Try again.")
-        self._failpoints.at("Replay.committed")
+        self._failpoints.reach("Replay.committed")
         ledger = replace(view.ledger, last=number, committed=number)
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
@@ -258,8 +258,8 @@ class Replay:
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, partition, offset, _ in keys:
             offsets.setdefault((topic, partition), []).append(offset)
-        named = records.select("topic", "partition", "topic_id").distinct().collect()
-        ids = {(row["topic"], row["partition"]): row["topic_id"] for row in named}
+        topic_id_rows = records.select("topic", "partition", "topic_id").distinct().collect()
+        ids = {(row["topic"], row["partition"]): row["topic_id"] for row in topic_id_rows}
         slices = [
             Slice(
                 topic,
@@ -280,8 +280,8 @@ class Replay:
         return [WriteTask((piece,)) for piece in slices], reduce(DataFrame.union, parts)
 
     def _guard(self, lock_path: str, view: KeeperView, newest: Checkpoint) -> Callable[[TableView], None]:
-        def check(now: TableView) -> None:
-            number = now.checkpoint.number if now.checkpoint else NO_TRANSACTION
+        def check(table_view: TableView) -> None:
+            number = table_view.checkpoint.number if table_view.checkpoint else NO_TRANSACTION
             if number != newest.number:
                 raise Conflict(f"the table is at transaction {number} now, not at {newest.number}. Try again.")
             self._keeper().write(_fence(lock_path, view))
@@ -296,7 +296,7 @@ class Replay:
         epoch = max(view.epoch, newest.epoch) + 1
         self._keeper().write((Check(lock_path, 0), tree.epoch_op(view, epoch, "replay")))
         view = self._keeper().read()
-        match compare(view.states, view.ledger, newest):
+        match compare_with_table(view.states, view.ledger, newest):
             case Ahead(reason):
                 raise Conflict(reason)
             case Advance(changed, ledger):
@@ -335,13 +335,15 @@ def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
     return Check(lock_path, 0), Check(tree.EPOCH, view.epoch_version)
 
 
-def _decoding_reasons(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _decoding_reasons(
+    make_decoder: Callable[[], Decode], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Decodes records, for `mapInArrow`; yields the key of each record, and why it cannot go into the table."""
-    decode = make()
+    decode = make_decoder()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
-        for bad in separate_bad(batch, "", decode)[2]:
-            reasons[bad.row] = bad.reason
+        for bad_row in separate_bad(batch, "", decode)[2]:
+            reasons[bad_row.row] = bad_row.reason
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_REASONS_SCHEMA)
 
@@ -350,9 +352,9 @@ def _runs(keys: Sequence[ErrorKey]) -> list[list[object]]:
     """Joins consecutive offsets to `[topic, partition, generation, low, high]`; `high` is exclusive."""
     runs: list[list[object]] = []
     for topic, partition, offset, generation in sorted(keys, key=lambda p: (p[0], p[1], p[3], p[2])):
-        last = runs[-1] if runs else None
-        if last is not None and last[:3] == [topic, partition, generation] and last[4] == offset:
-            last[4] = offset + 1
+        last_run = runs[-1] if runs else None
+        if last_run is not None and last_run[:3] == [topic, partition, generation] and last_run[4] == offset:
+            last_run[4] = offset + 1
         else:
             runs.append([topic, partition, generation, offset, offset + 1])
     return runs

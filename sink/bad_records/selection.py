@@ -38,7 +38,7 @@ class Selection:
     """Whether to include replayed rows."""
 
     def sql(self) -> tuple[str, list[Any]]:
-        """For DuckDB: a condition and its parameters. Times are in UTC there."""
+        """Returns the condition for DuckDB, and its parameters. Times are in UTC there."""
         comparisons = list(self._comparisons())
         parts = [f"{name} {sign} ?" for name, sign, _ in comparisons]
         values = [_naive(value) if isinstance(value, datetime) else value for *_, value in comparisons]
@@ -50,7 +50,7 @@ class Selection:
         return " AND ".join(parts) or "true", values
 
     def column(self) -> Column:
-        """For Spark."""
+        """Returns the condition for Spark."""
         signs = {"=": "__eq__", ">=": "__ge__", "<=": "__le__", "<": "__lt__"}
         parts = [getattr(F.col(name), signs[sign])(F.lit(value)) for name, sign, value in self._comparisons()]
         if self.reason is not None:
@@ -77,11 +77,11 @@ def _naive(time: datetime) -> datetime:
     return time.astimezone(timezone.utc).replace(tzinfo=None)
 
 
-def offsets(written: str | None) -> tuple[int | None, int | None]:
-    """`12` or `12..40`, both included."""
-    if written is None:
+def offsets(range_text: str | None) -> tuple[int | None, int | None]:
+    """Parses `12` or `12..40`, both ends included."""
+    if range_text is None:
         return None, None
-    match = _OFFSETS.fullmatch(written)
+    match = _OFFSETS.fullmatch(range_text)
     if match is None:
-        raise ConfigError(f"--offset {written!r} is neither an offset nor a range. Write it like 12 or 12..40.")
+        raise ConfigError(f"--offset {range_text!r} is neither an offset nor a range. Write it like 12 or 12..40.")
     return int(match[1]), int(match[2] or match[1])

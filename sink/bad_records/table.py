@@ -57,7 +57,7 @@ class ErrorsTable:
             rows = self._quarantined(operation) if operation.errors else None
             changed = None if rows is None else rows.withColumn(DELETED, F.lit(False))
             if operation.attempt > 1 and self._settings.tolerant and self._table.exists():
-                stale = self._stale(operation.instant, operation.checkpoint)
+                stale = self._stale_rows(operation.instant, operation.checkpoint)
                 if rows is not None:
                     stale = stale.join(rows, list(KEY), "left_anti")
                 if not stale.isEmpty():
@@ -87,7 +87,7 @@ class ErrorsTable:
         self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
 
     def _quarantined(self, operation: Complete) -> DataFrame:
-        wanted = sum(quarantined.records for quarantined in operation.errors)
+        expected = sum(quarantined.records for quarantined in operation.errors)
         paths = [f"{self._settings.base_path}/{quarantined.path}" for quarantined in operation.errors]
         try:
             rows = self._spark.read.parquet(*paths)
@@ -96,7 +96,7 @@ class ErrorsTable:
             if _is_missing(error):
                 raise self._quarantine_missing(operation) from error
             raise
-        if count != wanted:
+        if count != expected:
             raise self._quarantine_missing(operation)
         for name, kind in NOT_REPLAYED.items():
             rows = rows.withColumn(name, F.lit(None).cast(kind))
@@ -110,9 +110,9 @@ class ErrorsTable:
             " workers again."
         )
 
-    def _stale(self, instant: str, checkpoint: Checkpoint) -> DataFrame:
-        """Returns rows of other instants in the ranges of this commit: only one commit has these ranges, so the others
-        never committed."""
+    def _stale_rows(self, instant: str, checkpoint: Checkpoint) -> DataFrame:
+        """Returns rows of other instants in the ranges of this commit: only one commit has these ranges, so the other
+        instants never committed."""
         ranges = self._spark.createDataFrame(_ranges(checkpoint), "t string, p int, low long, high long, g int")
         stale = self.rows().join(
             F.broadcast(ranges),

@@ -2,8 +2,8 @@
 
 A set of artifacts is complete or absent: it is downloaded beside its directory and moved there by one rename, under a
 file lock, so that any number of processes may ask at once. The name of the directory contains a digest of the request,
-so that versions never mix. Nothing is downloaded twice, and nothing is printed without a download. Voided by deleting
-single files in the cache; delete whole directories. Ivy uses its default repositories, or those in the user's
+so that versions never mix. Nothing is downloaded twice, and nothing is printed without a download. Deleting single
+files in the cache voids this; delete whole directories. Ivy uses its default repositories, or those in the user's
 `~/.ivy2/ivysettings.xml`. Raises `Unavailable` (the download failed; try again) and `ConfigError` (no Java, no PySpark,
 cache not writable).
 """
@@ -59,15 +59,15 @@ def pyspark_jars() -> Path:
 
 def spark_jars() -> list[Path]:
     """Returns Hudi, the Kafka source and Avro for Spark, without artifacts in PySpark's jars."""
-    own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
-    return fetch("spark", SPARK, without=own)
+    bundled = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
+    return fetch("spark", SPARK, without=bundled)
 
 
 def storage_jars(connector: Connector) -> list[Path]:
     """Returns the jars that Hadoop needs for a store, without artifacts in PySpark's jars."""
-    own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
+    bundled = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     try:
-        return fetch(connector.name, connector.coordinates, without=own)
+        return fetch(connector.name, connector.coordinates, without=bundled)
     except Unavailable as error:
         raise Unavailable(
             f"target.base.path: {connector.name}:// needs {' and '.join(connector.coordinates)}: {error}, or name their"
@@ -109,23 +109,23 @@ def cache_home() -> Path:
 
 
 def download_into(name: str, document: str, directory: Path) -> None:
-    """Fills `directory`. A failed attempt leaves its files beside it, from which the next one continues."""
-    part = directory.with_name(f".{directory.name}.part")
-    (part / "jars").mkdir(parents=True, exist_ok=True)
-    ivy_file = part / "ivy.xml"
+    """Fills `directory`. The next attempt continues from the files that a failed one leaves beside it."""
+    unfinished = directory.with_name(f".{directory.name}.part")
+    (unfinished / "jars").mkdir(parents=True, exist_ok=True)
+    ivy_file = unfinished / "ivy.xml"
     ivy_file.write_text(document)
     settings = Path.home() / ".ivy2" / "ivysettings.xml"
     java = find_java()
-    download_into = Download(
+    download = Download(
         name=name,
         java=java.binary,
-        options=write_trust_store(part / "trust.jks") if java.bundled else (),
+        options=write_trust_store(unfinished / "trust.jks") if java.bundled else (),
         ivy=next(pyspark_jars().glob("ivy-*.jar")),
         document=ivy_file,
         settings=settings if settings.is_file() else None,
-        cache=part / "ivy",
-        jars=part / "jars",
-        log=part / "ivy.log",
+        cache=unfinished / "ivy",
+        jars=unfinished / "jars",
+        log=unfinished / "ivy.log",
     )
     tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(Unavailable),
@@ -133,9 +133,9 @@ def download_into(name: str, document: str, directory: Path) -> None:
         wait=tenacity.wait_exponential(multiplier=2, max=15),
         before_sleep=_announce_retry,
         reraise=True,
-    )(retrieve, download_into)
-    (part / "jars").rename(directory)
-    shutil.rmtree(part)
+    )(retrieve, download)
+    (unfinished / "jars").rename(directory)
+    shutil.rmtree(unfinished)
 
 
 def _announce_retry(state: tenacity.RetryCallState) -> None:
@@ -213,7 +213,7 @@ def main() -> int:
             stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
             for name, jars in {"spark": spark_jars(), "kafka": kafka_jars(), **stores}.items():
                 print(f"{name}: {len(jars)} jars in {jars[0].parent}")
-            # In a separate process, because it starts a JVM. If it fails, only starts are slower.
+            # Use a separate process, because it starts a JVM. If it fails, only starts are slower.
             subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
     except SinkError as error:
         print(error, file=sys.stderr)

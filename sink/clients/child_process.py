@@ -1,8 +1,8 @@
 """A child process that can be stopped, killed and paused with all its descendants, and never outlives this process.
 
 Each child leads its own session. Its descendants (a JVM, Spark's Python workers) stay in the session, and get every
-signal, too. A watchdog process ends all children when this process ends, also after SIGKILL. Void for a descendant that
-starts a new session: `kill` does not find it, but the watchdog does. Raises `Unavailable` if a child does not start.
+signal, too. A watchdog process ends all children when this process ends, also after SIGKILL. A descendant that starts a
+new session voids this: `kill` does not find it, but the watchdog does. Raises `Unavailable` if a child does not start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from coordination.errors import Unavailable
-from sink.clients.process_watchdog import FAMILY, KEEP, end_family
+from sink.clients.process_watchdog import FAMILY, KEEP, kill_tagged_processes
 
 if sys.version_info >= (3, 11):
     from typing import Self
@@ -59,7 +59,7 @@ class ProcessGroup:
             atexit.register(self.end)
         return self._tag
 
-    def keep(self) -> str:
+    def detach(self) -> str:
         """Lets the children live on after this process. Returns their tag."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
             self._watchdog.communicate(KEEP)
@@ -69,7 +69,7 @@ class ProcessGroup:
     def end(self) -> None:
         """Kills every child now."""
         if self._watchdog is not None and self._owner == os.getpid():
-            end_family(self._tag)
+            kill_tagged_processes(self._tag)
             self._watchdog.communicate(KEEP)
             self._watchdog = None
 
@@ -138,11 +138,11 @@ class Child:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; a negative number is the signal that ended it."""
+        """The exit status; None while the child runs. A negative number is the signal that ended it."""
         return self._process.poll() if self._process else None
 
     def wait(self, seconds: float) -> int:
-        """Waits until it ends. Raises `Unavailable` if it does not end in time."""
+        """Waits until the child ends. Raises `Unavailable` if it does not end in time."""
         if self._process is None:
             raise Unavailable(f"{self.name} was never started")
         try:
@@ -169,23 +169,23 @@ class Child:
         """Sends SIGKILL to the child and its descendants. Returns when they have ended."""
         if self._process is None:
             return
-        limit = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + GONE_SECONDS
         while members := self._members():
             self._send(signal.SIGKILL, members)
             self._process.poll()
-            if time.monotonic() > limit:
+            if time.monotonic() > deadline:
                 raise Unavailable(f"{self.name}: processes {members} do not end on SIGKILL")
             time.sleep(POLL_SECONDS)  # not psutil's wait: it would take the exit status from `subprocess`
         self._process.wait(GONE_SECONDS)
 
     def pause(self) -> None:
-        """Stops the child and its descendants. Returns when no thread of them runs any more: the signal does not wait
-        for that, and a server could still answer."""
+        """Stops the child and its descendants. Returns when none of their threads runs: the signal alone does not wait,
+        and a server could still answer."""
         members = self._members()
         self._send(signal.SIGSTOP, members)
-        limit = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + GONE_SECONDS
         while running := [pid for pid in members if _runs(pid)]:
-            if time.monotonic() > limit:
+            if time.monotonic() > deadline:
                 raise Unavailable(f"{self.name}: processes {running} do not stop on SIGSTOP")
             time.sleep(POLL_SECONDS)
 
@@ -202,7 +202,7 @@ class Child:
         return " | ".join(causes[-1:] or lines[-TAIL_LINES:]) or "nothing logged"
 
     def _members(self) -> list[int]:
-        """Living processes of the child's session."""
+        """Returns the living processes of the child's session."""
         return [pid for pid in psutil.pids() if self.pid and _session(pid) == self.pid and _lives(pid)]
 
     def _send(self, number: signal.Signals, pids: Sequence[int]) -> None:
@@ -230,9 +230,9 @@ def _lives(pid: int) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a thread of the process is not stopped."""
+    """Returns whether any thread of the process runs."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             if stat.read_text().rpartition(")")[2].split()[0] not in "TtZX":
                 return True
     return False

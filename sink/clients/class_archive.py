@@ -1,7 +1,7 @@
-"""The archive of JVM classes that `python -m sink.clients.artifacts` makes, with which Spark starts faster.
+"""The archive of JVM classes that `python -m sink.clients.artifacts` makes: Spark starts faster with it.
 
 Guarantee: Spark also starts without an archive, and with one for another JVM, class path or flags: the JVM compares
-them and ignores an archive that differs. Voided by a file that was changed by hand.
+them and ignores an archive that differs. A file that was changed by hand voids this.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def archive_path() -> Path | None:
     java = find_java()
     if java.version < FIRST_VERSION:
         return None
-    made_for = "\n".join([str(java.home.resolve()), str(pyspark_jars().resolve()), *SPARK])
-    return cache_home() / "classes" / f"spark-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}.jsa"
+    origin = "\n".join([str(java.home.resolve()), str(pyspark_jars().resolve()), *SPARK])
+    return cache_home() / "classes" / f"spark-{hashlib.sha256(origin.encode()).hexdigest()[:12]}.jsa"
 
 
 def archive_option() -> str:

@@ -1,6 +1,6 @@
 """Tries HDFS with a worker's Python client, for `sink validate`: in the nearest directory that exists.
 
-Guarantee: it leaves no file, and creates no directory above its own. Raises what the file system raises.
+Guarantee: it leaves no file, and creates no directory above its own. Raises the errors of the file system.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def nearest(settings: Settings) -> Storage:
 
 
 def address_of(settings: Settings, storage: Storage) -> str:
-    """Returns the address of that directory for Hudi."""
+    """Returns Hudi's address of the root of `storage`."""
     scheme, _, rest = settings.base_path.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}{storage.root}"
 

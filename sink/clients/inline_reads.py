@@ -7,8 +7,8 @@ module makes that a subclass whose streams close the file, compiled in the JVM b
 cluster get it as a Spark plugin, before their first task.
 
 Guarantee: reads inside log files of that bucket or host keep no connection: in the driver after `close_inline_reads`,
-on executors started with `executor_options`. Voided if other code used Hudi in the same JVM before. Raises ConfigError
-if another file system is cached already, or the jar for the executors cannot be written.
+on executors started with `executor_options`. Other code that used Hudi in the same JVM before voids this. Raises
+ConfigError if another file system is cached already, or the jar for the executors cannot be written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sink.clients.artifacts import SPARK, cache_home
 _STREAM = "org.apache.hudi.hadoop.fs.inline.InLineFsDataInputStream"
 _NAME = "sink.ClosingInLineFileSystem"
 _PLUGIN = "sink.ClosingInLineReads"
-_PLACES = "spark.sink.inline.places"
+_INLINE_ADDRESSES = "spark.sink.inline.places"
 _FILE_SYSTEM = """
 package sink;
 
@@ -125,7 +125,7 @@ public class ClosingInLineReads implements SparkPlugin {
 """
 _hosts_done: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """For each JVM the hosts whose inline reads close the file."""
-_placing = threading.Lock()
+_fix_lock = threading.Lock()
 
 
 def close_inline_reads(spark: SparkSession, base_path: str) -> None:
@@ -134,7 +134,7 @@ def close_inline_reads(spark: SparkSession, base_path: str) -> None:
     if not host:
         return
     jvm: Any = spark.sparkContext._jvm
-    with _placing:
+    with _fix_lock:
         hosts = _hosts_done.setdefault(spark.sparkContext._gateway, set())
         if host not in hosts and not _closes(jvm):
             _put_first(jvm, spark.sparkContext._jsc.hadoopConfiguration(), host)
@@ -152,7 +152,7 @@ def executor_options(jvm: Any, base_paths: Iterable[str]) -> dict[str, str]:
     return {
         "spark.jars": str(jar),
         "spark.plugins": _PLUGIN,
-        _PLACES: " ".join(_inline_path(jvm, host) for host in hosts),
+        _INLINE_ADDRESSES: " ".join(_inline_path(jvm, host) for host in hosts),
     }
 
 
@@ -169,8 +169,8 @@ def _loader(jvm: Any) -> Any:
 
 def _closes(jvm: Any) -> bool:
     """Returns whether Hudi's own streams close the underlying file."""
-    declared = _loader(jvm).loadClass(_STREAM).getDeclaredMethods()
-    return any(str(method.getName()) == "close" for method in declared)
+    methods = _loader(jvm).loadClass(_STREAM).getDeclaredMethods()
+    return any(str(method.getName()) == "close" for method in methods)
 
 
 def _inline_path(jvm: Any, host: str) -> str:
@@ -205,14 +205,14 @@ def _jar(jvm: Any) -> Path:
     jar = cache_home() / "classes" / f"inline-reads-{digest}.jar"
     if jar.is_file():
         return jar
-    part = jar.with_suffix(f".{threading.get_native_id()}.part")
+    unfinished = jar.with_suffix(f".{threading.get_native_id()}.part")
     try:
         jar.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(part, "w") as file:
+        with zipfile.ZipFile(unfinished, "w") as file:
             for source in (_FILE_SYSTEM, _EXECUTORS):
                 for name, content in _compiled(jvm, source).getBytecodes().items():
                     file.writestr(f"{str(name).replace('.', '/')}.class", bytes(content))
-        part.rename(jar)
+        unfinished.rename(jar)
     except OSError as error:
         raise ConfigError(f"{jar}: it cannot be written ({error}). Set SINK_HOME to a writable directory.") from error
     return jar

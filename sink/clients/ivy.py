@@ -53,7 +53,7 @@ def retrieve(download: Download) -> None:
     with download.log.open("wb") as log:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
     try:
-        _show(download, child)
+        _show_progress(download, child)
     finally:
         child.kill()
         child.wait()
@@ -67,7 +67,7 @@ def retrieve(download: Download) -> None:
         )
 
 
-def _show(download: Download, child: subprocess.Popen[bytes]) -> None:
+def _show_progress(download: Download, child: subprocess.Popen[bytes]) -> None:
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (
@@ -79,21 +79,21 @@ def _show(download: Download, child: subprocess.Popen[bytes]) -> None:
         with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
             task = progress.add_task(f"downloading {download.name} jars", total=None, state="")
             while not _ended(child, REDRAW_SECONDS):
-                done, total, megabytes = _state(download)
+                downloaded, total, megabytes = _state(download)
                 progress.update(
                     task,
-                    completed=done,
+                    completed=downloaded,
                     total=total or None,
-                    state=f"{done} of {total or '?'}, {megabytes:.0f} MB",
+                    state=f"{downloaded} of {total or '?'}, {megabytes:.0f} MB",
                 )
         return
     print(f"downloading {download.name} jars, once", file=sys.stderr, flush=True)
     has_ended = False
     while not has_ended:
         has_ended = _ended(child, PLAIN_SECONDS)
-        done, total, megabytes = _state(download)
+        downloaded, total, megabytes = _state(download)
         print(
-            f"  {download.name}: {done} of {total or '?'} jars, {megabytes:.0f} MB",
+            f"  {download.name}: {downloaded} of {total or '?'} jars, {megabytes:.0f} MB",
             file=sys.stderr,
             flush=True,
         )
@@ -110,12 +110,12 @@ def _ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
 def _state(download: Download) -> tuple[int, int, float]:
     """Returns the number of jars downloaded, the number needed as far as known, and the megabytes on disk."""
     output = download.log.read_text(errors="replace")
-    size = 0
+    bytes_on_disk = 0
     for path in download.cache.rglob("*.jar*"):
         try:
-            size += path.stat().st_size
+            bytes_on_disk += path.stat().st_size
         except FileNotFoundError:
             continue  # Ivy renamed it meanwhile: counted next time
-    done = output.count("[SUCCESSFUL ]")
-    # Ivy tells of modules, some of which have several files.
-    return done, max(done, len(re.findall(r"^\tfound ", output, re.MULTILINE))), size / 1e6
+    downloaded = output.count("[SUCCESSFUL ]")
+    # Ivy lists modules, some of which have several files.
+    return downloaded, max(downloaded, len(re.findall(r"^\tfound ", output, re.MULTILINE))), bytes_on_disk / 1e6

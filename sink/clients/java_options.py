@@ -1,7 +1,7 @@
 """JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record.
 
 Guarantee: the user's options win, because they come after these. If the user chooses a garbage collector, this module
-adds none, because a JVM with two does not start. See decision 37. Raises nothing on purpose.
+adds none, because a JVM with two does not start. See decision 37. Raises nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import re
 
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _SERIAL = "-XX:+UseSerialGC"
-_COMPILE_FOR_GOOD_LATER = (
+_LATER_FULL_COMPILATION = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 """Ten times the JVM's default thresholds, which loops over records in compaction and clustering still reach."""
-
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables from which every JVM takes options."""
@@ -24,10 +23,10 @@ _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 def committing_jvm(*user_options: str) -> str:
     """Returns the options to put before `user_options`."""
-    return f"{collector(*user_options)} {_COMPILE_FOR_GOOD_LATER}".strip()
+    return f"{collector(*user_options)} {_LATER_FULL_COMPILATION}".strip()
 
 
 def collector(*user_options: str) -> str:
     """Returns the option for the serial collector; empty if `user_options` or the environment choose a collector."""
-    named = (*user_options, *(os.environ.get(name, "") for name in _ENVIRONMENT))
-    return "" if any(map(_COLLECTOR.search, named)) else _SERIAL
+    option_texts = (*user_options, *(os.environ.get(name, "") for name in _ENVIRONMENT))
+    return "" if any(map(_COLLECTOR.search, option_texts)) else _SERIAL

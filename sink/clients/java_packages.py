@@ -1,8 +1,8 @@
-"""The JVM's classes by their names, without a question to the JVM.
+"""Resolves the JVM's classes by name, without asking the JVM.
 
-py4j asks the JVM at each part of a name whether it is a class, and the JVM looks through all of its jars for
-`org.apache.class`: with Hudi's calls that was a tenth of what a JVM that commits did. Here a part that begins with a
-capital is a class. Errors of a name that is none come with its first use, as py4j raises them.
+py4j asks the JVM for each part of a name whether it is a class, and the JVM searches all of its jars for
+`org.apache.class`: with Hudi's calls that was a tenth of the work of a committing JVM. Here a part that begins with a
+capital is a class. For a wrong name py4j raises an error at its first use.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ class JavaPackage:
             raise AttributeError(part)
         name = f"{self._name}.{part}".lstrip(".")
         is_class = part.rpartition(".")[2][:1].isupper()
-        found = JavaClass(name, self._client) if is_class else JavaPackage(self._client, name)
-        setattr(self, part, found)
-        return found
+        member = JavaClass(name, self._client) if is_class else JavaPackage(self._client, name)
+        setattr(self, part, member)
+        return member

@@ -2,8 +2,8 @@
 
 Guarantee: a view shows one incarnation of each topic: it asks for ids and partitions before and after the offsets, and
 starts again if they changed. An end is the last stable offset: no offset before it belongs to an open transaction. A
-view is bounded in time and changes nothing. Void on brokers without topic ids (before 2.8), where a recreated topic
-looks the same. Raises Unavailable, UnknownTopic, AccessDenied, and ConfigError for settings that librdkafka refuses.
+view is bounded in time and changes nothing. Brokers without topic ids (before 2.8) void this: a recreated topic looks
+the same there. Raises Unavailable, UnknownTopic, AccessDenied, and ConfigError for settings that librdkafka refuses.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class LogSource(Protocol):
 class UnknownTopic(SinkError):
     """The cluster has no topic of that name."""
 
-    def __init__(self, topics: Sequence[str], bootstrap: str, near: Sequence[str]) -> None:
-        hint = f" (near it: {', '.join(near)})" if near else ""
+    def __init__(self, topics: Sequence[str], bootstrap: str, similar_names: Sequence[str]) -> None:
+        hint = f" (near it: {', '.join(similar_names)})" if similar_names else ""
         super().__init__(
             f"no such topic at {bootstrap}: {', '.join(topics)}{hint}. Create it or correct kafka.topic.names."
         )
-        self.topics, self.near = tuple(topics), tuple(near)
-        self._arguments = self.topics, bootstrap, self.near
+        self.topics, self.similar_names = tuple(topics), tuple(similar_names)
+        self._arguments = self.topics, bootstrap, self.similar_names
 
     def __reduce__(self) -> tuple[type[UnknownTopic], tuple[Sequence[str], str, Sequence[str]]]:
         """Pickles the arguments: by default Python would pickle the text."""
@@ -119,20 +119,20 @@ class Log:
         self._listed: tuple[float, tuple[str, ...]] | None = None
 
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
-        """Takes a view of these topics, of the topics whose whole name matches `pattern`, and of those of `optional`
-        that the brokers know: the others are `deleted`. It lists topics at most every `LIST_SECONDS`."""
+        """Takes a view of `topics`, of the topics whose whole name matches `pattern`, and of the `optional` topics that
+        the brokers know: the other optional topics are `deleted`. It lists topics at most every `LIST_SECONDS`."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()
         admin.poll(0)
         self._connection_errors.clear()
 
-        def passing(error: BaseException) -> bool:
-            missed = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
-            return missed or isinstance(error, _Unsettled)
+        def is_transient(error: BaseException) -> bool:
+            is_missing_topic = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
+            return is_missing_topic or isinstance(error, _Unsettled)
 
         retrying = Retrying(
-            retry=retry_if_exception(passing),
+            retry=retry_if_exception(is_transient),
             stop=stop_after_delay(self._timeout),
             wait=wait_exponential(multiplier=0.05, max=1),
             reraise=True,
@@ -148,23 +148,29 @@ class Log:
         self._deadline = time.monotonic() + self._timeout
         return self._names(self._connected(), pattern)
 
-    def offsets_at(self, sources: Sequence[TopicPartition], seconds: float) -> dict[TopicPartition, int | None]:
+    def offsets_at(self, partitions: Sequence[TopicPartition], seconds: float) -> dict[TopicPartition, int | None]:
         """Returns the first offset of each partition with a timestamp of at least `seconds` since 1970. Raises what
         `view` raises."""
-        if not sources:
+        if not partitions:
             return {}
         self._deadline = time.monotonic() + self._timeout
         admin = self._connected()
-        at = OffsetSpec.for_timestamp(int(seconds * 1000))
+        timestamp_spec = OffsetSpec.for_timestamp(int(seconds * 1000))
         futures = self._submit(
             lambda seconds_left: admin.list_offsets(
-                {ck.TopicPartition(source.topic, source.partition): at for source in sources},
+                {
+                    ck.TopicPartition(topic_partition.topic, topic_partition.partition): timestamp_spec
+                    for topic_partition in partitions
+                },
                 isolation_level=ck.IsolationLevel.READ_COMMITTED,
                 request_timeout=seconds_left,
             )
         )
-        offsets = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
-        return {source: offset if offset >= 0 else None for source, offset in offsets.items()}
+        offsets = {
+            TopicPartition(partition.topic, partition.partition): self._offset(partition, future)
+            for partition, future in futures.items()
+        }
+        return {topic_partition: offset if offset >= 0 else None for topic_partition, offset in offsets.items()}
 
     def close(self) -> None:
         """Drops the connections. A later view opens new ones."""
@@ -180,48 +186,51 @@ class Log:
         return self._admin
 
     def _note_connection_error(self, error: ck.KafkaError) -> None:
-        """Notes why a connection fails. librdkafka only calls this; the request itself times out."""
+        """Notes the error of a connection. librdkafka only calls this; the request itself times out."""
         self._connection_errors[error.code()] = error.str()
 
     def _take_view(
-        self, admin: AdminClient, named: Sequence[str], pattern: str | None, optional: Sequence[str]
+        self, admin: AdminClient, required: Sequence[str], pattern: str | None, optional: Sequence[str]
     ) -> LogView:
         matching = None if pattern is None else self._names(admin, pattern)
-        topics = tuple(dict.fromkeys([*named, *optional, *(matching or ())]))
+        topics = tuple(dict.fromkeys([*required, *optional, *(matching or ())]))
         if not topics and matching is None:
             raise ValueError("no topic to look at")
         cluster = self._answer(
             "cluster id", lambda seconds_left: admin.describe_cluster(request_timeout=seconds_left)
         ).cluster_id
-        before, missing = self._describe(admin, topics)
+        descriptions, missing = self._describe(admin, topics)
         if missing:
             self._listed = None
-            if unknown := [topic for topic in missing if topic in named]:
+            if unknown := [topic for topic in missing if topic in required]:
                 raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
             if any(topic in (matching or ()) for topic in missing):
                 raise _Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
-        if not before:
+        if not descriptions:
             return LogView(cluster, {}, matching=matching, deleted=missing)
-        sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
-        starts, ends = self._offsets(admin, sources)
-        if self._describe(admin, tuple(before)) != (before, ()):
+        partitions = [TopicPartition(topic, number) for topic in descriptions for number in descriptions[topic][1]]
+        starts, ends = self._offsets(admin, partitions)
+        if self._describe(admin, tuple(descriptions)) != (descriptions, ()):
             raise _Unsettled(
                 f"{', '.join(topics)} changed on {self._bootstrap} during the view. The sink takes it again."
             )
-        logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
-        return LogView(cluster, logs, matching=matching, deleted=missing)
+        log_ranges = {
+            partition: PartitionLog(descriptions[partition.topic][0], starts[partition], ends[partition])
+            for partition in partitions
+        }
+        return LogView(cluster, log_ranges, matching=matching, deleted=missing)
 
     def _names(self, admin: AdminClient, pattern: str | None) -> tuple[str, ...]:
         if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
             try:
                 names = admin.list_topics(timeout=self._seconds_left()).topics
             except ck.KafkaException as error:
-                raise self._refused("list of topics", error.args[0]) from error
+                raise self._request_error("list of topics", error.args[0]) from error
             self._listed = time.monotonic(), tuple(sorted(names))
         return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
     def _describe(self, admin: AdminClient, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
-        """Returns topic id and partition numbers of each topic that there is, and the missing ones."""
+        """Returns topic id and partition numbers of each existing topic, and the missing topics."""
         if not topics:
             return {}, ()
         futures = self._submit(
@@ -234,25 +243,28 @@ class Log:
                 description = futures[topic].result(self._seconds_left())
             except ck.KafkaException as error:
                 if error.args[0].code() not in _MISSING:
-                    raise self._refused(f"topic {topic}", error.args[0]) from error
+                    raise self._request_error(f"topic {topic}", error.args[0]) from error
                 missing.append(topic)
             except FutureTimeout as error:
-                raise self._silent(f"topic {topic}") from error
+                raise self._no_answer(f"topic {topic}") from error
             else:
                 topics_found[topic] = (
                     _topic_id(description.topic_id),
-                    tuple(sorted(part.id for part in description.partitions)),
+                    tuple(sorted(partition.id for partition in description.partitions)),
                 )
         return topics_found, tuple(missing)
 
     def _offsets(
-        self, admin: AdminClient, sources: Sequence[TopicPartition]
+        self, admin: AdminClient, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Returns log starts and ends, with two requests to each leader, however many partitions there are."""
-        asked = [
+        """Returns log starts and ends, with two requests to each leader for any number of partitions."""
+        requests = [
             self._submit(
                 lambda seconds_left, spec=spec: admin.list_offsets(  # type: ignore[misc]
-                    {ck.TopicPartition(source.topic, source.partition): spec for source in sources},
+                    {
+                        ck.TopicPartition(topic_partition.topic, topic_partition.partition): spec
+                        for topic_partition in partitions
+                    },
                     isolation_level=ck.IsolationLevel.READ_COMMITTED,
                     request_timeout=seconds_left,
                 )
@@ -260,38 +272,41 @@ class Log:
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
         ]
         starts, ends = (
-            {TopicPartition(at.topic, at.partition): self._offset(at, future) for at, future in futures.items()}
-            for futures in asked
+            {
+                TopicPartition(partition.topic, partition.partition): self._offset(partition, future)
+                for partition, future in futures.items()
+            }
+            for futures in requests
         )
         return starts, ends
 
-    def _offset(self, at: ck.TopicPartition, future: Future[Any]) -> int:
-        question = f"offsets of {at.topic}-{at.partition}"
+    def _offset(self, partition: ck.TopicPartition, future: Future[Any]) -> int:
+        question = f"offsets of {partition.topic}-{partition.partition}"
         try:
             return int(future.result(self._seconds_left()).offset)
         except ck.KafkaException as error:
             if error.args[0].code() in _UNSETTLED:
                 raise _Unsettled(f"{question} at {self._bootstrap}: {error.args[0].str()}") from error
-            raise self._refused(question, error.args[0]) from error
+            raise self._request_error(question, error.args[0]) from error
         except FutureTimeout as error:
-            raise self._silent(question) from error
+            raise self._no_answer(question) from error
 
     def _answer(self, question: str, ask: Callable[[float], Future[Any]]) -> Any:
         try:
             return self._submit(ask).result(self._seconds_left())
         except ck.KafkaException as error:
-            raise self._refused(question, error.args[0]) from error
+            raise self._request_error(question, error.args[0]) from error
         except FutureTimeout as error:
-            raise self._silent(question) from error
+            raise self._no_answer(question) from error
 
     def _submit(self, ask: Callable[[float], _T]) -> _T:
         try:
             return ask(self._seconds_left())
         except ck.KafkaException as error:
-            raise self._refused("request", error.args[0]) from error
+            raise self._request_error("request", error.args[0]) from error
 
     def _seconds_left(self) -> float:
-        """Returns the seconds until the time-out of the view; never 0, so that an answer that has arrived is read."""
+        """Returns the seconds until the time-out of the view; never 0, so that an available answer is read."""
         return max(self._deadline - time.monotonic(), 0.01)
 
     def _similar_names(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
@@ -300,10 +315,10 @@ class Log:
         except ck.KafkaException as error:
             LOG.debug("no list of topics for a hint: %s", error)
             return []
-        near = (difflib.get_close_matches(topic, names, 3) for topic in missing)
-        return list(dict.fromkeys(name for names in near for name in names))
+        matches_by_topic = (difflib.get_close_matches(topic, names, 3) for topic in missing)
+        return list(dict.fromkeys(name for names in matches_by_topic for name in names))
 
-    def _refused(self, question: str, error: ck.KafkaError) -> SinkError:
+    def _request_error(self, question: str, error: ck.KafkaError) -> SinkError:
         if error.code() == _Code.TOPIC_AUTHORIZATION_FAILED:
             return AccessDenied(
                 f"{question} at {self._bootstrap}: {error.str()}. Grant this user DESCRIBE and READ on the topic."
@@ -312,16 +327,16 @@ class Log:
             return AccessDenied(
                 f"{question} at {self._bootstrap}: {error.str()}. Check kafka.security.protocol and kafka.sasl.*."
             )
-        return self._silent(question, error.str())
+        return self._no_answer(question, error.str())
 
-    def _silent(self, question: str, reason: str = "out of time") -> SinkError:
-        """Makes the error for a missing answer, with the connection errors since the view began."""
+    def _no_answer(self, question: str, reason: str = "out of time") -> SinkError:
+        """Returns the error for a missing answer, with the connection errors since the view began."""
         if self._admin is not None:
             self._admin.poll(0)
-        refused = next((message for code, message in self._connection_errors.items() if code in _DENIED), None)
-        if refused is not None:
+        denial = next((message for code, message in self._connection_errors.items() if code in _DENIED), None)
+        if denial is not None:
             return AccessDenied(
-                f"{question} at {self._bootstrap}: {refused}. Check kafka.security.protocol and kafka.sasl.*."
+                f"{question} at {self._bootstrap}: {denial}. Check kafka.security.protocol and kafka.sasl.*."
             )
         causes = [message for code, message in self._connection_errors.items() if code != _Code._ALL_BROKERS_DOWN]
         if not causes:
@@ -346,7 +361,7 @@ def topics_of(settings: TopicSettings) -> tuple[str, ...]:
 
 
 class QuietLogger:
-    """Logs librdkafka's lines for debugging, which would go to stderr; the errors have the ones that matter."""
+    """Logs librdkafka's lines at debug level instead of stderr. Errors contain the important ones."""
 
     def log(self, _level: int, line: str, *values: object) -> None:
         LOG.debug("librdkafka " + line, *values)

@@ -48,17 +48,17 @@ class KafkaChild:
         """Starts the child before the first question, without waiting for it. Raises Unavailable."""
         if self._process is not None:
             return
-        ours, theirs = Pipe()
-        command = [sys.executable, "-m", self._module, str(theirs.fileno())]
+        parent_end, child_end = Pipe()
+        command = [sys.executable, "-m", self._module, str(child_end.fileno())]
         try:
-            with theirs:
+            with child_end:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=child_environment({})
+                    command, stdin=subprocess.DEVNULL, pass_fds=[child_end.fileno()], env=child_environment({})
                 )
-            self._connection = ours
-            ours.send(self._settings)
+            self._connection = parent_end
+            parent_end.send(self._settings)
         except OSError as error:
-            ours.close()
+            parent_end.close()
             self.close()
             raise Unavailable(f"the process that asks Kafka cannot be started: {error}") from error
 
@@ -89,7 +89,7 @@ class KafkaChild:
             reason = "gave no answer"
         except (EOFError, OSError):
             reason = f"ended {self._ending()}"
-        # A late answer could be taken for that of the next question: use a new connection.
+        # A late answer could be mistaken for the next one: use a new connection.
         self.close()
         LOG.warning("kafka.process_ended", reason=reason, action="the next question starts another")
         raise Unavailable(f"the process that asks Kafka {reason}. The sink starts another one.")
@@ -104,29 +104,29 @@ class KafkaChild:
 
 
 def serve(prepare: Callable[[Any], Callable[[Any], Any]]) -> None:
-    """The child's main: `prepare` takes the settings and gives the function that answers a question."""
+    """Runs the child: `prepare` takes the settings and returns the function that answers a question."""
     # Only the parent handles Ctrl-C; it still needs answers while it drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
-    received: SimpleQueue[Any] = SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
-    answer = prepare(received.get())
+    questions: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, questions), daemon=True).start()
+    answer_question = prepare(questions.get())
     while True:
-        connection.send(_answer(answer, received.get()))
+        connection.send(_answer(answer_question, questions.get()))
 
 
-def _receive(connection: Connection[Any, Any], received: SimpleQueue[Any]) -> None:
-    """Ends this process at once when the parent ends."""
+def _receive(connection: Connection[Any, Any], questions: SimpleQueue[Any]) -> None:
+    """Queues questions, and ends this process at once when the parent ends."""
     try:
         while True:
-            received.put(connection.recv())
+            questions.put(connection.recv())
     except (EOFError, OSError):
         os._exit(0)
 
 
-def _answer(answer: Callable[[Any], Any], question: Any) -> Any:
+def _answer(answer_question: Callable[[Any], Any], question: Any) -> Any:
     try:
-        return answer(question)
+        return answer_question(question)
     except SinkError as error:
         return error
     except Exception as error:  # noqa: BLE001 (a defect, which the parent has to see)

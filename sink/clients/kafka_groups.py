@@ -1,8 +1,8 @@
 """Commits the landed offsets to a consumer group, so that Kafka's tools show the lag, and reads the topics' retention.
 
 Guarantee: `offer` returns at once and never fails, whatever Kafka does. For each sink the newest offer wins; a failed
-one is retried until a newer one comes. A Kafka cluster has one thread and one child process. The sink never reads these
-offsets: the table's checkpoint is the truth. Raises nothing.
+offer is retried until a newer one comes. A Kafka cluster has one thread and one child process. The sink never reads
+these offsets: the table's checkpoint is the truth. Raises nothing.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class GroupCommitter:
             with self._changed:
                 self._is_working = False
                 if failed:
-                    later = Offer(offer.sink, offer.group, offer.states, offer.metrics, self._clock() + RETRY_SECONDS)
-                    self._offers.setdefault(offer.sink, later)
+                    retry = Offer(offer.sink, offer.group, offer.states, offer.metrics, self._clock() + RETRY_SECONDS)
+                    self._offers.setdefault(offer.sink, retry)
                 self._changed.notify_all()
 
     def _take(self) -> Offer | None:
@@ -116,8 +116,8 @@ class GroupCommitter:
                 if offer is not None:
                     self._is_working = True
                     return self._offers.pop(offer.sink)
-                due = min((offered.not_before for offered in self._offers.values()), default=None)
-                self._changed.wait(None if due is None else max(due - self._clock(), 0.01))
+                due_at = min((waiting_offer.not_before for waiting_offer in self._offers.values()), default=None)
+                self._changed.wait(None if due_at is None else max(due_at - self._clock(), 0.01))
         return None
 
     def _next(self) -> Offer | None:
@@ -128,7 +128,7 @@ class GroupCommitter:
         """Returns whether the offer was committed."""
         try:
             if offer.group is not None and offer.states:
-                ends = ((source.topic, source.partition, state.end) for source, state in offer.states.items())
+                ends = ((partition.topic, partition.partition, state.end) for partition, state in offer.states.items())
                 self._ask((offer.group, tuple(ends)))
                 offer.metrics.group_committed("done")
                 self._last_reason.pop(offer.sink, None)
@@ -145,7 +145,7 @@ class GroupCommitter:
             return
         self._retention_asked[offer.sink] = now
         try:
-            offer.metrics.retention(self._ask(tuple(sorted({source.topic for source in offer.states}))))
+            offer.metrics.retention(self._ask(tuple(sorted({partition.topic for partition in offer.states}))))
         except Exception as error:  # noqa: BLE001 (many users have no right to describe a topic's settings)
             LOG.debug("kafka.retention_unread", sink=offer.sink, reason=str(error))
 
@@ -159,7 +159,7 @@ class GroupCommitter:
 
 
 class _Admin:
-    """Answers in the child: a `Commit` with None, names of topics with their retention in seconds."""
+    """Answers questions in the child: a `Commit` with None, names of topics with their retention in seconds."""
 
     def __init__(self, native: Mapping[str, str]) -> None:
         settings: dict[str, Any] = {**DEFAULTS, **native}
@@ -178,9 +178,11 @@ class _Admin:
         request = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*offset) for offset in offsets])
         [future] = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_SECONDS).values()
         answer = future.result(TIMEOUT_SECONDS)
-        refused = [partition for partition in answer.topic_partitions if partition.error is not None]
-        if refused:
-            raise Unavailable(f"{refused[0].topic}-{refused[0].partition}: {refused[0].error.str()}")
+        failed_partitions = [partition for partition in answer.topic_partitions if partition.error is not None]
+        if failed_partitions:
+            raise Unavailable(
+                f"{failed_partitions[0].topic}-{failed_partitions[0].partition}: {failed_partitions[0].error.str()}"
+            )
 
     def _retention(self, topics: Sequence[str]) -> Mapping[str, float]:
         """Returns the retention, without topics that keep records for ever or are only compacted."""

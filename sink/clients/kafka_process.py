@@ -1,6 +1,6 @@
 """Asks the Kafka brokers for views in a process of its own.
 
-Guarantee: a view, and every error of one, is that of `sink.clients.kafka.Log`. If the process ends or hangs during a
+Guarantee: views and their errors are those of `sink.clients.kafka.Log`. If the process ends or hangs during a
 view, the view raises Unavailable, and the next one starts another process (`sink.clients.kafka_child`).
 """
 

@@ -2,8 +2,8 @@
 
 The process runs `python -m sink.clients.process_watchdog TAG` with a pipe as standard input. When the pipe ends, every
 process with `SINK_FAMILY=TAG` in its environment gets SIGKILL: children, their JVMs and their descendants, also stopped
-ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it. Void
-if the watchdog itself is killed.
+ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it.
+Killing the watchdog itself voids the guarantee.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ PAUSE_SECONDS = 0.05
 """Seconds between two looks: far longer than a process that executes another program is without an environment."""
 
 
-def family(tag: str) -> Iterator[psutil.Process]:
+def tagged_processes(tag: str) -> Iterator[psutil.Process]:
     """Yields the living processes with the tag, except this one."""
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(FAMILY) == tag:
                 yield process
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process has ended, or belongs to another user
 
 
-def end_family(tag: str) -> None:
+def kill_tagged_processes(tag: str) -> None:
     """Sends SIGKILL until two looks in a row find no process. A process that is about to fork may leave a child for the
     next look, and a process that executes another program has no environment for a moment."""
     looks = 0
     while looks < LOOKS:
         if looks:
             time.sleep(PAUSE_SECONDS)
-        processes = list(family(tag))
+        processes = list(tagged_processes(tag))
         looks = 0 if processes else looks + 1
         for process in processes:
             try:
@@ -53,10 +53,10 @@ def end_family(tag: str) -> None:
 def main() -> None:
     tag = sys.argv[1]
     received = b""
-    while piece := os.read(0, 64):
-        received += piece
+    while chunk := os.read(0, 64):
+        received += chunk
     if received != KEEP:
-        end_family(tag)
+        kill_tagged_processes(tag)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Shares one Kafka client between coordinators, which need the newest offsets, and metrics, which need recent ones.
 
-Guarantee: `view` always asks the brokers. `recent` returns topics of recent views from memory and asks for the rest. It
-does not wait for a view that is under way: then it returns the last known offsets. Raises what
-`sink.clients.kafka.Log.view` raises.
+Guarantee: `view` always asks the brokers. `recent` returns topics of recent views from memory and asks for the others.
+While another thread asks the brokers, it returns the last known offsets instead of waiting. Raises the errors of
+`sink.clients.kafka.Log.view`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class SharedLog:
 
     def __init__(self, log: LogProcess) -> None:
         self._log = log
-        self._asking = threading.Lock()
-        self._seen: dict[str, tuple[float, str, dict[TopicPartition, PartitionLog]]] = {}
+        self._ask_lock = threading.Lock()
+        self._views: dict[str, tuple[float, str, dict[TopicPartition, PartitionLog]]] = {}
         """The time of the last view of each topic, its cluster, and its partitions."""
         self._error: Unavailable | None = None
-        """Why the last question got no answer."""
+        """The reason why the last question got no answer, or None."""
 
     def start(self) -> None:
         """Starts the child process before the first view. Raises Unavailable."""
-        with self._asking:
+        with self._ask_lock:
             self._log.start()
 
     def close(self) -> None:
@@ -38,41 +38,43 @@ class SharedLog:
 
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `sink.clients.kafka.Log.view`."""
-        with self._asking:
+        with self._ask_lock:
             return self._ask(topics, pattern, optional)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `sink.clients.kafka.Log.topics`."""
-        with self._asking:
+        with self._ask_lock:
             return self._log.topics(pattern)
 
     def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = ()) -> LogView:
         """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
-        Unavailable where the last question, of any thread, got no answer.
+        Unavailable if the last question of any thread got no answer.
         """
         oldest = time.monotonic() - age
         optional = tuple(topic for topic in optional if topic not in topics)
         missing = [topic for topic in topics if not self._is_known(topic, oldest)]
-        stale = [topic for topic in optional if topic not in self._seen or self._seen[topic][0] < oldest]
+        stale = [topic for topic in optional if topic not in self._views or self._views[topic][0] < oldest]
         if missing or stale:
-            if self._asking.acquire(blocking=False):
+            if self._ask_lock.acquire(blocking=False):
                 try:
                     self._ask(missing, optional=stale)
                 finally:
-                    self._asking.release()
+                    self._ask_lock.release()
             elif (error := self._error) is not None:
-                # Each thread that asks now waits for a time-out, one after another, and leaves no moment for this one.
+                # The threads that ask now wait for one time-out after another, and leave no moment for this one.
                 raise Unavailable(str(error))
-            elif any(topic not in self._seen for topic in (*missing, *stale)):
+            elif any(topic not in self._views for topic in (*missing, *stale)):
                 raise Unavailable("another view of Kafka is under way, and there is no earlier one")
-        seen = [self._seen[topic] for topic in (*topics, *optional)]
-        logs = {source: log for _, _, partitions in seen for source, log in partitions.items()}
-        return LogView(seen[0][1] if seen else "", logs)
+        topic_views = [self._views[topic] for topic in (*topics, *optional)]
+        log_ranges = {
+            partition: log_range for _, _, partitions in topic_views for partition, log_range in partitions.items()
+        }
+        return LogView(topic_views[0][1] if topic_views else "", log_ranges)
 
     def _is_known(self, topic: str, oldest: float) -> bool:
-        """Whether the last view of the topic is not older. One that was deleted has no partitions."""
-        at, _, partitions = self._seen.get(topic, (-math.inf, "", {}))
-        return at >= oldest and bool(partitions)
+        """Whether the last view of the topic is recent and has partitions. A deleted topic has none."""
+        seen_at, _, partitions = self._views.get(topic, (-math.inf, "", {}))
+        return seen_at >= oldest and bool(partitions)
 
     def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         try:
@@ -81,11 +83,11 @@ class SharedLog:
             self._error = error
             raise
         self._error = None
-        at = time.monotonic()
-        asked = (*topics, *optional, *(view.matching or ()))
-        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in asked}
-        for source, log in view.partitions.items():
-            seen[source.topic][source] = log
-        for topic, partitions in seen.items():
-            self._seen[topic] = at, view.cluster, partitions
+        seen_at = time.monotonic()
+        asked_topics = (*topics, *optional, *(view.matching or ()))
+        partitions_by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in asked_topics}
+        for partition, log_range in view.partitions.items():
+            partitions_by_topic[partition.topic][partition] = log_range
+        for topic, partitions in partitions_by_topic.items():
+            self._views[topic] = seen_at, view.cluster, partitions
         return view

@@ -3,8 +3,8 @@
 Guarantee: the session's time zone is UTC, and so is the driver JVM's, unless the user sets another. The JVM's output
 goes to the given file, or nowhere. The user's `spark.*` settings win, except for required ones (serializer, extensions,
 catalog, the session's time zone, speculation). On a cluster the executors get the packages `sink` and `coordination`
-from the driver, and need pyarrow themselves. Voided by an earlier SparkContext in this process. Raises ConfigError and
-Unavailable.
+from the driver, and need pyarrow themselves. An earlier SparkContext in this process voids this. Raises ConfigError
+and Unavailable.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
-SLOTS_OF_MANY = 7
-"""Tasks that write wait for Kafka and for their store most of the time: with slots for the cores alone, the sinks of a
-process wait for one another, and the cores idle."""
+PARALLEL_SINK_SLOTS = 7
+"""Write tasks wait for Kafka and their store most of the time. With one slot for each core, the sinks of a process
+would wait for one another while the cores idle."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -88,7 +88,7 @@ repeat."""
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
-_SOURCES = "updatingResource"
+_SOURCES_FIELD = "updatingResource"
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -119,31 +119,32 @@ def start_session(
     settings: Settings,
     app: str,
     spark_log: Path | None = None,
-    others: Sequence[Settings] = (),
-    many: bool = False,
+    other_sinks: Sequence[Settings] = (),
+    parallel_sinks: bool = False,
 ) -> SparkSession:
-    """Starts a session on `settings.spark_master`, for its sink and for the `others` in the same process; `many`:
-    whether transactions of several sinks run side by side. Output of Spark, Hudi and the JVM goes to `spark_log`.
+    """Starts a session on `settings.spark_master`, for its sink and for `other_sinks` in the same process.
+    `parallel_sinks`: whether transactions of several sinks run in parallel. Output of Spark, Hudi and the JVM goes to
+    `spark_log`.
     """
-    sinks = (settings, *others)
+    sinks = (settings, *other_sinks)
     conf = _conf(sinks, app)
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
         user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
-        _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
+        committing_options = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
+        _add_java_options(conf, first=f"{archive} {_IN_UTC} {committing_options}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         pools = Path(directory, "pools.xml")
         pools.write_text(ALLOCATIONS)
         conf.setIfMissing("spark.scheduler.allocation.file", pools.as_uri())
         # The JVM reads both files when it starts; they may be deleted then.
-        context = _context(conf, sinks, spark_log, many)
+        context = _context(conf, sinks, spark_log, parallel_sinks)
     _forget_sources(context)
     if not _is_local(conf):
-        # Executors fetch it when they start: it must exist as long as the context.
-        context.addPyFile(str(_packed(Path(context._temp_dir))))
+        # Executors fetch the archive when they start: it must exist as long as the context.
+        context.addPyFile(str(_pack_packages(Path(context._temp_dir))))
     return SparkSession(context)
 
 
@@ -151,15 +152,15 @@ def start_session(
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
-    extra = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
+    user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
-        jars = [*class_path(settings), *extra]
+        jars = [*class_path(settings), *user_jars]
         with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
             log4j = Path(directory, "log4j2.properties")
             log4j.write_text(_LOG4J_NOTHING)
             _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-            nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            gateway = launch_gateway(conf, nowhere)  # type: ignore[no-untyped-call]
+            discarded_output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, discarded_output)  # type: ignore[no-untyped-call]
     except (*JAVA_ERRORS, OSError) as error:
         raise Unavailable(f"Java did not start: {message(error)}") from error
     try:
@@ -211,7 +212,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
-    # Executors load it with their first task, before Hudi's classes.
+    # Executors load the class with their first task, before Hudi's classes.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
     conf.set("spark.kryo.classesToRegister", ",".join([*registered, _LOADED_FIRST]))
     return conf.setAppName(app)
@@ -235,8 +236,8 @@ def _add_slots(conf: SparkConf, processors: int, slots: int) -> None:
 
 
 def _on_this_host(master: str) -> bool:
-    """Returns whether all executors run on this host. Others must reach the driver by Spark's default address, or the
-    user's."""
+    """Returns whether all executors run on this host. Other executors must reach the driver by Spark's default address,
+    or the user's."""
     return master.startswith(("local", "spark://127.", "spark://localhost:"))
 
 
@@ -252,24 +253,26 @@ def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
 def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
     """Appends to settings that are lists."""
     for name, value in options.items():
-        before = conf.get(name, "")
-        conf.set(name, f"{before},{value}" if before else value)
+        current = conf.get(name, "")
+        conf.set(name, f"{current},{value}" if current else value)
 
 
-def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, many: bool) -> SparkContext:
+def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, parallel_sinks: bool) -> SparkContext:
     # The context looks only in the environment for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # The launcher's settings are on the JVM's command line, where every user sees them: secrets go to the context only.
-    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)])
+    launcher_conf = SparkConf(False).setAll(
+        [(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)]
+    )
     # On the class path jars are not copied at every start, and come after PySpark's, some of which they repeat.
-    appended = class_path(*sinks) if _is_alone(conf) else ()
-    with _output(spark_log) as output, _environment(appended), _own_interrupt():
+    appended_jars = class_path(*sinks) if _is_alone(conf) else ()
+    with _output(spark_log) as output, _environment(appended_jars), _preserved_interrupt_handler():
         try:
-            gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(launcher_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
-            overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
-            if slots := overlap + (SLOTS_OF_MANY if many else 0):
+            has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
+            if slots := has_overlap + (PARALLEL_SINK_SLOTS if parallel_sinks else 0):
                 _add_slots(conf, gateway.jvm.Runtime.getRuntime().availableProcessors(), slots)
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
@@ -281,13 +284,14 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
 
 
 def _forget_sources(context: SparkContext) -> None:
-    """Hadoop's configuration goes with every task, and with each of its thousand entries goes where it came from,
-    compressed by itself: a seventh of a small commit's time. Nothing reads that.
+    """Removes the sources of the entries in Hadoop's configuration. Spark sends the configuration with every task, and
+    compresses the source of each of its thousand entries by itself: a seventh of a small commit's time. Nothing reads
+    the sources.
     """
     jvm: Any = context._jvm
-    # Another Hadoop may keep it elsewhere: then it costs what it cost.
+    # Another Hadoop may keep the sources elsewhere: then they are sent.
     with suppress(*JAVA_ERRORS):
-        sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(_SOURCES)
+        sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(_SOURCES_FIELD)
         sources.setAccessible(True)
         sources.get(context._jsc.hadoopConfiguration()).clear()
 
@@ -312,59 +316,58 @@ def _output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
 
 
 @contextmanager
-def _environment(appended: Sequence[Path]) -> Iterator[None]:
-    """Sets the environment of Spark's launcher, which takes Java, Spark and the end of the class path from it, and
-    restores it."""
-    ours = {
+def _environment(appended_jars: Sequence[Path]) -> Iterator[None]:
+    """Sets the environment of Spark's launcher (Java, Spark and the end of the class path), and restores it."""
+    variables = {
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(pyspark_jars().parent),
         # The launcher is a short-lived JVM that builds the command line of the driver's JVM.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
-        "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
+        "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended_jars)),
         **for_java(os.environ),
     }
-    names = (*ours, "PYSPARK_SUBMIT_ARGS")
-    before = {name: os.environ.pop(name) for name in names if name in os.environ}
-    os.environ.update(ours)
+    names = (*variables, "PYSPARK_SUBMIT_ARGS")
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(variables)
     try:
         yield
     finally:
         for name in names:
             os.environ.pop(name, None)
-        os.environ.update(before)
+        os.environ.update(saved)
 
 
 @contextmanager
-def _own_interrupt() -> Iterator[None]:
+def _preserved_interrupt_handler() -> Iterator[None]:
     """Restores the handler of SIGINT, which SparkContext replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    previous_handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 def _roots() -> list[Path]:
-    """Returns the directories that contain the packages."""
+    """Returns the directories that contain the shipped packages."""
     return sorted({package.parent for package in _package_directories()})
 
 
 def _package_directories() -> Iterator[Path]:
     for name in SHIPPED:
         spec = importlib.util.find_spec(name)
-        places = spec.submodule_search_locations if spec else None
-        assert places, f"{name} is a package beside this module"
-        yield Path(next(iter(places)))
+        locations = spec.submodule_search_locations if spec else None
+        assert locations, f"{name} is a package beside this module"
+        yield Path(next(iter(locations)))
 
 
-def _packed(directory: Path) -> Path:
+def _pack_packages(directory: Path) -> Path:
     """Packs the installed packages into an archive that Python can import from."""
     archive = directory / "sink-packages.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for package in _package_directories():
-            for source in sorted(package.rglob("*.py")):
-                file.write(source, source.relative_to(package.parent))
+            for module_file in sorted(package.rglob("*.py")):
+                file.write(module_file, module_file.relative_to(package.parent))
     return archive

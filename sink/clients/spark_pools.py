@@ -1,6 +1,6 @@
-"""Spark's pools and job groups: which jobs get the next free slot, and which are cancelled together.
+"""Spark's pools and job groups: a pool decides which job gets the next free slot, a group which jobs are cancelled.
 
-Both are properties of the calling thread, so that each job is started under the last one that its thread has entered.
+Both are properties of the calling thread: a job belongs to the last pool and group that its thread has entered.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ ALLOCATIONS = f"""\
   <pool name="{COMMITS}"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>64</minShare></pool>
 </allocations>
 """
-"""A commit is a dozen small jobs, one after the other: each gets the next slot that is free, before any write's."""
+"""A commit is a dozen small jobs, one after the other: each gets the next free slot, before any job of a write."""
 
 
 def enter_commit_pool(spark: SparkSession) -> None:
-    """Puts jobs of the calling thread into the pool of commits, and into no job group."""
+    """Puts jobs of the calling thread into the pool of commits, and removes them from any job group."""
     for name in _GROUP:
-        # A shared thread keeps the group of its job before, of another sink: to cancel that would cancel this.
+        # A shared thread keeps the group of its last job, of another sink: cancelling that group would cancel this job.
         spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
     spark.sparkContext.setLocalProperty(_POOL, COMMITS)
 
 
 def enter_write_pool(spark: SparkSession, sink: str, instant: str, tasks: int) -> None:
     """Puts jobs of the calling thread into the sink's pool, and into the job group of a write. The pools of all sinks
-    and of table services share what commits leave, evenly, however many jobs they have.
+    and of table services evenly share the slots that commits leave, for any number of jobs.
     """
     spark.sparkContext.setLocalProperty(_POOL, sink)
     group = _job_group(sink, instant)
@@ -43,5 +43,5 @@ def cancel_write(spark: SparkSession, sink: str, instant: str) -> None:
 
 
 def _job_group(sink: str, instant: str) -> str:
-    """The instant alone is unique only for one table, and a process may have more."""
+    """Returns the group's id. The instant alone is unique for one table only, and a process may have more."""
     return f"{sink}: {instant}"

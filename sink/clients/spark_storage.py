@@ -2,7 +2,7 @@
 
 Guarantee: a table on a local disk needs none. Jars are downloaded once, like Hudi's; if `spark.jars` or
 `spark.jars.packages` has the same artifact, that one is used. Raises ConfigError for a scheme whose jar the sink cannot
-download and for an ambiguous path, and what `sink.clients.artifacts.fetch` raises.
+download and for an ambiguous path, and the errors of `sink.clients.artifacts.fetch`.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def base_paths(*sinks: Settings) -> tuple[str, ...]:
 
 
 def schemes(*sinks: Settings) -> frozenset[str]:
-    """Schemes of the tables and of their errors tables."""
+    """Returns the schemes of the tables and of their errors tables."""
     return frozenset(map(scheme_of, base_paths(*sinks))) - {""}
 
 
 def _connectors(sinks: Sequence[Settings]) -> Iterator[Connector]:
     settings = sinks[0]
-    needed = sorted(
+    connectors = sorted(
         {CONNECTORS[scheme] for scheme in schemes(*sinks) & set(CONNECTORS)}, key=lambda connector: connector.name
     )
-    brought = ",".join(settings.spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
-    brought += settings.spark.get("spark.driver.extraClassPath", "")
-    for connector in needed:
-        if connector.artifact in brought:
+    user_jars = ",".join(settings.spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
+    user_jars += settings.spark.get("spark.driver.extraClassPath", "")
+    for connector in connectors:
+        if connector.artifact in user_jars:
             continue
         if not connector.coordinates:
             raise ConfigError(

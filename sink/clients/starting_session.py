@@ -21,18 +21,18 @@ else:
 
 
 class StartingSession:
-    """Starts a session in a thread when `with` is entered, and stops it when `with` is left."""
+    """A context manager that starts a session in a thread, and stops it at the end."""
 
     def __init__(
         self,
         settings: Settings,
         app: str,
         spark_log: Path | None = None,
-        others: Sequence[Settings] = (),
-        many: bool = False,
+        other_sinks: Sequence[Settings] = (),
+        parallel_sinks: bool = False,
     ) -> None:
         self._started: Future[SparkSession] = Future()
-        arguments = settings, app, spark_log, others, many
+        arguments = settings, app, spark_log, other_sinks, parallel_sinks
         self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
 
     def __enter__(self) -> Self:
@@ -44,17 +44,22 @@ class StartingSession:
             self._started.result().stop()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the session is up, or failed to start, at the latest after so long."""
+        """Waits at most `seconds`. Returns whether the session has started, or failed to start."""
         return bool(futures.wait([self._started], timeout=seconds).done)
 
     def session(self) -> SparkSession:
-        """Waits for the session and returns it. Raises what `start_session` raises."""
+        """Waits for the session and returns it. Raises the errors of `start_session`."""
         return self._started.result()
 
     def _start(
-        self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings], many: bool
+        self,
+        settings: Settings,
+        app: str,
+        spark_log: Path | None,
+        other_sinks: Sequence[Settings],
+        parallel_sinks: bool,
     ) -> None:
         try:
-            self._started.set_result(start_session(settings, app, spark_log, others, many))
-        except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
+            self._started.set_result(start_session(settings, app, spark_log, other_sinks, parallel_sinks))
+        except BaseException as error:  # noqa: BLE001 (`session` raises it again)
             self._started.set_exception(error)

@@ -39,20 +39,19 @@ _CONTENT = b"".join(
 )
 """The least content that hudi-rs accepts as a table."""
 
-
 _CHANGED = "reading the probe gives other bytes than were written: the store keeps more than it is given"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a library. `wrong` is one sentence, empty if the probe succeeded."""
+    """The result of a library. `problem` is one sentence, empty if the probe succeeded."""
 
     library: str
-    wrong: str = ""
+    problem: str = ""
 
 
 class SharedJvms:
-    """A JVM for each kind of store, started when it is first asked, for any number of threads and tables."""
+    """A JVM for each kind of store, started at its first use, for any number of threads and tables."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,38 +65,40 @@ class SharedJvms:
         self._running.close()
 
     @contextmanager
-    def of(self, settings: Settings) -> Iterator[JavaGateway]:
-        """As `bare_jvm`, but it goes on."""
+    def running(self, settings: Settings) -> Iterator[JavaGateway]:
+        """Yields a JVM as `bare_jvm` does, and keeps it running."""
         with self._lock:
-            kind = schemes(settings)
-            if kind not in self._gateways:
-                self._gateways[kind] = self._running.enter_context(bare_jvm(settings))
-        yield self._gateways[kind]
+            store_schemes = schemes(settings)
+            if store_schemes not in self._gateways:
+                self._gateways[store_schemes] = self._running.enter_context(bare_jvm(settings))
+        yield self._gateways[store_schemes]
 
 
 Jvm = Callable[[Settings], AbstractContextManager[JavaGateway]]
 
 
 def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[Answer]:
-    """Yields the answers of Python, the auditor and Java. If Python's fails, there are no others."""
+    """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer."""
     probe_dir = f".sink-validate-{uuid.uuid4().hex}"
-    missing: list[str] = []
+    missing_directories: list[str] = []
     if scheme_of(settings.base_path) in HDFS_SCHEMES:
         yield from _probe_hdfs(settings, probe_dir, jvm)
         return
-    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing))
-    yield python
-    if python.wrong:
+    python_answer = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing_directories))
+    yield python_answer
+    if python_answer.problem:
         return
     yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
-    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing, jvm))
+    yield _answer(
+        settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing_directories, jvm)
+    )
 
 
 def _probe_hdfs(settings: Settings, probe_dir: str, jvm: Jvm) -> Iterator[Answer]:
     """Yields the answers of Python and Java; the auditor uses Python's client."""
-    python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
-    yield python
-    if not python.wrong:
+    python_answer = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
+    yield python_answer
+    if not python_answer.problem:
         directory = address_of(settings, nearest(settings))
         yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", (), jvm))
 
@@ -118,15 +119,17 @@ def _answer(settings: Settings, library: str, probe: Any) -> Answer:
     return Answer(library, fault.sentence if fault else f"{settings.base_path}: {reason[:600]}")
 
 
-def _by_pyarrow(settings: Settings, probe_dir: str, missing: list[str]) -> None:
-    """Writes, reads and deletes the probe. Adds to `missing` the directories in the bucket that do not exist yet."""
+def _by_pyarrow(settings: Settings, probe_dir: str, missing_directories: list[str]) -> None:
+    """Writes, reads and deletes the probe. Adds the directories in the bucket that do not exist yet to
+    `missing_directories`.
+    """
     require_answer(settings.base_path, settings.storage)
     storage = open_storage(settings.base_path, settings.storage)
     path = f"{probe_dir}/{_PROPERTIES}"
     directory = storage.locate(path)
     while "/" in (directory := directory.rpartition("/")[0]):
         if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
-            missing.append(directory.partition("/")[2])
+            missing_directories.append(directory.partition("/")[2])
     with storage.create(path) as stream:
         stream.write(_CONTENT)
     try:
@@ -149,24 +152,24 @@ def _by_rust(settings: Settings, probe_dir: str) -> None:
         builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{probe_dir}")
         builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
     finally:
-        _deleted(storage, path)
+        _delete_probe(storage, path)
 
 
-def _deleted(storage: Storage, path: str) -> None:
+def _delete_probe(storage: Storage, path: str) -> None:
     with suppress(OSError, pa.ArrowException):
         storage.delete(path)
 
 
-def _by_java(settings: Settings, probe_dir: str, missing: Sequence[str], jvm: Jvm) -> None:
+def _by_java(settings: Settings, probe_dir: str, missing_directories: Sequence[str], jvm: Jvm) -> None:
     with jvm(settings) as gateway:
         try:
-            _written_by(gateway, settings, probe_dir, missing)
+            _write_by_java(gateway, settings, probe_dir, missing_directories)
         except JAVA_ERRORS as error:
             # Read the message while the JVM runs.
             raise Unavailable(message(error)) from None
 
 
-def _written_by(gateway: JavaGateway, settings: Settings, address: str, missing: Sequence[str]) -> None:
+def _write_by_java(gateway: JavaGateway, settings: Settings, address: str, missing_directories: Sequence[str]) -> None:
     jvm: Any = gateway.jvm
     conf = jvm.org.apache.hadoop.conf.Configuration()
     options = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
@@ -187,5 +190,5 @@ def _written_by(gateway: JavaGateway, settings: Settings, address: str, missing:
         if scheme_of(address) in S3_SCHEMES:
             # pyarrow and Hadoop leave an empty object for each directory from which they delete a file.
             store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(address)
-            for key in missing:
+            for key in missing_directories:
                 store.deleteObject(bucket, f"{key}/")

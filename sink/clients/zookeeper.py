@@ -1,4 +1,4 @@
-"""ZooKeeper clients, and the worker's session, which retries for ever and replaces a session that cannot come back.
+"""ZooKeeper clients, and the worker's session, which retries for ever and replaces an unrecoverable session.
 
 kazoo reports a session as lost only when a server says so. An ensemble that was emptied or restored never does: it
 refuses every client that has seen a newer transaction than its own. So after twice the session time-out without a
@@ -34,7 +34,7 @@ CONNECT_SECONDS = 10.0
 
 
 class Complaints(logging.Handler):
-    """Collects kazoo's log lines about its connection: `last` is why there is none."""
+    """Collects kazoo's log lines about its connection. `last` is the reason of the last failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -51,24 +51,24 @@ class Complaints(logging.Handler):
 
 
 def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: float) -> KazooClient:
-    """Makes a client, not started yet, which retries to connect after at most `max_delay` seconds. Raises ConfigError
+    """Returns a client, not started yet, which retries to connect after at most `max_delay` seconds. Raises ConfigError
     for invalid certificates."""
-    secured: dict[str, Any] = {}
+    security_options: dict[str, Any] = {}
     if settings.zookeeper_ca is not None:
-        secured |= {"use_ssl": True, "check_hostname": True, **_certificates(settings)}
+        security_options |= {"use_ssl": True, "check_hostname": True, **_certificates(settings)}
     if settings.zookeeper_username is not None and settings.zookeeper_password is not None:
         identity = f"{settings.zookeeper_username}:{settings.zookeeper_password.get_secret_value()}"
-        secured["auth_data"] = [("digest", identity)]
+        security_options["auth_data"] = [("digest", identity)]
     if settings.zookeeper_acl == "creator":
-        secured["default_acl"] = CREATOR_ALL_ACL
+        security_options["default_acl"] = CREATOR_ALL_ACL
     return KazooClient(
         hosts=settings.zookeeper,
         timeout=settings.session_timeout_ms / 1000,
         connection_retry={"max_tries": -1, "max_delay": max_delay},
-        # kazoo must not repeat a request by itself: see coordination/zookeeper/keeper.py.
+        # kazoo must not repeat a request: see coordination/zookeeper/keeper.py.
         command_retry={"max_tries": 0, "ignore_expire": False},
         logger=complaints.logger,
-        **secured,
+        **security_options,
     )
 
 
@@ -99,11 +99,11 @@ class ZooKeeperSession:
     def __init__(self, settings: ProcessSettings, on_state: Callable[[str], None]) -> None:
         self._address = settings.zookeeper
         self._timeout = settings.session_timeout_ms / 1000
-        self._apart_since = time.monotonic()
-        self._warned_at = self._apart_since
+        self._disconnected_at = time.monotonic()
+        self._warned_at = self._disconnected_at
         self._on_state = on_state
         self._complaints = Complaints()
-        self._looking = Lock()
+        self._poll_lock = Lock()
         self.client = new_client(settings, self._complaints, max_delay=5.0)
         self.client.add_listener(self._state_changed)
 
@@ -116,28 +116,28 @@ class ZooKeeperSession:
         while not self.client.connected:
             if stop.wait(POLL_SECONDS) or time.monotonic() > deadline:
                 return False
-            self.look()
+            self.poll()
         return True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended.
 
-        Call it regularly, from any thread: while one thread looks, others return at once."""
-        if self.client.connected or not self._looking.acquire(blocking=False):
+        Call it regularly, from any thread: while one thread polls, others return at once."""
+        if self.client.connected or not self._poll_lock.acquire(blocking=False):
             return
         try:
-            self._look()
+            self._poll()
         finally:
-            self._looking.release()
+            self._poll_lock.release()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
         if now - self._warned_at > WARN_SECONDS:
             self._warned_at = now
             reason = self._complaints.last
             LOG.warning("zookeeper.unreachable", address=self._address, reason=reason, action="keeps trying")
-        if now - self._apart_since > 2 * self._timeout:
-            self._apart_since = now
+        if now - self._disconnected_at > 2 * self._timeout:
+            self._disconnected_at = now
             self.client.stop()
             self.client.start_async()
 
@@ -147,7 +147,7 @@ class ZooKeeperSession:
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.SUSPENDED:
-            self._apart_since = time.monotonic()
+            self._disconnected_at = time.monotonic()
         self._on_state(state)
 
 
@@ -164,7 +164,7 @@ def require_chroot(client: KazooClient) -> None:
 
 @contextmanager
 def connected(settings: ProcessSettings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
-    """Gives a started client, for commands. Raises Unavailable if ZooKeeper does not answer in time."""
+    """Yields a started client, for commands. Raises Unavailable if ZooKeeper does not answer in time."""
     complaints = Complaints()
     client = new_client(settings, complaints, max_delay=1.0)
     try:

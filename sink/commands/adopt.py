@@ -1,5 +1,5 @@
-"""`sink adopt`: begins where Hudi Streamer or hudi-kafka-connect ended in the table; shows it first, does it with
---yes.
+"""`sink adopt`: begins where Hudi Streamer or hudi-kafka-connect ended in the table. Shows the offsets first, adopts
+them with --yes.
 
 Errors as `sink.operations.adoption`.
 """
@@ -46,32 +46,40 @@ def adopt(
 
 
 def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool) -> None:
-    # Imported here: to read the table pulls in Arrow, which `sink --help` can do without.
+    # Imported here: reading the table needs Arrow, which `sink --help` can do without.
     from sink.operations import adoption
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
     out, root = console(), settings.root_znode
     require_no_live_workers(workers(client, root))
-    adoption.refuse_if_older(settings.base_path, settings.storage)
+    adoption.require_current_version(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
-    remains = adoption.read_foreign_offsets(settings.base_path, settings.storage)
+    foreign_offsets = adoption.read_foreign_offsets(settings.base_path, settings.storage)
     topics = topics_of(settings)
-    adoption.refuse_if_begun(settings.name, table, remains, topics)
-    left = adoption.choose(settings.base_path, remains)
-    offsets = adoption.offsets_of(left, topics, topic)
+    adoption.require_not_begun(settings.name, table, foreign_offsets, topics)
+    commit_offsets = adoption.choose(settings.base_path, foreign_offsets)
+    offsets = adoption.offsets_of(commit_offsets, topics, topic)
     log = _log(settings)
 
-    def adopted(now: KeeperView) -> Reset:
-        return adoption.adopt(now, settings.name, offsets, table, log)
+    def plan_adoption(keeper_view: KeeperView) -> Reset:
+        return adoption.adopt(keeper_view, settings.name, offsets, table, log)
 
-    adopted(Keeper(client, root, lambda: None).read())
-    out.print(Text(f"Commit {left.instant} has offsets of {left.tool.value} ({left.key}):"))
-    _show(out, offsets, log)
-    _warn(out, settings, offsets, log, table, left.instant)
+    plan_adoption(Keeper(client, root, lambda: None).read())
+    out.print(
+        Text(f"Commit {commit_offsets.instant} has offsets of {commit_offsets.tool.value} ({commit_offsets.key}):")
+    )
+    _print_offsets(out, offsets, log)
+    _warn(out, settings, offsets, log, table, commit_offsets.instant)
     if not yes:
         out.print(UNCHANGED)
         return
-    epoch = write(client, root, settings.config_digest, 0, lambda now: write_plans(now, adopted(now)))
+    epoch = write(
+        client,
+        root,
+        settings.config_digest,
+        0,
+        lambda keeper_view: write_plans(keeper_view, plan_adoption(keeper_view)),
+    )
     out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
 
 
@@ -83,13 +91,15 @@ def _log(settings: Settings) -> LogView:
         log.close()
 
 
-def _show(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
+def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("partition", "begins at", "log from", "log to", "to be read"):
         table.add_column(name, justify="left" if name == "partition" else "right")
-    for source, offset in sorted(offsets.items()):
-        held = log.partitions[source]
-        table.add_row(str(source), f"{offset:,}", f"{held.start:,}", f"{held.end:,}", f"{held.end - offset:,}")
+    for partition, offset in sorted(offsets.items()):
+        log_range = log.partitions[partition]
+        table.add_row(
+            str(partition), f"{offset:,}", f"{log_range.start:,}", f"{log_range.end:,}", f"{log_range.end - offset:,}"
+        )
     out.print(table)
 
 
@@ -101,11 +111,11 @@ def _warn(
     table: TimelineSnapshot,
     instant: str,
 ) -> None:
-    adopted = {source.topic for source in offsets}
-    for source in sorted(log.partitions.keys() - offsets.keys()):
-        where = "earliest" if source.topic in adopted else f"{settings.offset_reset} (auto.offset.reset)"
-        out.print(Text(f"{source} is not in that commit: it begins at {where}.", style="yellow"))
-    if pending := sorted(each for each in table.pending if each > instant):
+    adopted_topics = {partition.topic for partition in offsets}
+    for partition in sorted(log.partitions.keys() - offsets.keys()):
+        start = "earliest" if partition.topic in adopted_topics else f"{settings.offset_reset} (auto.offset.reset)"
+        out.print(Text(f"{partition} is not in that commit: it begins at {start}.", style="yellow"))
+    if pending := sorted(pending_instant for pending_instant in table.pending if pending_instant > instant):
         out.print(
             Text(
                 f"Begun since and not completed: {', '.join(pending)}. Make sure that the job which wrote the table has"

@@ -1,4 +1,4 @@
-"""Options that the commands of `sink` share, and the sinks that they choose."""
+"""Options that the commands of `sink` share, and the choice of sinks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a sta
 
 
 def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) -> Settings:
-    """Returns the one sink that a command is for. Hides its secrets from now on. Raises ConfigError where there are
-    several.
-    """
-    # Imported here, like all that commands are made of: it pulls in clients, which `sink --help` can do without.
+    """Returns the one sink of a command. Hides its secrets from now on. Raises ConfigError if there are several."""
+    # Imported here, as in all commands: it needs clients, which `sink --help` can do without.
     from sink.operations.chosen import choose_one
 
     fleet = load_fleet(config, columns=columns, strict=False)
@@ -40,7 +38,7 @@ def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) ->
 
 
 def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
-    """Returns all sinks that a command is for. Hides their secrets from now on."""
+    """Returns all sinks of a command. Hides their secrets from now on."""
     from sink.operations.chosen import choose
 
     fleet = load_fleet(config, strict=False)

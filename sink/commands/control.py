@@ -1,7 +1,7 @@
-"""`sink pause`, `resume`, `flush`, `switchover`, `drain`: ask something of running sinks, and wait until it is done.
+"""`sink pause`, `resume`, `flush`, `switchover`, `drain`: send requests to running sinks, and wait for the outcome.
 
-Exit status 0 when it is done, 1 when it was asked for and is not done within the time-out, 2 when it could not be asked
-for. Errors as `sink.operations.control`.
+Exit status 0 when the request is done, 1 when it was made and is not done within the time-out, 2 when it could not be
+made. Errors as `sink.operations.control`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def pause(
     """Plan nothing new until `sink resume`. What is open is finished; with --wait, first."""
 
     def act(control: SinkControl) -> str:
-        asked = control.pause(reason)
-        return f"{asked}; {control.wait_at_rest(timeout)}" if wait else asked
+        answer = control.pause(reason)
+        return f"{answer}; {control.wait_at_rest(timeout)}" if wait else answer
 
     act_on(config, sink, act)
 
@@ -88,7 +88,7 @@ def _ask(
     wait: Callable[[SinkControl, _Request, float], str] | None,
     seconds: float,
 ) -> None:
-    """Asks, and waits for what was asked for if there is a way to wait."""
+    """Makes a request with `ask`, and waits for it with `wait` unless that is None."""
 
     def act(control: SinkControl) -> str:
         request = ask(control)
@@ -98,23 +98,23 @@ def _ask(
 
 
 def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str]) -> None:
-    """Acts for each of the sinks that are named, side by side, and tells what was done."""
-    known = several_sinks(config, names)
-    sinks = known.sinks
-    if len(sinks) == 1 and not known.misconfigured:
+    """Calls `act` for each of the named sinks in parallel, and prints the outcomes."""
+    chosen_sinks = several_sinks(config, names)
+    sinks = chosen_sinks.sinks
+    if len(sinks) == 1 and not chosen_sinks.misconfigured:
         with connected(sinks[0]) as client, acting():
             typer.echo(act(SinkControl(sinks[0], client)))
     elif not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     else:
         with connected(sinks[0]) as client:
-            answers = side_by_side(known, lambda settings: act(SinkControl(settings, client)), len(sinks))
-        _tell(answers)
+            answers = side_by_side(chosen_sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
+        _print_answers(answers)
 
 
-def _tell(answers: Sequence[Answer[str]]) -> None:
-    """Prints a line for each sink. A request that was not done in time has the exit status 1, one that could not be
-    made 2; a worker need not take part in all of the sinks.
+def _print_answers(answers: Sequence[Answer[str]]) -> None:
+    """Prints a line for each sink. Exits with 1 if a request was not done in time, with 2 if one could not be made. A
+    worker need not take part in all of the sinks.
     """
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"
@@ -128,7 +128,7 @@ def _tell(answers: Sequence[Answer[str]]) -> None:
 
 @contextmanager
 def acting() -> Iterator[None]:
-    """Exit status 1 for what was asked for and is not done in time."""
+    """Exits with 1 if a request is not done in time."""
     try:
         yield
     except Overdue as error:

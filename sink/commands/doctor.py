@@ -1,6 +1,6 @@
-"""`sink doctor`: one text or archive with what a report of a defect needs, without secrets.
+"""`sink doctor`: gathers the facts for a report of a defect in one text or archive, without secrets.
 
-Exit status 0, whatever it finds: what is wrong is in the report.
+Exit status 0, whatever it finds: the report has the problems.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ def doctor(
     ] = None,
 ) -> None:
     """Gather what a report of a defect needs: versions, settings, checks, status, the ends of the logs. No secrets."""
-    # Imported here: checks of table and storage pull in PySpark and Arrow, which `sink --help` can do without.
+    # Imported here: checks of table and storage need PySpark and Arrow, which `sink --help` can do without.
     from sink.operations.diagnosis import diagnose
 
     quiet()
-    found = diagnose(config, log or ())
+    parts = diagnose(config, log or ())
     try:
         if output is None:
-            typer.echo(as_text(found), nl=False)
+            typer.echo(as_text(parts), nl=False)
         elif output.name.endswith(ARCHIVES):
-            output.write_bytes(as_archive(found, output.name.partition(".")[0]))
+            output.write_bytes(as_archive(parts, output.name.partition(".")[0]))
         else:
-            output.write_text(as_text(found))
+            output.write_text(as_text(parts))
     except OSError as error:
         raise ConfigError(f"--output: {output} cannot be written ({error}). Choose another file.") from error
     if output is not None:
-        typer.echo(f"{output} has {len(found)} parts. Read it before you send it: names of hosts and topics are in it.")
+        typer.echo(f"{output} has {len(parts)} parts. Read it before you send it: names of hosts and topics are in it.")
 
 
-def as_text(found: Sequence[Part]) -> str:
-    return "".join(f"===== {part.name}\n{part.text}\n" for part in found)
+def as_text(parts: Sequence[Part]) -> str:
+    return "".join(f"===== {part.name}\n{part.text}\n" for part in parts)
 
 
-def as_archive(found: Sequence[Part], name: str) -> bytes:
+def as_archive(parts: Sequence[Part], name: str) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for part in found:
+        for part in parts:
             text = part.text.encode()
             member = tarfile.TarInfo(f"{name}/{part.name}")
             member.size, member.mtime = len(text), int(time.time())

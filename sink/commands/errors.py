@@ -1,4 +1,4 @@
-"""`sink errors`: lists and groups the bad records of the errors table; `sink errors replay` puts the repaired ones into
+"""`sink errors`: lists and groups the bad records of the errors table. `sink errors replay` puts repaired records into
 the table.
 
 Errors as `sink.bad_records.listing` and `sink.bad_records.replay`.
@@ -49,8 +49,8 @@ class Group(str, Enum):
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which records, as the options of a command say it."""
+class RecordOptions:
+    """The options of a command that select bad records."""
 
     topic: Annotated[str | None, typer.Option(help="Only of this topic.", show_default=False)] = None
     partition: Annotated[int | None, typer.Option(help="Only of this partition.", show_default=False)] = None
@@ -69,25 +69,25 @@ class Chosen:
         return Selection(self.topic, self.partition, low, high, since, until, self.kind, self.reason, replayed)
 
 
-def _choosing(command: Callable[..., None]) -> Callable[..., None]:
-    """Shows Typer the fields of `Chosen` in the place of the parameter `chosen`."""
-    options = signature(Chosen, eval_str=True).parameters
+def _with_record_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replaces the parameter `chosen` by the fields of `RecordOptions`, for Typer."""
+    options = signature(RecordOptions, eval_str=True).parameters
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        command(chosen=Chosen(**{name: given.pop(name) for name in options}), **given)
+    def run(**arguments: Any) -> None:
+        command(chosen=RecordOptions(**{name: arguments.pop(name) for name in options}), **arguments)
 
-    shown: list[Parameter] = []
+    parameters: list[Parameter] = []
     for name, parameter in signature(command, eval_str=True).parameters.items():
-        of_choice = (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
-        shown += of_choice if name == "chosen" else [parameter]
-    run.__signature__ = Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in shown}
+        selection_options = (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
+        parameters += selection_options if name == "chosen" else [parameter]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {shown_parameter.name: shown_parameter.annotation for shown_parameter in parameters}
     return run
 
 
 @app.callback()
-@_choosing
+@_with_record_options
 def errors(
     *,
     context: typer.Context,
@@ -96,7 +96,7 @@ def errors(
         typer.Option("--config", "-c", help=CONFIG_HELP, show_default=False),
     ] = None,
     sink: SinkOption = None,
-    chosen: Chosen,
+    chosen: RecordOptions,
     replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
     group_by: Annotated[Group | None, typer.Option(help="Count them instead.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="How many rows to show.", min=1, max=100_000)] = 20,
@@ -123,11 +123,11 @@ def errors(
     if as_json:
         _print_json([_plain(row) for row in rows])
     else:
-        _show(console(), rows, total)
+        _print_records(console(), rows, total)
 
 
 @app.command(epilog=epilog("errors replay"))
-@_choosing
+@_with_record_options
 def replay(
     *,
     config: ConfigOption,
@@ -136,7 +136,7 @@ def replay(
         str | None,
         typer.Option(help="Spark SQL that makes the value to be decoded, as text, from `value`.", show_default=False),
     ] = None,
-    chosen: Chosen,
+    chosen: RecordOptions,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
     """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
@@ -155,30 +155,32 @@ def replay(
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:
-            # Bad records may be as large as any, and their sizes are not known beforehand.
+            # Bad records may be large, and their sizes are not known beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
-            work = Replay(spark, settings, client, settings.root_znode)
-            tried = work.run(selection, sql) if yes else work.preview(selection, sql)
-            _told(out, tried, yes, settings.operation == "upsert")
+            replayer = Replay(spark, settings, client, settings.root_znode)
+            preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
+            _print_outcome(out, preview, yes, settings.operation == "upsert")
         finally:
             spark.stop()
 
 
-def _told(out: Console, tried: ReplayPreview, done: bool, upserted: bool) -> None:
-    if tried.marked:
-        out.print(f"{tried.marked:,} were in the table already, of a replay that was interrupted: they are marked now.")
-    if upserted:
-        verb = "are upserted now" if done else "would be upserted"
+def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert: bool) -> None:
+    if preview.marked:
+        out.print(
+            f"{preview.marked:,} were in the table already, of a replay that was interrupted: they are marked now."
+        )
+    if is_upsert:
+        verb = "are upserted now" if is_done else "would be upserted"
     else:
-        verb = "are in the table now" if done else "would go into the table"
-    out.print(f"{len(tried.good):,} records are good and {verb}; {len(tried.bad):,} are still bad.")
-    for (topic, partition, offset, _), reason in sorted(tried.bad.items())[:5]:
+        verb = "are in the table now" if is_done else "would go into the table"
+    out.print(f"{len(preview.good):,} records are good and {verb}; {len(preview.bad):,} are still bad.")
+    for (topic, partition, offset, _), reason in sorted(preview.bad.items())[:5]:
         out.print(Text(f"{topic}-{partition} offset {offset}: {reason}", style="yellow"), soft_wrap=True)
-    if not done:
+    if not is_done:
         out.print(UNCHANGED)
 
 
-def _show(out: Console, rows: list[dict[str, Any]], total: int) -> None:
+def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("topic", "partition", "offset", "time", "kind", "reason", "value"):
         table.add_column(name, justify="right" if name in ("partition", "offset") else "left")
@@ -204,8 +206,8 @@ def _groups(groups: list[dict[str, Any]]) -> Table:
     for name in names:
         table.add_column(name.removeprefix("_kafka_"))
     for group in groups:
-        first = "{topic}-{partition} offset {offset}".format(**group["first"])
-        table.add_row(f"{group['records']:,}", first, *(Text(str(group[name])) for name in names))
+        first_record = "{topic}-{partition} offset {offset}".format(**group["first"])
+        table.add_row(f"{group['records']:,}", first_record, *(Text(str(group[name])) for name in names))
     return table
 
 
@@ -218,21 +220,21 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
     typer.echo(json.dumps(rows, indent=2, default=str))
 
 
-def _time(found: datetime | str) -> str:
-    """Formats a time. Beyond the year 9999, where milliseconds were taken for more, it is a text."""
-    return f"{found:%Y-%m-%d %H:%M:%S}" if isinstance(found, datetime) else found
+def _time(value: datetime | str) -> str:
+    """Formats a time. A time beyond the year 9999, such as of misread milliseconds, is a text already."""
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else value
 
 
 def _printable(text: str) -> str:
-    """Returns the text without characters that a terminal would act upon."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    """Returns the text with control characters escaped: a terminal would act upon them."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def _head(value: bytes | None) -> str:
     if value is None:
         return "null"
-    found = _text(value[:SHOWN_CHARACTERS])
-    return found if len(value) <= SHOWN_CHARACTERS else f"{found}..."
+    head = _text(value[:SHOWN_CHARACTERS])
+    return head if len(value) <= SHOWN_CHARACTERS else f"{head}..."
 
 
 def _text(value: bytes) -> str:

@@ -30,11 +30,13 @@ def history(
     """Show the last transactions: how they ended, how long each phase took, why they were aborted."""
     settings = one_sink(config, sink)
     with connected(settings) as client:
-        ended = ended_transactions(Keeper(client, settings.root_znode, lambda: None))
-    shown = [one for one in ended if not aborted or one.outcome == "ABORTED"][:limit]
+        transactions = ended_transactions(Keeper(client, settings.root_znode, lambda: None))
+    shown_transactions = [
+        transaction for transaction in transactions if not aborted or transaction.outcome == "ABORTED"
+    ][:limit]
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in shown], indent=2))
-    elif shown:
-        console().print(history_table(shown))
+        typer.echo(json.dumps([asdict(transaction) for transaction in shown_transactions], indent=2))
+    elif shown_transactions:
+        console().print(history_table(shown_transactions))
     else:
         typer.echo(f"sink {settings.name}: no transaction has {'been aborted' if aborted else 'ended'} yet")

@@ -1,4 +1,4 @@
-"""`sink infer`: reads some of a topic once and prints the columns that hold it.
+"""`sink infer`: reads some of a topic once and prints columns that can hold its records.
 
 The columns go to standard output, warnings about them to standard error. Exit status 0 if there are columns. Errors as
 `sink.operations.inference`.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sink.operations.inference import Inference
 
 SHOWN = 20
-"""Lines of one kind that a summary has."""
+"""Lines of each kind in a summary."""
 
 
 def infer(
@@ -37,44 +37,44 @@ def infer(
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --output.")] = False,
 ) -> None:
     """Read some of the topics once and write down their columns."""
-    # Imported here: decoders and PySpark's types would slow every other command down.
+    # Imported here: decoders and PySpark's types would slow down every other command.
     from sink.operations.inference import SampleRequest
-    from sink.operations.inference import infer as inferred
+    from sink.operations.inference import infer as infer_columns
 
     settings = one_sink(config, sink, columns=False)
     if output is not None:
         _check(output, force)
-    found = inferred(settings, SampleRequest(tuple(topic or ()), records, from_beginning))
-    typer.echo(found.ddl)
-    for line in summary(found):
+    inference = infer_columns(settings, SampleRequest(tuple(topic or ()), records, from_beginning))
+    typer.echo(inference.ddl)
+    for line in summary(inference):
         typer.echo(line, err=True)
     if output is not None:
-        _write(output, f"{found.ddl}\n", force)
+        _write(output, f"{inference.ddl}\n", force)
         typer.echo(f"Written to {output}: set schema.file to it.", err=True)
 
 
-def summary(found: Inference) -> Iterator[str]:
+def summary(inference: Inference) -> Iterator[str]:
     """Yields the sentences that a reader needs before relying on the columns."""
-    sample = found.sample
-    cut = "; no more, for they are held in memory" if sample.cut else ""
-    yield f"{len(found.columns.fields):,} columns, from {found.origin}."
-    yield f"{len(sample.values):,} records read{_spans(found)}{cut}."
-    yield from (f"- {line}" for line in _shortened(found.warnings))
-    if found.null:
-        yield f"- null throughout, and STRING for want of better: {', '.join(_shortened(found.null))}"
-    if found.missing:
-        yield f"- not in every record, and null there: {', '.join(_shortened(found.missing))}"
-    if found.bad:
-        yield f"{len(found.bad):,} values do not fit the columns; a sink that meets one halts:"
-        yield from (f"- {line}" for line in _shortened(found.bad))
+    sample = inference.sample
+    cut_note = "; no more, for they are held in memory" if sample.cut else ""
+    yield f"{len(inference.columns.fields):,} columns, from {inference.origin}."
+    yield f"{len(sample.values):,} records read{_spans(inference)}{cut_note}."
+    yield from (f"- {line}" for line in _shortened(inference.warnings))
+    if inference.null:
+        yield f"- null throughout, and STRING for want of better: {', '.join(_shortened(inference.null))}"
+    if inference.missing:
+        yield f"- not in every record, and null there: {', '.join(_shortened(inference.missing))}"
+    if inference.bad:
+        yield f"{len(inference.bad):,} values do not fit the columns; a sink that meets one halts:"
+        yield from (f"- {line}" for line in _shortened(inference.bad))
 
 
-def _spans(found: Inference) -> str:
-    spans: dict[str, list[int]] = {}
-    for source, offset in found.sample.places:
-        spans.setdefault(str(source), []).append(offset)
-    shown = [f"{name} {min(offsets)} to {max(offsets)}" for name, offsets in spans.items()]
-    return f": {', '.join(_shortened(shown))}" if shown else ""
+def _spans(inference: Inference) -> str:
+    offsets_by_partition: dict[str, list[int]] = {}
+    for partition, offset in inference.sample.positions:
+        offsets_by_partition.setdefault(str(partition), []).append(offset)
+    lines = [f"{name} {min(offsets)} to {max(offsets)}" for name, offsets in offsets_by_partition.items()]
+    return f": {', '.join(_shortened(lines))}" if lines else ""
 
 
 def _shortened(lines: Sequence[str]) -> Sequence[str]:
@@ -83,7 +83,7 @@ def _shortened(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _check(output: Path, force: bool) -> None:
-    """Checks the output file, before topics are read for nothing."""
+    """Checks the output file, before topics are read in vain."""
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output: {output.absolute().parent} is no directory; make it or name another place")
     if output.is_dir():
@@ -97,14 +97,14 @@ def _exists(output: Path) -> ConfigError:
 
 
 def _write(output: Path, text: str, force: bool) -> None:
-    """Replaces an existing file as a whole: half of a schema could pass for one."""
-    made = output.with_name(f".{output.name}.{os.getpid()}") if force else output
+    """Replaces an existing file atomically: half of a schema could pass for a whole one."""
+    new_file = output.with_name(f".{output.name}.{os.getpid()}") if force else output
     try:
-        with made.open("x", encoding="utf-8") as file:
+        with new_file.open("x", encoding="utf-8") as file:
             file.write(text)
         if force:
-            made.replace(output)
+            new_file.replace(output)
     except FileExistsError:
-        raise _exists(made) from None
+        raise _exists(new_file) from None
     except OSError as error:
-        raise ConfigError(f"--output: {made} cannot be written ({error.strerror}); name another place") from None
+        raise ConfigError(f"--output: {new_file} cannot be written ({error.strerror}); name another place") from None

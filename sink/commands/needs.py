@@ -1,6 +1,6 @@
-"""Orders what an operator has to do, worst first: for one sink, and for all of a fleet in a line each.
+"""Lists what an operator has to do, worst first: for one sink in full, for a fleet with a line for each sink.
 
-A judgement is that of the workers' own health (`sink.operations.health`), made from one look. Pure; raises nothing.
+It judges one reading of a sink as the workers judge their own health (`sink.operations.health`). Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sink.operations.trend import Trend
 
 SHOWN = 10
 URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})
-"""Kinds of findings for which nothing is committed."""
+"""Kinds of findings that stop all commits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One sink as it was read just now; `status` is None where it could not be read."""
+class SinkReport:
+    """One reading of a sink; `status` is None if it could not be read."""
 
     name: str
     status: Status | None
@@ -38,14 +38,14 @@ class Look:
 
     @property
     def urgency(self) -> int:
-        """3: nothing is committed; 2: it is unhealthy; 1: something is to be told; 0: nothing needs doing."""
+        """3: nothing is committed; 2: the sink is unhealthy; 1: there are notes; 0: nothing needs doing."""
         if any(reason.kind in URGENT for reason in self.judgement.reasons):
             return 3
         return 2 if self.judgement.reasons else 1 if self.judgement.notes else 0
 
     @property
     def state(self) -> str:
-        kinds = {found.kind for found in self.judgement.reasons}
+        kinds = {reason.kind for reason in self.judgement.reasons}
         if "halted" in kinds:
             return "HALTED"
         if "refused" in kinds:
@@ -55,88 +55,88 @@ class Look:
         return "paused" if self.paused else "committing"
 
     def to_json(self) -> dict[str, Any]:
-        """As `sink status --json` shows it: the status, and what the judgement adds."""
-        known = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
+        """Returns the document of `sink status --json`: the status and the judgement."""
+        status_document = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
         return {
-            **known,
+            **status_document,
             "healthy": self.judgement.healthy,
             "reasons": [reason.to_json() for reason in self.judgement.reasons],
             "notes": [note.to_json() for note in self.judgement.notes],
         }
 
 
-def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> Look:
+def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> SinkReport:
     """Judges a sink. `trend` has seen the view."""
     evidence = Evidence(settings, time.time(), view, status, trend=trend)
-    return Look(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
+    return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
-def unread(settings: Settings, reason: str) -> Look:
-    return Look(settings.name, None, Judgement((finding("znode", reason),)))
+def unread(settings: Settings, reason: str) -> SinkReport:
+    return SinkReport(settings.name, None, Judgement((finding("znode", reason),)))
 
 
-def unusable(name: str, reason: str) -> Look:
-    """A sink that cannot be made of the configuration."""
-    return Look(name, None, Judgement((finding("refused", reason),)))
+def unusable(name: str, reason: str) -> SinkReport:
+    """Returns the report on a sink whose configuration cannot be used."""
+    return SinkReport(name, None, Judgement((finding("refused", reason),)))
 
 
 def new_trend(settings: Settings) -> Trend:
     return Trend(INTERVALS * settings.interval_ms / 1000)
 
 
-def needs(looks: Sequence[Look]) -> Iterator[RenderableType]:
-    """Yields the findings of these sinks, worst first; nothing where nothing needs doing."""
-    found = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
-    found += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
-    if not found:
+def needs(reports: Sequence[SinkReport]) -> Iterator[RenderableType]:
+    """Yields the findings of these sinks, worst first; nothing if nothing needs doing."""
+    issues = [(report, reason, True) for report in _worst_first(reports) for reason in report.judgement.reasons]
+    issues += [(report, note, False) for report in _worst_first(reports) for note in report.judgement.notes]
+    if not issues:
         return
     yield Text("What needs doing first", style="bold")
-    for look, each, is_ill in found[:SHOWN]:
-        yield _need(each, is_ill, look.name if len(looks) > 1 else "")
-    if len(found) > SHOWN:
-        yield Text(f"and {len(found) - SHOWN} more", style="dim")
+    for report, issue, is_ill in issues[:SHOWN]:
+        yield _need(issue, is_ill, report.name if len(reports) > 1 else "")
+    if len(issues) > SHOWN:
+        yield Text(f"and {len(issues) - SHOWN} more", style="dim")
 
 
-def _need(each: Finding, is_ill: bool, sink: str) -> Text:
+def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
     colour = "red" if is_ill else "yellow"
     text = Text("  ")
     text.append(f"{sink}: " if sink else "", style="bold")
-    text.append(f"{each.kind}: ", style=f"bold {colour}")
-    text.append(f"{each.text.removesuffix('.')}.", style=colour)
-    if each.do:
-        text.append(f" {each.do}")
-    if each.section:
-        text.append(f" [docs/runbook.md#{each.section}]", style="dim")
+    text.append(f"{issue.kind}: ", style=f"bold {colour}")
+    text.append(f"{issue.text.removesuffix('.')}.", style=colour)
+    if issue.do:
+        text.append(f" {issue.do}")
+    if issue.section:
+        text.append(f" [docs/runbook.md#{issue.section}]", style="dim")
     return text
 
 
-def overview(looks: Sequence[Look], now: float) -> Group:
-    """Returns many sinks, a line each, and above them what needs doing."""
-    table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
+def overview(reports: Sequence[SinkReport], now: float) -> Group:
+    """Returns a table with a line for each sink, below what needs doing."""
+    table = Table(title=f"{len(reports)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
-    for look in _worst_first(looks):
-        status = look.status
-        worst = next(iter((*look.judgement.reasons, *look.judgement.notes)), None)
+    for report in _worst_first(reports):
+        status = report.status
+        worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
         table.add_row(
-            Text(look.name, style="bold"),
-            Text(look.state, style=_COLOURS[look.urgency]),
+            Text(report.name, style="bold"),
+            Text(report.state, style=_COLOURS[report.urgency]),
             "" if status is None else (status.coordinator or "none").rpartition(":")[0],
             "" if status is None else str(len(status.members)),
             "" if status is None or status.lag is None else f"{status.lag:,}",
-            "" if look.committed_at is None else f"{_seconds(now - look.committed_at)} ago",
+            "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
             "" if status is None else str(len(status.transactions)),
             "" if worst is None else worst.kind,
         )
-    return Group(*needs(looks), table)
+    return Group(*needs(reports), table)
 
 
 _COLOURS = ("green", "yellow", "red", "bold red")
 
 
-def _worst_first(looks: Sequence[Look]) -> list[Look]:
-    lags = {id(look): 0 if look.status is None else look.status.lag or 0 for look in looks}
-    return sorted(looks, key=lambda look: (-look.urgency, -lags[id(look)], look.name))
+def _worst_first(reports: Sequence[SinkReport]) -> list[SinkReport]:
+    lags = {id(report): 0 if report.status is None else report.status.lag or 0 for report in reports}
+    return sorted(reports, key=lambda report: (-report.urgency, -lags[id(report)], report.name))
 
 
 def _seconds(seconds: float) -> str:

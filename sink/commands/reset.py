@@ -1,5 +1,5 @@
-"""`sink reset`: clears a halt, moves partitions, or forgets what ZooKeeper records; shows it first, does it
-with --yes.
+"""`sink reset`: clears a halt, moves partitions, or forgets ZooKeeper's records. Shows the reset first, applies it with
+--yes.
 
 Errors as `sink.operations.reset`.
 """
@@ -39,7 +39,7 @@ from sink.operations.reset import (
     with_offsets,
     write_plans,
 )
-from sink.operations.reset_writer import forget, recorded, workers, write
+from sink.operations.reset_writer import forget, recorded_paths, workers, write
 from sink.telemetry.terminal import console
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
@@ -95,43 +95,43 @@ def _position(to: str | None) -> tuple[Position | None, float | None]:
     return None, at
 
 
-def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for text in given:
+def _offsets(texts: Sequence[str]) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for text in texts:
         match = _OFFSET.match(text)
         if match is None:
             raise ConfigError(f"--offset {text!r} is not TOPIC:PARTITION=OFFSET, like orders:3=12000")
-        source = TopicPartition(match["topic"], int(match["partition"]))
-        if source in found:
-            raise ConfigError(f"--offset names {source} twice; name it once")
-        found[source] = int(match["offset"])
-    return found
+        partition = TopicPartition(match["topic"], int(match["partition"]))
+        if partition in offsets:
+            raise ConfigError(f"--offset names {partition} twice; name it once")
+        offsets[partition] = int(match["offset"])
+    return offsets
 
 
 def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: float | None, yes: bool) -> None:
     out = console()
     view = Keeper(client, settings.root_znode, lambda: None).read()
     log, request = _log(settings, request, at, view)
-    table = _truth(settings, request)
-    planned = plan_reset(view, request, table, log)
-    _show(out, planned)
-    if planned.is_empty:
+    table = _snapshot(settings, request)
+    planned_reset = plan_reset(view, request, table, log)
+    _print_plan(out, planned_reset)
+    if planned_reset.is_empty:
         out.print("There is nothing to reset.")
         return
     if not yes:
         out.print(UNCHANGED)
         return
 
-    def drafted(now: KeeperView) -> Sequence[Sequence[Op]]:
-        return write_plans(now, plan_reset(now, request, table, log))
+    def plan_writes(keeper_view: KeeperView) -> Sequence[Sequence[Op]]:
+        return write_plans(keeper_view, plan_reset(keeper_view, request, table, log))
 
-    floor = table.checkpoint.epoch if table.checkpoint else 0
-    epoch = write(client, settings.root_znode, settings.config_digest, floor, drafted)
+    epoch_floor = table.checkpoint.epoch if table.checkpoint else 0
+    epoch = write(client, settings.root_znode, settings.config_digest, epoch_floor, plan_writes)
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
-def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
-    # Imported here: to clear a halt the table need not be read.
+def _snapshot(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
+    # Imported here: clearing a halt does not read the table.
     from sink.operations.reset import NO_TABLE
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
@@ -141,16 +141,16 @@ def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
 def _log(
     settings: Settings, request: ResetRequest, at: float | None, view: KeeperView
 ) -> tuple[LogView | None, ResetRequest]:
-    """Returns the log, as far as it is needed, and the request with the offsets of the time `at`."""
+    """Returns the log, if it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
     log = Log(settings.kafka_native)
     try:
-        seen = log.view(settings.topics, settings.topic_pattern)
-        if unfinished := unfinished_topics(view.states, {*settings.topics, *(seen.matching or ())}):
-            # Those that exist and are configured no more keep their ranges.
-            seen = replace(seen, deleted=log.view((), optional=unfinished).deleted)
-        return seen, request if at is None else with_offsets(request, positions_at(log, seen, at))
+        log_view = log.view(settings.topics, settings.topic_pattern)
+        if unfinished := unfinished_topics(view.states, {*settings.topics, *(log_view.matching or ())}):
+            # Topics that exist and are no longer configured keep their ranges.
+            log_view = replace(log_view, deleted=log.view((), optional=unfinished).deleted)
+        return log_view, request if at is None else with_offsets(request, positions_at(log, log_view, at))
     finally:
         log.close()
 
@@ -159,7 +159,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     out = console()
     root = settings.root_znode
     require_no_live_workers(workers(client, root))
-    if not recorded(client, root):
+    if not recorded_paths(client, root):
         out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")
         return
     out.print(
@@ -184,22 +184,22 @@ def _content(client: KazooClient, root: str) -> str:
     return f"{len(view.states):,} partition states, {len(view.transactions):,} open transactions"
 
 
-def _show(out: Console, planned: Reset) -> None:
-    if planned.halt is not None:
-        out.print(Text(f"Clears the halt: {planned.halt.reason}"))
-    for t in planned.aborted:
-        header = t.header
+def _print_plan(out: Console, planned_reset: Reset) -> None:
+    if planned_reset.halt is not None:
+        out.print(Text(f"Clears the halt: {planned_reset.halt.reason}"))
+    for transaction in planned_reset.aborted:
+        header = transaction.header
         sentence = f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
         out.print(Text(sentence))
-    if planned.moves:
+    if planned_reset.moves:
         table = Table(box=None, pad_edge=False)
         for name in ("partition", "committed to", "goes on at", "generation"):
             table.add_column(name, justify="left" if name == "partition" else "right")
         table.add_column("effect")
-        for move in planned.moves:
-            reached = "" if move.reached is None else f"{move.reached:,}"
+        for move in planned_reset.moves:
+            committed_to = "" if move.committed_end is None else f"{move.committed_end:,}"
             after = move.after
-            table.add_row(str(move.source), reached, f"{after.end:,}", str(after.generation), move.effect)
+            table.add_row(str(move.source), committed_to, f"{after.end:,}", str(after.generation), move.effect)
         out.print(table)
-    if following := len(planned.changed) - len(planned.moves):
-        out.print(Text(f"Others go on where the table ends, which ZooKeeper is behind: {following:,}."))
+    if following_count := len(planned_reset.changed) - len(planned_reset.moves):
+        out.print(Text(f"Others go on where the table ends, which ZooKeeper is behind: {following_count:,}."))

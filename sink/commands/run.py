@@ -1,7 +1,7 @@
 """`sink run --until-end`, `--until TIME`: a worker that ends by itself, for a scheduler.
 
-Exit status 0 when all is committed, 1 when it is not (the sink is halted or paused, the time is over, a signal came),
-2 when the worker cannot run. Logs as a worker does. Errors as `sink.runtime.bounded_run`.
+Exit status 0 when all is committed, 1 when it is not (a halt, a pause, the time-out, a signal), 2 when the worker
+cannot run. Logs as a worker does. Errors as `sink.runtime.bounded_run`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sink.config import load_fleet
 from sink.telemetry.logs import configure, identify
 from sink.telemetry.redaction import Redactor
 
-A_DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
             help="Until all records before this time are committed, as 2026-11-25T14:30:00Z.", show_default=False
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that it may take.", min=0.0)] = A_DAY,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that it may take.", min=0.0)] = DAY_SECONDS,
 ) -> None:
     """Run a worker until it has caught up. Other workers of the sink may run beside it."""
     if until_end == (until is not None):

@@ -1,6 +1,6 @@
-"""`sink status`: what needs doing, who is in the fleet, where every partition stands, what is open, what was done last.
+"""`sink status`: shows what needs doing, the workers, every partition's offsets, open and ended transactions.
 
-Exit status 0 while the sinks run, 1 when one has stopped itself (halt) or cannot be used. Errors as
+Exit status 0 while the sinks run, 1 when a sink has halted or cannot be used. Errors as
 `sink.operations.status`.
 """
 
@@ -25,9 +25,9 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
-from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread, unusable
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
 from sink.config import Settings
-from sink.operations.control import described
+from sink.operations.control import describe_request
 from sink.operations.health import last_commit
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
@@ -51,32 +51,32 @@ def status(
     """Show what needs doing first; then members, coordinator, partitions with their lag, open and last transactions.
     Of several sinks, a line each; with --sink NAME one in full.
     """
-    known = several_sinks(config, sink)
-    sinks = known.sinks
-    for problem in known.problems:
+    chosen_sinks = several_sinks(config, sink)
+    sinks = chosen_sinks.sinks
+    for problem in chosen_sinks.problems:
         typer.echo(f"no table: {problem}", err=True)
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     with connected(sinks[0]) as client:
-        looker = _Looker(client, known, lag)
+        reader = _StatusReader(client, chosen_sinks, lag)
         if watch:
-            _watch(looker, as_json)
+            _watch(reader, as_json)
             return
-        looks = looker.look()
+        reports = reader.read()
     if as_json:
-        typer.echo(json.dumps(_document(looks), indent=2))
+        typer.echo(json.dumps(_document(reports), indent=2))
     else:
-        console().print(_shown(looks))
-    if any(reason.kind in STOPPED for look in looks for reason in look.judgement.reasons):
+        console().print(_rendered(reports))
+    if any(reason.kind in STOPPED for report in reports for reason in report.judgement.reasons):
         raise typer.Exit(1)
 
 
-class _Looker:
-    """Reads sinks again and again; what did not change is not read twice."""
+class _StatusReader:
+    """Reads sinks repeatedly. Keeps a cache of each tree and one client for each Kafka cluster."""
 
-    def __init__(self, client: KazooClient, known: KnownSinks, lag: bool) -> None:
-        self._sinks = sinks = known.sinks
-        self._unusable = [unusable(name, reason) for name, reason in known.misconfigured.items()]
+    def __init__(self, client: KazooClient, chosen_sinks: KnownSinks, lag: bool) -> None:
+        self._sinks = sinks = chosen_sinks.sinks
+        self._unusable = [unusable(name, reason) for name, reason in chosen_sinks.misconfigured.items()]
         self._lag = lag
         self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
         self._trends = {settings.name: new_trend(settings) for settings in sinks}
@@ -84,130 +84,140 @@ class _Looker:
         for keeper in self._keepers.values():
             client.add_listener(keeper.session_changed)
 
-    def look(self) -> list[Look]:
-        """Looks at all sinks. Raises Unavailable; of several sinks, one that cannot be read is told in its line."""
-        return [*map(self._look, self._sinks), *self._unusable]
+    def read(self) -> list[SinkReport]:
+        """Looks at all sinks. Raises Unavailable. If several sinks are read, an unreadable one says so in its line."""
+        return [*map(self._report, self._sinks), *self._unusable]
 
-    def _look(self, settings: Settings) -> Look:
+    def _report(self, settings: Settings) -> SinkReport:
         try:
             keeper, trend = self._keepers[settings.name], self._trends[settings.name]
-            seen = collect(settings, keeper, self._log(settings))
+            reading = collect(settings, keeper, self._log(settings))
         except Corrupt as error:
             if len(self._sinks) == 1:
                 raise
             return unread(settings, str(error))
-        trend.look(seen.view.states, seen.log, last_commit(seen.view), time.time())
-        return look_at(settings, seen.view, seen.status, trend)
+        trend.observe(reading.view.states, reading.log, last_commit(reading.view), time.time())
+        return report_on(settings, reading.view, reading.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:
         native = settings.kafka_native
         return self._logs.setdefault(tuple(sorted(native.items())), Log(native)) if self._lag else None
 
 
-def _document(looks: Sequence[Look]) -> dict[str, object]:
-    return looks[0].to_json() if len(looks) == 1 else {"format": FORMAT, "sinks": [look.to_json() for look in looks]}
+def _document(reports: Sequence[SinkReport]) -> dict[str, object]:
+    if len(reports) == 1:
+        return reports[0].to_json()
+    return {"format": FORMAT, "sinks": [report.to_json() for report in reports]}
 
 
-def _shown(looks: Sequence[Look]) -> RenderableType:
-    if len(looks) == 1 and looks[0].status is not None:
-        return Group(*needs(looks), *_parts(looks[0].status))
-    return overview(looks, time.time())
+def _rendered(reports: Sequence[SinkReport]) -> RenderableType:
+    if len(reports) == 1 and reports[0].status is not None:
+        return Group(*needs(reports), *_parts(reports[0].status))
+    return overview(reports, time.time())
 
 
-def _watch(looker: _Looker, as_json: bool) -> None:
+def _watch(reader: _StatusReader, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
             try:
-                looks = looker.look()
+                reports = reader.read()
             except Unavailable as error:
                 document: dict[str, object] = {"error": str(error)}
-                shown: RenderableType = Text(f"{error}; looking again", style="red")
+                output: RenderableType = Text(f"{error}; looking again", style="red")
             else:
-                document, shown = _document(looks), _shown(looks)
+                document, output = _document(reports), _rendered(reports)
             if as_json:
                 typer.echo(json.dumps(document))
             else:
-                live.update(shown, refresh=True)
+                live.update(output, refresh=True)
             time.sleep(WATCH_SECONDS)
 
 
-def render(found: Status) -> Group:
-    return Group(*_parts(found))
+def render(sink_status: Status) -> Group:
+    return Group(*_parts(sink_status))
 
 
-def _parts(found: Status) -> Iterator[RenderableType]:
-    yield Text(f"sink {found.sink} at {found.zookeeper}", style="bold")
-    if not found.exists:
+def _parts(sink_status: Status) -> Iterator[RenderableType]:
+    yield Text(f"sink {sink_status.sink} at {sink_status.zookeeper}", style="bold")
+    if not sink_status.exists:
         yield Text("ZooKeeper has nothing of this sink yet: no worker has ever joined, or it was emptied.")
         return
-    coordinator = found.coordinator or "none"
-    yield Text(f"epoch {found.epoch}, coordinator {coordinator}, last committed transaction {found.committed}")
-    if found.halt is not None:
-        halt = found.halt
-        place = f"{halt.topic}-{halt.partition}" if halt.topic else ""
+    coordinator = sink_status.coordinator or "none"
+    yield Text(
+        f"epoch {sink_status.epoch}, coordinator {coordinator}, last committed transaction {sink_status.committed}"
+    )
+    if sink_status.halt is not None:
+        halt = sink_status.halt
+        partition = f"{halt.topic}-{halt.partition}" if halt.topic else ""
         offset = f" offset {halt.offset}" if halt.offset is not None else ""
-        yield Text(f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red")
+        yield Text(f"HALTED {_moment(halt.at)} {partition}{offset}: {halt.reason}".replace("  ", " "), style="bold red")
         yield Text("Nothing new is planned until `sink reset` clears it.", style="red")
-    yield from _requests(found)
-    if not found.same_config:
+    yield from _requests(sink_status)
+    if not sink_status.same_config:
         yield Text("The fleet runs another configuration than the file given here.", style="yellow")
-    if found.kafka_error is not None:
-        yield Text(f"No lag: {found.kafka_error}", style="yellow")
-    yield _members(found)
-    yield _partitions(found)
-    if found.transactions:
-        yield _open(found)
-    if found.history:
-        yield history_table(found.history)
-    if found.services is not None:
-        yield _services(found.services)
-    if found.catalog is not None:
-        yield from _catalog(found.catalog)
+    if sink_status.kafka_error is not None:
+        yield Text(f"No lag: {sink_status.kafka_error}", style="yellow")
+    yield _members(sink_status)
+    yield _partitions(sink_status)
+    if sink_status.transactions:
+        yield _open(sink_status)
+    if sink_status.history:
+        yield history_table(sink_status.history)
+    if sink_status.services is not None:
+        yield _services(sink_status.services)
+    if sink_status.catalog is not None:
+        yield from _catalog(sink_status.catalog)
 
 
-def _requests(found: Status) -> Iterator[RenderableType]:
-    """Yields operators' requests that are not done yet."""
-    if found.paused is not None:
-        yield Text(f"PAUSED {described(found.paused)}", style="bold yellow")
+def _requests(sink_status: Status) -> Iterator[RenderableType]:
+    """Yields operators' requests that are still pending."""
+    if sink_status.paused is not None:
+        yield Text(f"PAUSED {describe_request(sink_status.paused)}", style="bold yellow")
         yield Text("Nothing new is planned until `sink resume`.", style="yellow")
-    if found.flush_pending:
+    if sink_status.flush_pending:
         yield Text("A flush is under way.")
-    if found.switchover is not None:
-        yield Text(f"{found.switchover} was asked to let another worker coordinate.")
+    if sink_status.switchover is not None:
+        yield Text(f"{sink_status.switchover} was asked to let another worker coordinate.")
 
 
-def _members(found: Status) -> Table:
+def _members(sink_status: Status) -> Table:
     table = _table("workers", "worker", "role", "state", "host", "pid>", "version")
-    for m in found.members:
-        table.add_row(m.worker, m.role, m.state, m.host, str(m.pid), m.version)
-    if not found.members:
+    for member in sink_status.members:
+        table.add_row(member.worker, member.role, member.state, member.host, str(member.pid), member.version)
+    if not sink_status.members:
         table.add_row("none alive", *[""] * 5)
     return table
 
 
-def _partitions(found: Status) -> Table:
+def _partitions(sink_status: Status) -> Table:
     names = ("partition", "state", "start>", "end>", "committed to>", "log end>", "lag>", "generation>")
     table = _table("partitions", *names)
-    for p in _most_behind(found.partitions):
+    for partition in _most_behind(sink_status.partitions):
         table.add_row(
-            f"{p.topic}-{p.partition}", p.status, f"{p.start:,}", f"{p.end:,}", f"{p.committed:,}",
-            _number(p.log_end), _number(p.lag), str(p.generation),
-        )  # fmt: skip
-    hidden = len(found.partitions) - SHOWN_PARTITIONS
+            f"{partition.topic}-{partition.partition}",
+            partition.status,
+            f"{partition.start:,}",
+            f"{partition.end:,}",
+            f"{partition.committed:,}",
+            _number(partition.log_end),
+            _number(partition.lag),
+            str(partition.generation),
+        )
+    hidden = len(sink_status.partitions) - SHOWN_PARTITIONS
     if hidden > 0:
         table.add_row(f"and {hidden:,} less behind", *[""] * 7)
     table.add_section()
-    table.add_row(f"{len(found.partitions):,} in all", "", "", "", "", "", _number(found.lag), "")
+    table.add_row(f"{len(sink_status.partitions):,} in all", "", "", "", "", "", _number(sink_status.lag), "")
     return table
 
 
 def _most_behind(partitions: tuple[PartitionStatus, ...]) -> tuple[PartitionStatus, ...]:
     if len(partitions) <= SHOWN_PARTITIONS:
         return partitions
-    return tuple(sorted(partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS])
+    return tuple(sorted(partitions, key=lambda partition: -(partition.lag or 0))[:SHOWN_PARTITIONS])
 
 
-def _open(found: Status) -> Table:
+def _open(sink_status: Status) -> Table:
     names = (
         "number>",
         "phase",
@@ -221,65 +231,72 @@ def _open(found: Status) -> Table:
         "instant",
     )
     table = _table("open transactions", *names)
-    for t in found.transactions:
+    for transaction in sink_status.transactions:
         table.add_row(
-            str(t.number), t.phase, f"{t.phase_seconds:.1f} s", f"{t.age_seconds:.1f} s",
-            str(t.attempt), str(t.epoch),
-            f"{t.offsets:,}", str(t.slices), f"{t.reported} of {t.participants}", t.instant or "",
-        )  # fmt: skip
+            str(transaction.number),
+            transaction.phase,
+            f"{transaction.phase_seconds:.1f} s",
+            f"{transaction.age_seconds:.1f} s",
+            str(transaction.attempt),
+            str(transaction.epoch),
+            f"{transaction.offsets:,}",
+            str(transaction.slices),
+            f"{transaction.reported} of {transaction.participants}",
+            transaction.instant or "",
+        )
     return table
 
 
 def history_table(history: Sequence[EndedStatus]) -> Table:
     phases = [phase for phase in PHASES if any(phase in ended.seconds for ended in history)]
-    bad = any(ended.errors for ended in history)
-    retried = any(ended.attempt > 1 for ended in history)
+    has_bad_records = any(ended.errors for ended in history)
+    has_retries = any(ended.attempt > 1 for ended in history)
     names = (
         "number>",
         "outcome",
-        *(["batch>", "attempt>"] if retried else []),
+        *(["batch>", "attempt>"] if has_retries else []),
         "ended",
         "records>",
-        *(["bad>"] if bad else []),
+        *(["bad>"] if has_bad_records else []),
         *(f"{phase}>" for phase in phases),
         "instant",
         "reason",
     )
     table = _table("last transactions", *names)
-    for e in history:
-        seconds = [f"{e.seconds[phase]:.2f} s" if phase in e.seconds else "" for phase in phases]
+    for transaction in history:
+        seconds = [f"{transaction.seconds[phase]:.2f} s" if phase in transaction.seconds else "" for phase in phases]
         table.add_row(
-            str(e.number),
-            e.outcome,
-            *([str(e.batch), str(e.attempt)] if retried else []),
-            _moment(e.ended),
-            f"{e.records:,}",
-            *([f"{e.errors:,}"] if bad else []),
+            str(transaction.number),
+            transaction.outcome,
+            *([str(transaction.batch), str(transaction.attempt)] if has_retries else []),
+            _moment(transaction.ended),
+            f"{transaction.records:,}",
+            *([f"{transaction.errors:,}"] if has_bad_records else []),
             *seconds,
-            e.instant or "",
-            Text(e.reason),
+            transaction.instant or "",
+            Text(transaction.reason),
         )
     return table
 
 
 def _services(run: TableServiceRun) -> Table:
     table = _table(f"table services, {_moment(run.ended)}, by {run.worker}", "service", "took>", "instant", "failed")
-    for each in run.services:
-        table.add_row(each.name, f"{each.seconds:.2f} s", each.instant, Text(each.reason, style="red"))
+    for service in run.services:
+        table.add_row(service.name, f"{service.seconds:.2f} s", service.instant, Text(service.reason, style="red"))
     return table
 
 
-def _catalog(found: CatalogStatus) -> Iterator[Text]:
-    if found.synced:
+def _catalog(catalog: CatalogStatus) -> Iterator[Text]:
+    if catalog.synced:
         yield Text(
-            f"catalogue {found.catalog}: registered up to instant {found.instant} (transaction {found.committed},"
-            f" {found.behind} behind), {_moment(found.synced)}, by {found.worker}"
+            f"catalogue {catalog.catalog}: registered up to instant {catalog.instant} (transaction {catalog.committed},"
+            f" {catalog.behind} behind), {_moment(catalog.synced)}, by {catalog.worker}"
         )
     else:
-        yield Text(f"catalogue {found.catalog}: nothing registered yet")
-    if found.failures:
-        times = f"failed {found.failures} times in a row" if found.failures > 1 else "failed once"
-        yield Text(f"catalogue: {times}, {_moment(found.failed)}, on {found.worker}: {found.reason}", style="red")
+        yield Text(f"catalogue {catalog.catalog}: nothing registered yet")
+    if catalog.failures:
+        times = f"failed {catalog.failures} times in a row" if catalog.failures > 1 else "failed once"
+        yield Text(f"catalogue: {times}, {_moment(catalog.failed)}, on {catalog.worker}: {catalog.reason}", style="red")
 
 
 def _table(title: str, *names: str) -> Table:

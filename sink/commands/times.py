@@ -1,4 +1,4 @@
-"""Times as options of a command take them. Raises ConfigError."""
+"""Parses times in the options of a command. Raises ConfigError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}(:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?
 
 
 def parse_time(option: str, text: str) -> datetime:
-    """Parses an ISO 8601 text to a UTC time; without a zone it is UTC."""
+    """Parses an ISO 8601 text to a UTC time. A text without a zone is UTC."""
     try:
         if not _TIME.match(text):
             raise ValueError(text)
@@ -25,5 +25,5 @@ def parse_time(option: str, text: str) -> datetime:
 
 
 def _with_minutes(text: str) -> str:
-    """Adds a time to a date with a zone, which Python's parser needs."""
+    """Adds midnight to a date with a zone: Python's parser needs a time."""
     return f"{text[:10]}T00:00{text[10:]}" if re.fullmatch(r".{10}[+-].*", text) else text

@@ -1,4 +1,4 @@
-"""`sink validate`: checks a configuration against the live servers and says all that is wrong at once.
+"""`sink validate`: checks a configuration against the live servers and reports all problems at once.
 
 Exit status 0 if a worker could start with it, 1 if not.
 """
@@ -30,18 +30,18 @@ FORMAT = 1
 def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption = False) -> None:
     """Check settings, servers, permissions, storage and table. Several sinks are checked side by side."""
     quiet()
-    checks = _checked(config, sink or ())
+    checks = _run_checks(config, sink or ())
     if as_json:
         typer.echo(json.dumps(_document(checks), indent=2))
     else:
-        _show(console(), checks)
-    if any(finding.wrong for finding in checks.everything):
+        _print_checks(console(), checks)
+    if any(finding.wrong for finding in checks.all_results):
         raise typer.Exit(1)
 
 
-def _checked(config: Path, names: Sequence[str]) -> FleetChecks:
-    """Checks the settings, and the sinks that can be used against the servers."""
-    # Imported here: table and storage pull in PySpark and Arrow, which `sink --help` can do without.
+def _run_checks(config: Path, names: Sequence[str]) -> FleetChecks:
+    """Checks the settings, and checks usable sinks against the servers."""
+    # Imported here: table and storage need PySpark and Arrow, which `sink --help` can do without.
     from sink.operations.fleet_validation import FleetChecks, validate_fleet
     from sink.operations.validation import CheckResult
 
@@ -56,8 +56,10 @@ def _checked(config: Path, names: Sequence[str]) -> FleetChecks:
         except ConfigError:
             return FleetChecks(tuple(settings), {})
     if names and fleet.misconfigured:
-        wrong = [sink for sink in fleet.misconfigured.values() if any(fnmatchcase(sink.name, name) for name in names)]
-        settings = [CheckResult("settings", sink.reason, wrong=True) for sink in wrong]
+        misconfigured = [
+            sink for sink in fleet.misconfigured.values() if any(fnmatchcase(sink.name, name) for name in names)
+        ]
+        settings = [CheckResult("settings", sink.reason, wrong=True) for sink in misconfigured]
         names = [name for name in names if name not in fleet.misconfigured]
         if not names:
             return FleetChecks(tuple(settings), {})
@@ -67,38 +69,41 @@ def _checked(config: Path, names: Sequence[str]) -> FleetChecks:
 
 
 def _document(checks: FleetChecks) -> dict[str, Any]:
-    """Returns the JSON form: findings of one sink stand beside those of the configuration; several have a list of their
-    own.
+    """Returns the JSON form. The findings of a single sink stand beside those of the configuration; several sinks have
+    a list each.
     """
-    document = {"format": FORMAT, "valid": not any(finding.wrong for finding in checks.everything)}
+    document = {"format": FORMAT, "valid": not any(finding.wrong for finding in checks.all_results)}
     if len(checks.sinks) <= 1:
-        return {**document, "findings": _plain(checks.everything)}
-    sinks = [{"sink": name, "findings": _plain(findings)} for name, findings in checks.sinks.items()]
-    return {**document, "findings": _plain(checks.shared), "sinks": sinks}
+        return {**document, "findings": _finding_documents(checks.all_results)}
+    sinks = [{"sink": name, "findings": _finding_documents(findings)} for name, findings in checks.sinks.items()]
+    return {**document, "findings": _finding_documents(checks.shared), "sinks": sinks}
 
 
-def _plain(findings: Iterable[CheckResult]) -> list[dict[str, Any]]:
-    return [{"part": f.part, "sentence": f.sentence, "wrong": f.wrong, "note": f.note} for f in findings]
+def _finding_documents(findings: Iterable[CheckResult]) -> list[dict[str, Any]]:
+    return [
+        {"part": finding.part, "sentence": finding.sentence, "wrong": finding.wrong, "note": finding.note}
+        for finding in findings
+    ]
 
 
-def _show(out: Console, checks: FleetChecks) -> None:
+def _print_checks(out: Console, checks: FleetChecks) -> None:
     if len(checks.sinks) <= 1:
-        _show_findings(out, list(checks.everything))
+        _print_findings(out, list(checks.all_results))
     else:
-        _show_findings(out, checks.shared)
+        _print_findings(out, checks.shared)
         for name, findings in checks.sinks.items():
-            told = [finding for finding in findings if finding.wrong or finding.note]
-            out.print(_line(("ok     ", "green") if not told else ("       ", ""), "sink", name), soft_wrap=True)
-            _show_findings(out, told, indent="  ")
-    everything = list(checks.everything)
-    wrong = sum(finding.wrong for finding in everything)
+            reported = [finding for finding in findings if finding.wrong or finding.note]
+            out.print(_line(("ok     ", "green") if not reported else ("       ", ""), "sink", name), soft_wrap=True)
+            _print_findings(out, reported, indent="  ")
+    results = list(checks.all_results)
+    failed = sum(finding.wrong for finding in results)
     sinks = f" of {len(checks.sinks)} sinks" if len(checks.sinks) > 1 else ""
-    checked = f"{len(everything)} checks{sinks}"
-    count = f"{wrong} of {checked} failed" if wrong else f"all {checked} passed"
-    out.print(Text(count, style="bold red" if wrong else "bold green"))
+    total = f"{len(results)} checks{sinks}"
+    summary = f"{failed} of {total} failed" if failed else f"all {total} passed"
+    out.print(Text(summary, style="bold red" if failed else "bold green"))
 
 
-def _show_findings(out: Console, findings: Sequence[CheckResult], indent: str = "") -> None:
+def _print_findings(out: Console, findings: Sequence[CheckResult], indent: str = "") -> None:
     for finding in findings:
         mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
         mark = ("wrong  ", "bold red") if finding.wrong else mark

@@ -1,6 +1,6 @@
-"""`sink wait --caught-up`: waits until all is committed that was in Kafka when the command began.
+"""`sink wait --caught-up`: waits until the sink has committed all records that Kafka had when the command began.
 
-Exit status 0 when it is, 1 when it is not within the time-out, 2 when it cannot be: the sink is halted or paused, a
+Exit status 0 when it has, 1 when it has not within the time-out, 2 when it cannot: the sink is halted or paused, a
 topic was deleted, or a server refuses. Errors as `sink.operations.catching_up`.
 """
 
@@ -35,7 +35,7 @@ def wait(
         try:
             target = target_of(log, control.settings, control.read())
         finally:
-            # Before the wait: of a hundred sinks each would keep a client's threads until its last offset.
+            # Close before the wait: with a hundred sinks, each would keep a client's threads until its last offset.
             log.close()
         return wait_for(control, target, timeout)
 

@@ -1,7 +1,7 @@
 """Loads the settings of sinks from a file or a directory, and the environment.
 
 `load` and `load_fleet` return settings that can be used, or raise `ConfigError` that names everything that is wrong at
-once, each in one sentence with place and remedy, and without a secret.
+once, each in one sentence with origin and remedy, and without a secret.
 """
 
 from sink.config.every_field import ProcessSettings

@@ -1,4 +1,4 @@
-"""Makes `Settings` of entries, or says in sentences why they are none: all that is wrong at once, without a secret."""
+"""Makes `Settings` of entries, or reports all their problems at once, in sentences without secrets."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PASS_THROUGH = ("kafka", "spark", "hoodie")
 
 def settings_of(
     chosen: Mapping[str, Entry],
-    place: str,
+    origin: str,
     directory: Path,
     environ: Mapping[str, str],
     problems: list[Problem],
     columns: bool = True,
 ) -> Settings | None:
-    """Returns settings made of `chosen`, or None; adds what is wrong to `problems`, at `place` where no entry is to
+    """Returns settings made of `chosen`, or None; adds problems to `problems`, with `origin` where no entry is to
     blame.
 
-    Paths are relative to `directory`. Without `columns`, settings of the columns are left aside.
+    Paths are relative to `directory`. Without `columns`, settings of the columns are ignored.
     """
     if not columns:
         chosen = {name: entry for name, entry in chosen.items() if name not in COLUMNS}
@@ -42,15 +42,15 @@ def settings_of(
     for name, entry in chosen.items():
         for resolved_entry in without_problems([resolve(entry, environ, directory)], problems):
             resolved[name] = resolved_entry
-    return _build(resolved, place, directory, set(chosen), problems, columns)
+    return _build(resolved, origin, directory, set(chosen), problems, columns)
 
 
 def without_problems(results: Iterable[Entry | Problem], problems: list[Problem]) -> Iterator[Entry]:
-    for result in results:
-        if isinstance(result, Problem):
-            problems.append(result)
+    for entry_or_problem in results:
+        if isinstance(entry_or_problem, Problem):
+            problems.append(entry_or_problem)
         else:
-            yield result
+            yield entry_or_problem
 
 
 def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entry]:
@@ -68,7 +68,7 @@ def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entr
 
 def _build(
     entries: Mapping[str, Entry],
-    place: str,
+    origin: str,
     directory: Path,
     mentioned: set[str],
     problems: list[Problem],
@@ -78,62 +78,64 @@ def _build(
     values: dict[str, Any] = {}
     passed: dict[str, Entry] = {}
     for key, entry in entries.items():
-        passes = _is_passed_through(key)
-        near = _passed_near(key, names) if passes else _nearest(key, names, 0.6)
+        is_passed_through = _is_passed_through(key)
+        near = _passed_near(key, names) if is_passed_through else _nearest(key, names, 0.6)
         if key in names:
             values[key] = entry.value
         elif key in FOREIGN:
             problems.append(Problem(entry.origin, f"{key} {FOREIGN[key]}"))
-        elif passes and near is None:
+        elif is_passed_through and near is None:
             passed[key] = entry
         else:
             problems += _unknown(key, entry, near)
             mentioned.add(near or "")
-    values |= _groups(passed, place, problems)
+    values |= _groups(passed, origin, problems)
     problems += _schema_problems(entries, directory)
-    if wrong := topics_problem([name for name in TOPICS if name in mentioned]):
-        problems.append(Problem(place, wrong))
+    if sentence := topics_problem([name for name in TOPICS if name in mentioned]):
+        problems.append(Problem(origin, sentence))
     try:
         return Settings.model_validate(values, context={"directory": directory, "columns": columns})
     except ValidationError as error:
-        problems += _translate(error, entries, place, mentioned)
-        raw = RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
+        problems += _translate(error, entries, origin, mentioned)
+        raw_columns = (
+            RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
+        )
         if (
             columns
             and any(detail["loc"] for detail in error.errors(include_url=False))
-            and (wrong := schema_problem([name for name in COLUMNS if name in mentioned], raw))
+            and (sentence := schema_problem([name for name in COLUMNS if name in mentioned], raw_columns))
         ):
-            problems.append(Problem(place, wrong))
+            problems.append(Problem(origin, sentence))
         return None
 
 
 def _is_passed_through(key: str) -> bool:
-    prefix, _, rest = key.partition(".")
-    return prefix in PASS_THROUGH and bool(rest)
+    prefix, _, name = key.partition(".")
+    return prefix in PASS_THROUGH and bool(name)
 
 
-def _groups(passed: Mapping[str, Entry], place: str, problems: list[Problem]) -> dict[str, Properties]:
-    """Returns the settings of each client together; adds what is wrong with them to `problems`."""
+def _groups(passed: Mapping[str, Entry], origin: str, problems: list[Problem]) -> dict[str, Properties]:
+    """Returns the settings of each client; adds their problems to `problems`."""
     groups: dict[str, dict[str, str]] = {prefix: {} for prefix in PASS_THROUGH}
     secret_names: dict[str, set[str]] = {prefix: set() for prefix in PASS_THROUGH}
     for key, entry in passed.items():
-        broken = list(refusals(key, entry.text))
-        problems += [Problem(entry.origin, sentence) for sentence in broken]
-        if broken or key in IMPLIED:
+        broken_rules = list(refusals(key, entry.text))
+        problems += [Problem(entry.origin, sentence) for sentence in broken_rules]
+        if broken_rules or key in IMPLIED:
             continue
-        prefix, _, rest = key.partition(".")
-        name = rest if prefix == "kafka" else key
-        groups[prefix][name] = canonical(key, entry.text)
+        prefix, _, name_below = key.partition(".")
+        client_name = name_below if prefix == "kafka" else key
+        groups[prefix][client_name] = canonical(key, entry.text)
         if entry.is_secret:
-            secret_names[prefix].add(name)
-    for name, sentence in config_kafka.problems(groups["kafka"]):
-        origin = passed.get(f"kafka.{name}")
-        problems.append(Problem(origin.origin if origin else place, sentence))
+            secret_names[prefix].add(client_name)
+    for client_name, sentence in config_kafka.problems(groups["kafka"]):
+        passed_entry = passed.get(f"kafka.{client_name}")
+        problems.append(Problem(passed_entry.origin if passed_entry else origin, sentence))
     return {f"{prefix}.*": Properties(group, secret_names[prefix]) for prefix, group in groups.items()}
 
 
 def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
-    """Yields problems of the columns, before any server is asked. A file that cannot be read is told elsewhere."""
+    """Yields problems of the columns without asking a server. Pydantic reports a file that cannot be read."""
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
     from sink.schema import parse_ddl
 
@@ -151,25 +153,24 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
         except (OSError, ValueError):
             continue
         except ConfigError as error:
-            hidden = f"{schema_origin}: what the reference in it stands for is no schema; check it"
-            yield Problem(entry.origin, hidden if entry.is_secret else str(error))
+            hidden_text = f"{schema_origin}: what the reference in it stands for is no schema; check it"
+            yield Problem(entry.origin, hidden_text if entry.is_secret else str(error))
 
 
 def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
-    near = difflib.get_close_matches(key, list(names), 1, cutoff)
-    return near[0] if near else None
+    matches = difflib.get_close_matches(key, list(names), 1, cutoff)
+    return matches[0] if matches else None
 
 
 def _passed_near(key: str, names: Iterable[str]) -> str | None:
-    """Returns the setting that a passed-through name was probably meant to be; a known name is meant as it is."""
+    """Returns the setting that a passed-through name probably stands for, or None for a known name."""
     return None if key in KNOWN else _nearest(key, names, 0.92) or mistaken_for(key)
 
 
 def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
     if entry.variable:
         candidate = _nearest(key, [f"{ENVIRONMENT_PREFIX}{variable_name(name)}" for name in aliases()], 0.8)
-        # Kubernetes and others set SINK_* variables of their own (SINK_SERVICE_HOST): only a near miss is a
-        # mistake.
+        # Kubernetes sets SINK_* variables of its own (SINK_SERVICE_HOST), so only a near miss is a mistake.
         if candidate:
             yield Problem(entry.origin, f"is not a setting; did you mean {candidate}?")
         return
@@ -178,7 +179,7 @@ def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
 
 
 def _translate(
-    error: ValidationError, entries: Mapping[str, Entry], place: str, mentioned: set[str]
+    error: ValidationError, entries: Mapping[str, Entry], origin: str, mentioned: set[str]
 ) -> Iterator[Problem]:
     """Yields pydantic's errors as sentences, without the values of secrets."""
     fields = {name: field.alias for name, field in Settings.model_fields.items()}
@@ -196,7 +197,7 @@ def _translate(
             "literal_error": f"is not one of its values; use {context.get('expected')}".replace("'", ""),
         }.get(detail["type"], str(context.get("error", "cannot be used")))
         subject = f"{entry.key} ({_quoted(entry)})" if entry else key
-        yield Problem(entry.origin if entry else place, f"{subject} {sentence}".strip())
+        yield Problem(entry.origin if entry else origin, f"{subject} {sentence}".strip())
 
 
 def _quoted(entry: Entry) -> str:
@@ -204,7 +205,7 @@ def _quoted(entry: Entry) -> str:
 
 
 def sentences(problems: Iterable[Problem]) -> list[str]:
-    """Returns each problem once, in a line."""
+    """Returns each problem once, as one line."""
     return list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
 
 
@@ -216,6 +217,6 @@ def message(path: Path, problems: Iterable[Problem]) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Joins a problem into one line: it quotes what was given, which may hold anything."""
+    """Joins a problem into one line: it quotes values, which may contain anything."""
     joined = re.sub(r"\s*\n\s*", " ", message)
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in joined)

@@ -1,6 +1,6 @@
-"""Settings of which each can be used, and which cannot be used together. Pure.
+"""Settings that are valid alone and invalid together. Pure.
 
-Each contradiction is one sentence; what takes the columns to tell is told by `sink.hudi.preflight`.
+Each contradiction is one sentence. `sink.hudi.preflight` checks those that depend on the columns.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from sink.config.every_field import SettingsFields
 
 KEPT = {"min": "20", "max": "30"}
-"""Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
-_OWN_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
+"""Commits that Hudi keeps in the active timeline by default."""
+_SETTING_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
 METASTORE = "spark.hadoop.hive.metastore.uris"
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: SettingsFields) -> Iterator[str]:
-    of_rows = (_format, _partition_time, _errors, _upserts, _order_of_changes)
-    for about in (*of_rows, _zookeeper, _http, _archiving, _storage, _encryption, _catalog):
-        yield from about(settings)
+    row_checks = (_format, _partition_time, _errors, _upserts, _order_of_changes)
+    for check in (*row_checks, _zookeeper, _http, _archiving, _storage, _encryption, _catalog):
+        yield from check(settings)
 
 
 def _format(settings: SettingsFields) -> Iterator[str]:
     name = settings.value_format
-    wire = name.endswith("-confluent") or settings.delete_key_format.endswith("-confluent")
-    if wire != bool(settings.registry_urls):
-        needs = "asks for" if wire else "has no use for"
+    uses_registry = name.endswith("-confluent") or settings.delete_key_format.endswith("-confluent")
+    if uses_registry != bool(settings.registry_urls):
+        needs = "asks for" if uses_registry else "has no use for"
         yield f"value.format={name} {needs} schema.registry.url; correct one of them"
     if (settings.registry_certificate is None) != (settings.registry_key is None):
         yield "schema.registry.ssl.certificate.location and schema.registry.ssl.key.location go together; set both"
-    plain = name in ("avro", "protobuf")
-    if settings.value_schema_file is not None and not plain:
+    is_plain = name in ("avro", "protobuf")
+    if settings.value_schema_file is not None and not is_plain:
         yield f"value.format={name} has no use for value.schema.file; remove it"
-    own = name == "avro" and settings.schema_text.startswith("{")
-    if settings.value_schema_file is None and plain and not own:
+    has_avro_columns = name == "avro" and settings.schema_text.startswith("{")
+    if settings.value_schema_file is None and is_plain and not has_avro_columns:
         yield f"value.format={name} needs the schema of the values: set value.schema.file"
     if settings.schema_subject is not None and not name.endswith("-confluent"):
         yield (
@@ -52,15 +52,15 @@ def _format(settings: SettingsFields) -> Iterator[str]:
 
 
 def _zookeeper(settings: SettingsFields) -> Iterator[str]:
-    certificate = settings.zookeeper_certificate is not None
-    named = settings.zookeeper_username is not None
-    if certificate != (settings.zookeeper_key is not None):
+    has_certificate = settings.zookeeper_certificate is not None
+    has_username = settings.zookeeper_username is not None
+    if has_certificate != (settings.zookeeper_key is not None):
         yield "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location go together; set both"
-    if certificate and settings.zookeeper_ca is None:
+    if has_certificate and settings.zookeeper_ca is None:
         yield "zookeeper.ssl.certificate.location is for TLS, which zookeeper.ssl.ca.location turns on"
-    if named != (settings.zookeeper_password is not None):
+    if has_username != (settings.zookeeper_password is not None):
         yield "zookeeper.digest.username and zookeeper.digest.password go together; set both"
-    if settings.zookeeper_acl == "creator" and not (named or certificate):
+    if settings.zookeeper_acl == "creator" and not (has_username or has_certificate):
         yield "zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate"
 
 
@@ -70,26 +70,30 @@ def _http(settings: SettingsFields) -> Iterator[str]:
 
 
 def _partition_time(settings: SettingsFields) -> Iterator[str]:
-    rest = sorted(name for name in settings.model_fields_set if name.startswith("partition_time_"))
-    if settings.partition_time_field is None and rest:
-        name = type(settings).model_fields[rest[0]].alias
+    time_settings = sorted(name for name in settings.model_fields_set if name.startswith("partition_time_"))
+    if settings.partition_time_field is None and time_settings:
+        name = type(settings).model_fields[time_settings[0]].alias
         yield f"{name} is for tables that are partitioned by time: set partition.time.field too"
 
 
 def _archiving(settings: SettingsFields) -> Iterator[str]:
-    """Checks what Hudi checks wherever it opens the table, also to commit."""
-    least, most = (settings.hudi.get(f"hoodie.keep.{end}.commits", usual) for end, usual in KEPT.items())
-    if not (least.isdecimal() and most.isdecimal() and int(least) < int(most)):
+    """Checks the bounds that Hudi checks whenever it opens the table, also to commit."""
+    min_commits, max_commits = (
+        settings.hudi.get(f"hoodie.keep.{end}.commits", default) for end, default in KEPT.items()
+    )
+    if not (min_commits.isdecimal() and max_commits.isdecimal() and int(min_commits) < int(max_commits)):
         yield (
-            f"hoodie.keep.min.commits={least} and hoodie.keep.max.commits={most} have to be numbers, and the first the"
-            f" smaller one (Hudi's own: {KEPT['min']} and {KEPT['max']})"
+            f"hoodie.keep.min.commits={min_commits} and hoodie.keep.max.commits={max_commits} have to be numbers, and"
+            f" the first the smaller one (Hudi's own: {KEPT['min']} and {KEPT['max']})"
         )
 
 
 def _errors(settings: SettingsFields) -> Iterator[str]:
-    rest = sorted(settings.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"})
-    if settings.errors_tolerance == "none" and rest:
-        name = type(settings).model_fields[rest[0]].alias
+    error_settings = sorted(
+        settings.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"}
+    )
+    if settings.errors_tolerance == "none" and error_settings:
+        name = type(settings).model_fields[error_settings[0]].alias
         yield f"{name} is for sinks that tolerate bad records: set errors.tolerance=all too"
     if f"{settings.errors_base_path}/".startswith(f"{settings.base_path}/"):
         yield "errors.table.base.path is inside the table; name a place beside target.base.path"
@@ -101,15 +105,15 @@ def _errors(settings: SettingsFields) -> Iterator[str]:
 
 def _upserts(settings: SettingsFields) -> Iterator[str]:
     operation = settings.operation
-    of_upserts = {
+    upsert_settings = {
         "ordering.field.name": bool(settings.ordering_fields),
         "delete.key.format": settings.delete_key_format != "none",
         "value.envelope": settings.value_envelope != "none",
         "index.type": "index_type" in settings.model_fields_set,
     }
-    given = [name for name, is_given in of_upserts.items() if is_given]
-    if operation != "upsert" and given:
-        yield f"{given[0]} is for write.operation=upsert: set that, or remove {given[0]}"
+    set_names = [name for name, is_set in upsert_settings.items() if is_set]
+    if operation != "upsert" and set_names:
+        yield f"{set_names[0]} is for write.operation=upsert: set that, or remove {set_names[0]}"
     if operation == "append" and settings.table_type != "copy_on_write":
         yield "target.table.type=merge_on_read is for write.operation=upsert or insert, not for append"
     if operation != "append" and settings.in_flight > 1:
@@ -128,12 +132,12 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
 
 
 def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
-    enveloped = settings.value_envelope == "debezium"
-    if settings.debezium_ordering != "log" and not enveloped:
+    is_debezium = settings.value_envelope == "debezium"
+    if settings.debezium_ordering != "log" and not is_debezium:
         yield "debezium.ordering is for value.envelope=debezium: set that too"
     if settings.debezium_ordering != "log" and settings.ordering_fields:
         yield "ordering.field.name and debezium.ordering both order the changes; keep one"
-    if enveloped and settings.value_format not in ENVELOPED:
+    if is_debezium and settings.value_format not in ENVELOPED:
         yield (
             "value.envelope=debezium is JSON, or Avro behind a registry's header, not"
             f" value.format={settings.value_format}"
@@ -141,13 +145,13 @@ def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
 
 
 def _storage(settings: SettingsFields) -> Iterator[str]:
-    own = settings.s3_by_hadoops_names
-    for name in sorted(own):
+    s3_options = settings.s3_by_hadoops_names
+    for name in sorted(s3_options):
         if f"{HADOOP}{name}" in settings.spark:
-            yield f"storage.s3.{_OWN_NAMES.get(name, name)} is the same setting as {HADOOP}{name}; keep one"
-    for name, other in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
-        if name in own and other not in own:
-            yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"
+            yield f"storage.s3.{_SETTING_NAMES.get(name, name)} is the same setting as {HADOOP}{name}; keep one"
+    for name, required in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
+        if name in s3_options and required not in s3_options:
+            yield f"storage.s3.{name} is of no use without storage.s3.{required}; set both or neither"
 
 
 def _encryption(settings: SettingsFields) -> Iterator[str]:
@@ -164,9 +168,9 @@ def _encryption(settings: SettingsFields) -> Iterator[str]:
 
 
 def _catalog(settings: SettingsFields) -> Iterator[str]:
-    given = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
-    if given and not settings.catalogued:
-        name = type(settings).model_fields[given[0]].alias
+    catalog_settings = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
+    if catalog_settings and not settings.catalogued:
+        name = type(settings).model_fields[catalog_settings[0]].alias
         yield f"{name} is for tables in a catalogue: set catalog.metastore.uris too, or catalog.class"
     if not settings.catalogued:
         return
@@ -177,8 +181,8 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
             f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
             " and underscores"
         )
-    slashes = settings.partition_time_field is not None and "/" in settings.partition_time_format
-    if slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):
+    has_slashes = settings.partition_time_field is not None and "/" in settings.partition_time_format
+    if has_slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):
         yield (
             f"partition.time.format={settings.partition_time_format} is for no catalogue like this: none of Hudi's"
             " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"

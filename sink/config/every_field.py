@@ -1,4 +1,4 @@
-"""Every setting as a field of one model: its groups, and what is passed through to Kafka, Spark and Hudi."""
+"""Every setting as a field of one model: the groups, and the settings passed through to Kafka, Spark and Hudi."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _pass_through(value: Any) -> Properties:
 PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
-# Fields are collected from right to left: that is their order in the reference, and in which they are checked.
+# Pydantic collects fields from right to left: the reference lists them, and they are checked, in this order.
 class ProcessSettings(HttpSettings, WorkerSettings, StorageSettings, ZooKeeperSettings):
-    """Settings that a worker's process has once, whatever sinks it hosts. In a fleet's configuration only the shared
-    part may set them."""
+    """Settings that a worker's process has once, for all its sinks. In a fleet's configuration only the shared part may
+    set them."""
 
     spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
 
@@ -46,7 +46,7 @@ class SettingsFields(
     EndpointSettings,
     ProcessSettings,
 ):
-    """Every setting, not yet held against one another."""
+    """Every setting, not yet checked for contradictions."""
 
     kafka: PassThrough = setting(
         "kafka.*",
@@ -57,11 +57,11 @@ class SettingsFields(
 
     @property
     def in_flight(self) -> int:
-        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
-        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
-        return self.in_flight_max or (2 if waits else 1)
+        """Transactions that may be open at once. On an object store a commit waits for answers, not for a core."""
+        commits_wait = self.only_commits and scheme_of(self.base_path) in CONNECTORS
+        return self.in_flight_max or (2 if commits_wait else 1)
 
     @property
     def only_commits(self) -> bool:
-        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
+        """Whether the JVM of a worker sees no record: Python tasks write the files."""
         return self.operation == "append" and self.engine == "arrow"

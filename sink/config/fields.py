@@ -14,7 +14,7 @@ SINCE = "0.1"
 
 
 class Group(BaseModel):
-    """Settings of one subject. Immutable; only the whole of them, `Settings`, is ever made, or printed."""
+    """Settings of one subject. Immutable; only `Settings`, which inherits all groups, is ever created or printed."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -25,14 +25,14 @@ class Group(BaseModel):
     )
 
 
-def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **rest: Any) -> Any:
-    """A field: `also` are further names for it; `fleet`: all workers of a sink must agree on it."""
+def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **field_options: Any) -> Any:
+    """Returns a field. `also` are further names for it; `fleet`: all workers of a sink must agree on it."""
     extra: dict[str, Any] = {"also": list(also), "fleet": fleet, "since": SINCE}
-    return Field(alias=name, description=meaning, json_schema_extra=extra, **rest)
+    return Field(alias=name, description=meaning, json_schema_extra=extra, **field_options)
 
 
 def _file(read: Callable[[Path], object]) -> BeforeValidator:
-    """One that can be read so; relative to the configuration file."""
+    """Returns a validator of paths that `read` can read, relative to the configuration file."""
 
     def beside_the_configuration(value: Any, info: ValidationInfo) -> Any:
         if value is None:

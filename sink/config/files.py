@@ -1,8 +1,8 @@
-"""Configuration files and the environment as one flat list of `(key, value, place)`, secrets resolved.
+"""Configuration files and the environment as one flat list of `(key, value, origin)`, secrets resolved.
 
-YAML (nested or dotted keys) and Java `.properties` give the same entries. Values stay text: nothing is
-guessed from their form, so `0123`, `10:30` or `no` mean what was written. What cannot be read is a `Problem`
-with its place; nothing here raises on content, whatever the bytes are.
+YAML (nested or dotted keys) and Java `.properties` give the same entries. Values stay text: no type is guessed, so
+`0123`, `10:30` or `no` mean what was written. Unreadable content is a `Problem` with its origin; nothing here raises on
+content, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENVIRONMENT_PREFIX = "SINK_"
 LARGEST_FILE = 4 * 1024 * 1024
 DEEPEST = 20
 SINKS = "sinks"
-"""Beneath it stand the sinks of a fleet, each with its own settings."""
+"""The key that holds the sinks of a fleet, each with its own settings."""
 MOST_ENTRIES = 20_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -41,8 +41,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One setting as written. `is_secret`: it came from a secret reference, so its value is never shown. `sink`: the
-    one that it stands beneath, in `sinks`."""
+    """One setting as written. `is_secret`: it came from a secret reference, so its value is never shown. `variable`: it
+    came from an environment variable. `sink`: the sink that it stands beneath, in `sinks`."""
 
     key: str
     value: str | tuple[str, ...]
@@ -90,25 +90,27 @@ def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
         yield Problem(str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8")
         return
     results = _properties(content, path) if path.suffix.lower() == ".properties" else _yaml(content, path)
-    seen: dict[tuple[str | None, str], str] = {}
-    for entry in map(_beneath_its_sink, results):
-        if isinstance(entry, Entry):
-            if not entry.key.isprintable() or any(_SURROGATE.search(value) for value in entry.values):
-                yield Problem(entry.origin, "holds characters that cannot be printed")
+    origins: dict[tuple[str | None, str], str] = {}
+    for result in map(_beneath_its_sink, results):
+        if isinstance(result, Entry):
+            if not result.key.isprintable() or any(_SURROGATE.search(value) for value in result.values):
+                yield Problem(result.origin, "holds characters that cannot be printed")
                 continue
-            name = entry.sink, entry.key
-            if name in seen:
-                yield Problem(entry.origin, f"{entry.key} was already set at {seen[name]}; keep one of them")
+            qualified_key = result.sink, result.key
+            if qualified_key in origins:
+                yield Problem(
+                    result.origin, f"{result.key} was already set at {origins[qualified_key]}; keep one of them"
+                )
                 continue
-            seen[name] = entry.origin
-            if len(seen) > MOST_ENTRIES:
+            origins[qualified_key] = result.origin
+            if len(origins) > MOST_ENTRIES:
                 yield Problem(str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?")
                 return
-        yield entry
+        yield result
 
 
 def _beneath_its_sink(result: ReadResult) -> ReadResult:
-    """Turns `sinks.NAME.key`, as a properties file has it, into that sink's entry `key`."""
+    """Turns `sinks.NAME.key` of a properties file into that sink's entry `key`."""
     if not isinstance(result, Entry) or result.sink is not None or not result.key.startswith(f"{SINKS}."):
         return result
     name, _, key = result.key.removeprefix(f"{SINKS}.").partition(".")
@@ -164,29 +166,29 @@ _PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
 
 
 def _flatten_fleet(root: yaml.MappingNode, path: Path) -> Iterator[ReadResult]:
-    """Like `_flatten`, but names of sinks are taken as they are written, dots among them."""
+    """Yields results as `_flatten` does. Names of sinks stay as written and may contain dots."""
     for pair in root.value:
         key_node, value = pair
         is_sinks = isinstance(key_node, yaml.ScalarNode) and key_node.value.strip() == SINKS
         if not is_sinks or not isinstance(value, yaml.MappingNode) or not value.value:
             yield from _flatten(yaml.MappingNode(root.tag, [pair], root.start_mark), "", path, 0)
             continue
-        for name_node, own in value.value:
+        for name_node, settings_node in value.value:
             origin = _line(path, name_node.start_mark.line + 1)
             if not isinstance(name_node, yaml.ScalarNode) or not name_node.value.strip():
                 yield Problem(origin, f"{SINKS} has a key that is not a name")
-            elif not isinstance(own, yaml.MappingNode) or not own.value:
+            elif not isinstance(settings_node, yaml.MappingNode) or not settings_node.value:
                 yield Problem(
                     origin, f"{SINKS}: {name_node.value} holds no settings; say what is its own, or remove it"
                 )
             else:
                 name = name_node.value.strip()
-                for result in _flatten(own, "", path, 1):
-                    own_origin = of_sink(result.origin, name)
+                for result in _flatten(settings_node, "", path, 1):
+                    sink_origin = of_sink(result.origin, name)
                     if isinstance(result, Entry):
-                        yield replace(result, origin=own_origin, sink=name)
+                        yield replace(result, origin=sink_origin, sink=name)
                     else:
-                        yield replace(result, origin=own_origin)
+                        yield replace(result, origin=sink_origin)
 
 
 def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[ReadResult]:
@@ -219,7 +221,7 @@ def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Ite
 
 
 def _placeholder(node: yaml.Node) -> str | None:
-    """Restores `{topic}` without quotes, which YAML takes for a mapping of one key that has no value."""
+    """Restores `{topic}` without quotes, which YAML reads as a mapping of one key without a value."""
     if not isinstance(node, yaml.MappingNode) or not node.flow_style or len(node.value) != 1:
         return None
     name, value = node.value[0]
@@ -233,24 +235,26 @@ def _is_plain(node: yaml.Node) -> bool:
 
 
 def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
-    """Returns the parser's own words, without the text of the file that it quotes."""
+    """Returns the parser's reason, without the text of the file that it quotes."""
     return re.sub(r"'[^']*'|\"[^\"]*\"", "...", error.problem or error.context or "unreadable")
 
 
-def read_environment(environ: Mapping[str, str], known: Mapping[str, str], present: set[str]) -> Iterator[Entry]:
-    """Overrides: `SINK_` and the setting in upper case, dots as underscores. An empty variable counts as
+def read_environment(
+    environ: Mapping[str, str], setting_names: Mapping[str, str], present: set[str]
+) -> Iterator[Entry]:
+    """Yields overrides: `SINK_` and the setting in upper case, dots as underscores. An empty variable counts as
     unset.
 
-    `known` maps a variable's name without prefix to the setting it stands for. Pass-through names
+    `setting_names` maps a variable's name without prefix to the setting it stands for. Pass-through names
     (`SINK_KAFKA_...`, `SINK_SPARK_...`, `SINK_HOODIE_...`) match a key of the file first (`present`); else
     `_` becomes a dot and `__` an underscore, in lower case unless the variable itself has lower-case letters.
     """
-    written = {variable_name(key): key for key in sorted(present)}
+    file_keys = {variable_name(key): key for key in sorted(present)}
     for variable in sorted(environ):
-        rest = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if rest == variable or not environ[variable]:
+        suffix = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if suffix == variable or not environ[variable]:
             continue
-        key = known.get(rest) or written.get(rest) or _pass_through_key(rest)
+        key = setting_names.get(suffix) or file_keys.get(suffix) or _pass_through_key(suffix)
         yield Entry(key or variable, environ[variable], f"environment variable {variable}", variable=True)
 
 
@@ -259,12 +263,12 @@ def variable_name(key: str) -> str:
     return re.sub(r"[.-]", "_", key).upper()
 
 
-def _pass_through_key(rest: str) -> str | None:
-    first, _, tail = rest.partition("_")
-    if first.lower() not in {"kafka", "spark", "hoodie"} or not tail:
+def _pass_through_key(suffix: str) -> str | None:
+    prefix, _, name = suffix.partition("_")
+    if prefix.lower() not in {"kafka", "spark", "hoodie"} or not name:
         return None
-    tail = tail if any(c.islower() for c in tail) else tail.lower()
-    return f"{first.lower()}.{re.sub(r'_(_?)', lambda m: '_' if m[1] else '.', tail)}"
+    name = name if any(c.islower() for c in name) else name.lower()
+    return f"{prefix.lower()}.{re.sub(r'_(_?)', lambda m: '_' if m[1] else '.', name)}"
 
 
 def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> ReadResult:
@@ -273,14 +277,14 @@ def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> ReadRe
     is_secret = entry.is_secret
     for value in entry.values:
         parts: list[str] = []
-        reached = 0
+        end = 0
         for match in _REFERENCE.finditer(value):
-            answer = _look_up(match[1], match[2].strip(), environ, directory)
-            if isinstance(answer, Problem):
-                return Problem(entry.origin, f"{entry.key} refers to {match[0]}, {answer.sentence}")
-            parts += [value[reached : match.start()], answer]
-            reached, is_secret = match.end(), True
-        resolved.append("".join([*parts, value[reached:]]))
+            replacement = _look_up(match[1], match[2].strip(), environ, directory)
+            if isinstance(replacement, Problem):
+                return Problem(entry.origin, f"{entry.key} refers to {match[0]}, {replacement.sentence}")
+            parts += [value[end : match.start()], replacement]
+            end, is_secret = match.end(), True
+        resolved.append("".join([*parts, value[end:]]))
     return replace(entry, value=tuple(resolved) if isinstance(entry.value, tuple) else resolved[0], is_secret=is_secret)
 
 

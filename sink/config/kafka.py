@@ -1,10 +1,10 @@
 """One set of `kafka.*` settings for two clients: Spark's Java consumer and confluent-kafka (librdkafka).
 
-A setting may be written under either client's name; what both need (security, time-outs) is translated, what
-only one knows is given to that one alone, so neither refuses or ignores a name. The native side gets connection
-settings for metadata and offsets, and the settings of a consumer too for reading records. Certificate files named for
-librdkafka are read when the Java settings are made, because Java wants key and chain in one store. `problems` says what
-has no translation. Errors: ConfigError when such a file cannot be read.
+A setting may be written under either client's name. Settings that both clients need (security, time-outs) are
+translated; a setting that only one client knows is passed to that client alone, so neither refuses or ignores a name.
+librdkafka gets connection settings for metadata and offsets, and consumer settings too for reading records. Certificate
+files named for librdkafka are read when the Java settings are made, because Java wants key and chain in one store.
+`problems` yields the settings that have no translation. Raises ConfigError when such a file cannot be read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RENAMED = {
     "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
     "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
 }
-"""Java's name to librdkafka's."""
+"""Java's names to librdkafka's."""
 
 _NATIVE_ONLY = _names(
     "sasl.mechanisms sasl.username sasl.password sasl.kerberos.keytab sasl.kerberos.principal"
@@ -91,7 +91,7 @@ _JAVA_ONLY = _names(
     " ssl.endpoint.identification.algorithm ssl.engine.factory.class"
 )
 _KNOWN = _SHARED | _NATIVE_ONLY | _NATIVE_CONSUMER | _JAVA_ONLY | set(_RENAMED)
-_OWN = ("bootstrap.servers", "topic.names")
+_SINK_SETTINGS = ("bootstrap.servers", "topic.names")
 
 _FILES = (
     "ssl.ca.location",
@@ -139,8 +139,8 @@ def for_native(bootstrap: str, settings: Properties) -> Properties:
 
 
 def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
-    """Returns settings for confluent-kafka's Consumer that reads records: those, and bounds of its fetches and its
-    queue.
+    """Returns settings for confluent-kafka's Consumer that reads records: those of `for_native`, and bounds of its
+    fetches and its queue.
     """
     native = {**for_native(bootstrap, settings)}
     native |= {translated: settings[name] for name, translated in _FETCH.items() if name in settings}
@@ -149,11 +149,11 @@ def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
 
 
 def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields `(setting, sentence)` for settings that one of the two clients cannot be told, and names that are nearly
-    right.
+    """Yields `(setting, sentence)` for settings that have no translation for one of the clients, and for mistyped
+    names.
     """
     for name in settings:
-        if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_OWN], 1, 0.85)):
+        if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_SINK_SETTINGS], 1, 0.85)):
             yield (
                 name,
                 f"kafka.{name[:100]} is not a setting of Kafka's clients; did you mean kafka.{near[0]}?",
@@ -172,8 +172,8 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return
     options = _options(settings.get("sasl.jaas.config", ""))
     if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
-        named = "sasl.username" in settings and "sasl.password" in settings
-        if not named and not {"username", "password"} <= set(options):
+        has_login = "sasl.username" in settings and "sasl.password" in settings
+        if not has_login and not {"username", "password"} <= set(options):
             yield (
                 "security.protocol",
                 (
@@ -189,9 +189,9 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    given = {name for name in settings if settings[name]}
-    pem_authority = given & {"ssl.ca.location", "ssl.ca.pem", "ssl.truststore.certificates"}
-    if "ssl.truststore.location" in given and not pem_authority and not _is_pem(settings, "ssl.truststore"):
+    set_names = {name for name in settings if settings[name]}
+    pem_authority = set_names & {"ssl.ca.location", "ssl.ca.pem", "ssl.truststore.certificates"}
+    if "ssl.truststore.location" in set_names and not pem_authority and not _is_pem(settings, "ssl.truststore"):
         yield (
             "ssl.truststore.location",
             (
@@ -200,30 +200,30 @@ def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 " as well"
             ),
         )
-    pem_key = given & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
-    kind = settings.get("ssl.keystore.type", "JKS").upper()
-    if "ssl.keystore.location" in given and not pem_key and kind not in {"PEM", "PKCS12"}:
+    pem_key = set_names & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
+    store_type = settings.get("ssl.keystore.type", "JKS").upper()
+    if "ssl.keystore.location" in set_names and not pem_key and store_type not in {"PEM", "PKCS12"}:
         yield (
             "ssl.keystore.location",
             (
-                f"kafka.ssl.keystore.location of type {kind} is read by the Java client only; set"
+                f"kafka.ssl.keystore.location of type {store_type} is read by the Java client only; set"
                 " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give"
                 " kafka.ssl.certificate.location and kafka.ssl.key.location (PEM) as well"
             ),
         )
     for name in _FILES:
         # librdkafka takes a directory of authorities too, the Java client does not.
-        if name in given and not Path(settings[name]).is_file():
+        if name in set_names and not Path(settings[name]).is_file():
             yield name, f"kafka.{name} names a file that does not exist; check the path"
     if _OLD_KEY.search(_text_of(settings, "ssl.key") or ""):
         yield (
-            "ssl.key.location" if "ssl.key.location" in given else "ssl.key.pem",
+            "ssl.key.location" if "ssl.key.location" in set_names else "ssl.key.pem",
             "kafka.ssl.key.* is not in PKCS#8 form, which is all that the Java client reads; convert it with"
             " `openssl pkcs8 -topk8`",
         )
     for half, other in (("ssl.certificate", "ssl.key"), ("ssl.key", "ssl.certificate")):
-        has = [any(f"{name}.{form}" in given for form in ("location", "pem")) for name in (half, other)]
-        if has == [True, False]:
+        is_set = [any(f"{name}.{form}" in set_names for form in ("location", "pem")) for name in (half, other)]
+        if is_set == [True, False]:
             yield half, f"kafka.{half}.* is set without kafka.{other}.*; a client certificate needs both"
 
 
@@ -319,7 +319,7 @@ def _is_pem(settings: Mapping[str, str], store: str) -> bool:
 
 
 def _text_of(settings: Mapping[str, str], name: str) -> str | None:
-    """Returns the key as far as it can be read here; a file that cannot be read is told elsewhere."""
+    """Returns the PEM text, or None if the file cannot be read, which `_pem` reports."""
     try:
         return _pem(settings, name)
     except ConfigError:
@@ -340,12 +340,12 @@ def _pem(settings: Mapping[str, str], name: str) -> str | None:
 
 
 def _options(jaas: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for match in _OPTION.finditer(jaas):
         value = match[2]
         quoted = value[0] in "\"'" and len(value) > 1
-        found[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return found
+        options[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    return options
 
 
 def _jaas(module: str, options: Mapping[str, str]) -> str:
@@ -355,7 +355,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(f'{k}={quoted(v)}' for k, v in options.items())};"
 
 
-def _secret_names(settings: Properties, made: Mapping[str, str]) -> list[str]:
-    """Returns names in `made` whose value holds a secret of `settings`, under whatever name."""
+def _secret_names(settings: Properties, client_settings: Mapping[str, str]) -> list[str]:
+    """Returns the names in `client_settings` whose value contains a secret of `settings`, under any name."""
     secrets = [secret for secret in settings.secrets() if secret]
-    return [name for name, value in made.items() if any(secret in value for secret in secrets)]
+    return [name for name, value in client_settings.items() if any(secret in value for secret in secrets)]

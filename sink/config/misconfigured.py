@@ -1,4 +1,4 @@
-"""Sinks that cannot be made of a configuration whose other sinks can be, and what they would have had. Pure."""
+"""Sinks that cannot be used while other sinks of the configuration can, and the topics and path they claim. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from sink.config.topics import names_in, regex_in
 
 @dataclass(frozen=True, slots=True)
 class Misconfigured:
-    """A sink, or a pattern of topics. `reason` says all that is wrong, in one line."""
+    """A sink, or a pattern of topics, that cannot be used. `reason` gives all problems in one line."""
 
     name: str
     reason: str
     topics: str | None
-    """An expression for its topics; None where they cannot be told."""
-    place: str
+    """A regular expression for its topics; None if they are unknown."""
+    base_path: str
 
     def claims(self, topic: str, settings: Settings) -> bool:
-        """Whether the sink that a pattern would make of `topic` may be this one."""
-        is_its = self.topics is not None and re.fullmatch(self.topics, topic) is not None
-        return is_its or settings.name == self.name or canonical(settings.base_path) == canonical(self.place)
+        """Whether this sink may be the one that a pattern would create for `topic`."""
+        topic_matches = self.topics is not None and re.fullmatch(self.topics, topic) is not None
+        return topic_matches or settings.name == self.name or canonical(settings.base_path) == canonical(self.base_path)
 
 
 def misconfigured_of(name: str, reason: str, entries: Mapping[str, Entry]) -> Misconfigured:
-    """Describes the sink by `entries`, which stand for it, as far as they can be read."""
+    """Returns the sink of `entries`, as far as they can be read."""
     topics = names_in(entries)
-    place = entries["target.base.path"].text if "target.base.path" in entries else ""
+    base_path = entries["target.base.path"].text if "target.base.path" in entries else ""
     if len(topics) == 1:
-        place = place.replace("{topic}", topics[0])
+        base_path = base_path.replace("{topic}", topics[0])
     expression = "|".join(map(re.escape, topics)) if topics else regex_in(entries)
-    return Misconfigured(name, reason, expression, place)
+    return Misconfigured(name, reason, expression, base_path)

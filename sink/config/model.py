@@ -1,8 +1,8 @@
 """`Settings`: every setting of a sink with its name, type, default, bounds and meaning.
 
-A value that exists is well formed and complete; anything else is pydantic's ValidationError, which
-`config.load` turns into sentences. No secret is part of a `repr` or a dump. Voided by printing a value of
-`Settings.kafka`, `.spark` or `.hudi` by hand.
+Every instance is well formed and complete; anything else raises pydantic's ValidationError, which `config.load` turns
+into sentences. No secret is part of a `repr` or a dump. Printing a value of `Settings.kafka`, `.spark` or `.hudi` by
+hand voids this.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Settings(SettingsFields):
 
     @model_validator(mode="after")
     def _together(self) -> Settings:
-        for wrong in contradictions(self):
-            raise ValueError(wrong)
+        for contradiction in contradictions(self):
+            raise ValueError(contradiction)
         return self
 
     @field_serializer("kafka", "spark", "hudi")
     def _without_secrets(self, value: Properties) -> dict[str, str]:
-        return value.shown()
+        return value.redacted()
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        yield from ((name, _shown(value)) for name, value in super().__repr_args__())
+        yield from ((name, _redacted(value)) for name, value in super().__repr_args__())
 
     def __str__(self) -> str:
         return repr(self)
@@ -52,11 +52,11 @@ class Settings(SettingsFields):
 
     @property
     def topic_pattern(self) -> str | None:
-        """`kafka.topic.regex` for topics that can land: not Kafka's own, and not the one that bad records go to."""
+        """`kafka.topic.regex` without Kafka's internal topics and without the topic of bad records."""
         if self.topic_regex is None:
             return None
-        never = "__" if self.errors_topic is None else f"__|{re.escape(self.errors_topic)}\\Z"
-        return f"(?!{never})(?:{self.topic_regex})"
+        excluded = "__" if self.errors_topic is None else f"__|{re.escape(self.errors_topic)}\\Z"
+        return f"(?!{excluded})(?:{self.topic_regex})"
 
     @property
     def errors_table_name(self) -> str:
@@ -64,7 +64,7 @@ class Settings(SettingsFields):
 
     @property
     def root_znode(self) -> str:
-        """Where this sink's znodes are."""
+        """The path of this sink's znodes."""
         return f"{self.zookeeper_root.rstrip('/')}/{self.name}"
 
     @property
@@ -92,7 +92,7 @@ class Settings(SettingsFields):
 
     @property
     def storage(self) -> Access:
-        """How the store of the table is reached now, by everything that opens it: keys that expire are others later.
+        """The access to the table's store at this moment, for every client of the table. Temporary keys change later.
         Raises Unavailable.
         """
         access = self.storage_as_set
@@ -111,13 +111,19 @@ class Settings(SettingsFields):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, to keep them out of a text."""
-        own_secrets = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login, self.http_token)
-        own = [secret.get_secret_value() for secret in own_secrets if secret]
-        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage_as_set.secrets)
+        credentials = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login, self.http_token)
+        credential_values = [secret.get_secret_value() for secret in credentials if secret]
+        return (
+            *credential_values,
+            *self.kafka.secrets(),
+            *self.spark.secrets(),
+            *self.hudi.secrets(),
+            *self.storage_as_set.secrets,
+        )
 
     @property
     def config_digest(self) -> str:
-        """Names by content what all workers of a sink must agree on; no secrets, nothing of a single host."""
+        """A SHA-256 of the settings that all workers of a sink must agree on; no secrets, nothing of a single host."""
         agreed: dict[str, Any] = {
             name: getattr(self, name)
             for name, field in type(self).model_fields.items()
@@ -134,14 +140,14 @@ class Settings(SettingsFields):
 
     @property
     def process(self) -> ProcessSettings:
-        """The settings that a worker's process has once, whatever sinks it hosts."""
+        """The settings that a worker's process has once, for all its sinks."""
         names = ProcessSettings.model_fields
         # A default may give way where a written setting may not.
-        given = self.model_fields_set & names.keys()
-        return ProcessSettings.model_construct(given, **{name: getattr(self, name) for name in names})
+        written = self.model_fields_set & names.keys()
+        return ProcessSettings.model_construct(written, **{name: getattr(self, name) for name in names})
 
 
-def _shown(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     return redact_text(value) if isinstance(value, str) else value
 
 
@@ -153,14 +159,14 @@ def aliases() -> dict[str, str]:
         assert isinstance(field.json_schema_extra, dict)
         if not field.alias.endswith(".*"):
             names[field.alias] = field.alias
-            also = field.json_schema_extra["also"]
-            assert isinstance(also, list)
-            names |= {str(other): field.alias for other in also}
+            other_names = field.json_schema_extra["also"]
+            assert isinstance(other_names, list)
+            names |= {str(other_name): field.alias for other_name in other_names}
     return names
 
 
 def is_of_process(key: str) -> bool:
-    """Whether the setting is one of the whole process, by any of its names."""
+    """Whether the setting belongs to the whole process, under any of its names."""
     return key.startswith("spark.") or aliases().get(key) in _OF_PROCESS
 
 

@@ -1,7 +1,7 @@
-"""Sinks that topics bring about: a pattern of topics, and the settings of the sink that each topic becomes. Pure.
+"""Sinks that are created from topics: a pattern of topics, and the settings of each topic's sink. Pure.
 
-A sink of the configuration whose `kafka.topic.regex` stands beside settings with `{topic}` in them, or with the name of
-a group of the expression, is no sink but a pattern: each topic that matches becomes one.
+A configured sink is a pattern if it has `kafka.topic.regex` and settings with `{topic}` in them, or with the name of a
+group of the expression in braces. Each topic that matches becomes a sink.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 """A catalogue's names have letters, digits and `_` only."""
 _SERVERS = ("kafka.", "bootstrap.servers", "schema.registry.")
 _FILES = ("schema.file", "value.schema.file")
-_ANY_FILE = __file__
+_STAND_IN_FILE = __file__
 
 
 def placeholders(entry: Entry, names: frozenset[str]) -> frozenset[str]:
@@ -32,8 +32,8 @@ def placeholders(entry: Entry, names: frozenset[str]) -> frozenset[str]:
 
 
 def filled(entry: Entry, values: Mapping[str, str]) -> Entry:
-    """Returns `entry` with `values` in the place of their names in braces. Settings that lead to servers are the same
-    for all.
+    """Returns `entry` with the names in braces replaced by `values`. Settings of servers stay as they are: all topics
+    share them.
     """
     if entry.key.startswith(_SERVERS) or is_of_process(entry.key):
         return entry
@@ -49,28 +49,28 @@ def filled(entry: Entry, values: Mapping[str, str]) -> Entry:
 
 @dataclass(frozen=True)
 class TopicPattern:
-    """`regex` names the topics, `entries` the settings that each of them gets. `name` is what the configuration calls
-    it.
+    """`regex` selects the topics, `entries` are the settings of each topic's sink. `name` is the pattern's name in the
+    configuration.
 
-    `probe` are the settings of a made-up topic: Kafka's cluster and the schema registry are the same for all of them.
+    `probe` holds the settings of a made-up topic: Kafka's cluster and the schema registry are the same for all topics.
     """
 
     name: str
     regex: str
     entries: Mapping[str, Entry] = field(repr=False)
-    place: str
+    origin: str
     directory: Path
     environ: Mapping[str, str] = field(repr=False)
     probe: Settings
     columns: bool = True
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.regex, topic) is not None and lands(topic, self.probe)
+        return re.fullmatch(self.regex, topic) is not None and can_land(topic, self.probe)
 
 
 @dataclass(frozen=True)
 class TopicProblem:
-    """Why a topic that matches a pattern becomes no table, in a sentence."""
+    """One sentence: why a topic that matches a pattern becomes no table."""
 
     topic: str
     pattern: str
@@ -84,33 +84,33 @@ class TopicProblem:
 def pattern_of(
     name: str,
     entries: Mapping[str, Entry],
-    place: str,
+    origin: str,
     directory: Path,
     environ: Mapping[str, str],
     problems: list[Problem],
     columns: bool = True,
 ) -> TopicPattern | None:
-    """Returns the pattern that `entries` describe; adds what is wrong with it, whatever the topic, to `problems`."""
+    """Returns the pattern that `entries` describe; adds its problems that do not depend on the topic to `problems`."""
     regex = topic_regex(entries["kafka.topic.regex"].text)
-    entries = {"target.table.name": Entry("target.table.name", f"{{{TOPIC}}}", place), **entries}
-    known = names_of(regex)
-    named = entries.get("sink.name", entries["target.table.name"])
-    for entry in filter(None, [entries.get("target.base.path"), named]):
-        if not placeholders(entry, known):
+    entries = {"target.table.name": Entry("target.table.name", f"{{{TOPIC}}}", origin), **entries}
+    placeholder_names = names_of(regex)
+    name_entry = entries.get("sink.name", entries["target.table.name"])
+    for entry in filter(None, [entries.get("target.base.path"), name_entry]):
+        if not placeholders(entry, placeholder_names):
             sentence = f"{entry.key} would be the same for every topic of {name}; put {{{TOPIC}}} into it"
             problems.append(Problem(entry.origin, sentence))
-    made_up = {key: _made_up(entry, known) for key, entry in entries.items()}
-    wrong: list[Problem] = []
-    probe = settings_of(_one_topic(made_up, TOPIC), place, directory, environ, wrong, columns)
-    stood_in = {entry.origin for key, entry in entries.items() if made_up[key].value == _ANY_FILE}
-    problems += [problem for problem in wrong if problem.origin not in stood_in]
+    probe_entries = {key: _probe_entry(entry, placeholder_names) for key, entry in entries.items()}
+    probe_problems: list[Problem] = []
+    probe = settings_of(_entries_of_topic(probe_entries, TOPIC), origin, directory, environ, probe_problems, columns)
+    stand_in_origins = {entry.origin for key, entry in entries.items() if probe_entries[key].value == _STAND_IN_FILE}
+    problems += [problem for problem in probe_problems if problem.origin not in stand_in_origins]
     if probe is None:
         return None
-    return TopicPattern(name, regex, entries, place, directory, environ, probe, columns)
+    return TopicPattern(name, regex, entries, origin, directory, environ, probe, columns)
 
 
 def names_of(regex: str) -> frozenset[str]:
-    """Returns the names that stand for something in the settings of a pattern."""
+    """Returns the names that may stand in braces in the settings of a pattern."""
     return frozenset({TOPIC, *re.compile(regex).groupindex})
 
 
@@ -119,76 +119,75 @@ def expand(
     existing: Iterable[Settings],
     misconfigured: Collection[Misconfigured] = (),
 ) -> tuple[tuple[Settings, ...], tuple[TopicProblem, ...]]:
-    """Settings of the sinks that the topics of each pattern's cluster bring about beside the `existing` ones, and why
-    others cannot be.
+    """Returns the settings of new sinks for the topics of each pattern's cluster, and the problems of other topics.
 
-    A sink of that name that reads that topic already is the one: a sink of the configuration can so stand for a topic
-    that needs settings of its own, and of two patterns the first decides. Topics that would have to share a name or a
-    place become no tables, none of them: which one came first is not the same for all workers. Nor does one that has
-    settings of its own in the configuration, which cannot be used.
+    An `existing` sink of that name that reads the topic already takes precedence: a configured sink can so give a topic
+    its own settings, and the first of two patterns decides. Topics that would share a name or a path all become no
+    tables, because workers may see them in different orders. A topic whose configured sink is `misconfigured` becomes
+    no table either.
     """
-    taken, wanted = Claims(), Claims()
-    done: set[tuple[str, str, str]] = set()
+    existing_claims, new_claims = Claims(), Claims()
+    covered: set[tuple[str, str, str]] = set()
     for settings in existing:
-        taken.add(settings)
-        done.update((settings.name, settings.bootstrap, topic) for topic in settings.topics)
+        existing_claims.add(settings)
+        covered.update((settings.name, settings.bootstrap, topic) for topic in settings.topics)
     problems: list[TopicProblem] = []
-    made: list[tuple[TopicPattern, str, Settings]] = []
-    for pattern, names in topics:
-        for topic in sorted(set(names)):
-            sink, wrong = _sink_of(pattern, topic)
-            problems += wrong
-            if sink is None or (sink.name, sink.bootstrap, topic) in done:
+    candidates: list[tuple[TopicPattern, str, Settings]] = []
+    for pattern, topic_names in topics:
+        for topic in sorted(set(topic_names)):
+            sink, topic_problems = _sink_of(pattern, topic)
+            problems += topic_problems
+            if sink is None or (sink.name, sink.bootstrap, topic) in covered:
                 continue
-            if own := next((other.name for other in misconfigured if other.claims(topic, sink)), None):
-                sentence = f"it may be that of sink {own} of the configuration, which cannot be used; mend that first"
-                problems.append(TopicProblem(topic, pattern.name, pattern.place, sentence))
+            if owner := next((unusable.name for unusable in misconfigured if unusable.claims(topic, sink)), None):
+                sentence = f"it may be that of sink {owner} of the configuration, which cannot be used; mend that first"
+                problems.append(TopicProblem(topic, pattern.name, pattern.origin, sentence))
                 continue
-            done.add((sink.name, sink.bootstrap, topic))
-            wanted.add(sink)
-            made.append((pattern, topic, sink))
-    new: list[Settings] = []
-    for pattern, topic, sink in made:
-        conflicts = list(dict.fromkeys([*taken.conflicts(sink), *wanted.conflicts(sink)]))
-        problems += [TopicProblem(topic, pattern.name, pattern.place, sentence) for sentence in conflicts]
+            covered.add((sink.name, sink.bootstrap, topic))
+            new_claims.add(sink)
+            candidates.append((pattern, topic, sink))
+    new_sinks: list[Settings] = []
+    for pattern, topic, sink in candidates:
+        conflicts = list(dict.fromkeys([*existing_claims.conflicts(sink), *new_claims.conflicts(sink)]))
+        problems += [TopicProblem(topic, pattern.name, pattern.origin, sentence) for sentence in conflicts]
         if not conflicts:
-            new.append(sink)
-    return tuple(new), tuple(problems)
+            new_sinks.append(sink)
+    return tuple(new_sinks), tuple(problems)
 
 
 def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[TopicProblem]]:
-    """Returns the settings of a topic's sink; None where it does not match, or cannot be one."""
+    """Returns the settings of a topic's sink, or None if the topic does not match or has problems; and its problems."""
     match = re.fullmatch(pattern.regex, topic)
-    if match is None or not lands(topic, pattern.probe):
+    if match is None or not can_land(topic, pattern.probe):
         return None, []
     values = {**match.groupdict(default=""), TOPIC: topic}
-    used = frozenset().union(*(placeholders(entry, frozenset(values)) for entry in pattern.entries.values()))
-    if empty := sorted(name for name in used if not values[name]):
-        sentence = f"the group {empty[0]} of kafka.topic.regex is empty in it; write an expression that fills it"
-        return None, [TopicProblem(topic, pattern.name, pattern.place, sentence)]
+    used_names = frozenset().union(*(placeholders(entry, frozenset(values)) for entry in pattern.entries.values()))
+    if empty_names := sorted(name for name in used_names if not values[name]):
+        sentence = f"the group {empty_names[0]} of kafka.topic.regex is empty in it; write an expression that fills it"
+        return None, [TopicProblem(topic, pattern.name, pattern.origin, sentence)]
     entries = {key: filled(entry, values) for key, entry in pattern.entries.items()}
     problems: list[Problem] = []
     settings = settings_of(
-        _one_topic(entries, topic), pattern.place, pattern.directory, pattern.environ, problems, pattern.columns
+        _entries_of_topic(entries, topic), pattern.origin, pattern.directory, pattern.environ, problems, pattern.columns
     )
-    wrong = [TopicProblem(topic, pattern.name, problem.origin, problem.sentence) for problem in problems]
-    return (None if wrong else settings), wrong
+    topic_problems = [TopicProblem(topic, pattern.name, problem.origin, problem.sentence) for problem in problems]
+    return (None if topic_problems else settings), topic_problems
 
 
-def lands(topic: str, settings: Settings) -> bool:
-    """Whether a topic whose name matches is one: Kafka's own are not, nor that of the sink's bad records."""
+def can_land(topic: str, settings: Settings) -> bool:
+    """Whether a topic can land in a table. Kafka's internal topics and the topic of the sink's bad records cannot."""
     return not topic.startswith("__") and topic != settings.errors_topic
 
 
-def _one_topic(entries: Mapping[str, Entry], topic: str) -> dict[str, Entry]:
-    """Returns `entries` of one topic's sink: its name in the place of the expression."""
-    own = {key: entry for key, entry in entries.items() if key != "kafka.topic.regex"}
-    own["kafka.topic.names"] = Entry("kafka.topic.names", topic, entries["kafka.topic.regex"].origin)
-    return own
+def _entries_of_topic(entries: Mapping[str, Entry], topic: str) -> dict[str, Entry]:
+    """Returns `entries` with the topic's name instead of the expression."""
+    topic_entries = {key: entry for key, entry in entries.items() if key != "kafka.topic.regex"}
+    topic_entries["kafka.topic.names"] = Entry("kafka.topic.names", topic, entries["kafka.topic.regex"].origin)
+    return topic_entries
 
 
-def _made_up(entry: Entry, known: frozenset[str]) -> Entry:
-    """Returns `entry` for a made-up topic. A file that depends on the topic is not there: any other stands in."""
-    if placeholders(entry, known) and (entry.key in _FILES or "${" in entry.text):
-        return replace(entry, value=_ANY_FILE)
-    return filled(entry, dict.fromkeys(known, TOPIC))
+def _probe_entry(entry: Entry, placeholder_names: frozenset[str]) -> Entry:
+    """Returns `entry` for a made-up topic. `_STAND_IN_FILE` replaces a file whose name depends on the topic."""
+    if placeholders(entry, placeholder_names) and (entry.key in _FILES or "${" in entry.text):
+        return replace(entry, value=_STAND_IN_FILE)
+    return filled(entry, dict.fromkeys(placeholder_names, TOPIC))

@@ -3,8 +3,8 @@ nothing here.
 
 Everything below `kafka.`, `hoodie.` and `spark.` is passed through, except what the sink has to decide
 itself: what is read (committed records only), who commits (one instant for the whole fleet), who cleans up
-(one elected worker, off the commit path). The table adapter sets these whatever is written; a contrary value
-is refused here rather than silently replaced.
+(one elected worker, off the commit path). The table adapter always sets these. A contrary value is refused here rather
+than silently replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sink.config.values import flag
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pass-through setting that may only have these values (lower case); none at all: it may not be set."""
+    """A pass-through setting that may only have the `allowed` values (lower case); without any, it may not be set."""
 
     allowed: tuple[str, ...]
     why: str
@@ -143,16 +143,16 @@ FLAGS = frozenset(
         "spark.ui.showConsoleProgress",
     }
 )
-"""Pass-through settings that are true or false. The sink reads the first ones itself, and none of the readers knows
-`yes`: they are passed on as `true` or `false`, however they are written."""
+"""Pass-through settings that are true or false. The sink reads the first ones itself. No reader knows `yes`, so that
+all spellings are passed on as `true` or `false`."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "hoodie.parquet.compression.codec": ("zstd", "snappy", "gzip", "lz4", "uncompressed"),
 }
-"""Pass-through settings with these values only. Of Parquet's codecs those that Arrow, Hudi and Spark all have."""
+"""Pass-through settings with these values only. The codecs of Parquet are those that Arrow, Hudi and Spark all have."""
 
 IMPLIED = frozenset({"kafka.enable.auto.commit", "kafka.enable.auto.offset.store"})
-"""May be written with the only value that there is, and are not passed on: Spark's Kafka source refuses the names."""
+"""Settings that may be written with their only value and are not passed on: Spark's Kafka source refuses the names."""
 
 _STREAMER: Mapping[str, str] = {
     "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
@@ -224,7 +224,7 @@ def refusals(key: str, value: str) -> Iterator[str]:
 
 
 def canonical(key: str, value: str) -> str:
-    """Returns the value in the form that every reader of it understands. Raises ValueError when there is none."""
+    """Returns the value in the form that every reader understands. Raises ValueError if there is none."""
     if key in FLAGS:
         return str(flag(value)).lower()
     if key in CHOICES:

@@ -1,8 +1,8 @@
 """Tells a mistyped name of a pass-through setting from one that the sink merely does not know.
 
-Spark and Hudi ignore a name that they do not know, so a slip of the pen would change nothing and say nothing. A name
-is taken for a slip when it is at most two letters away from a well-known one and is not itself a name of Spark's or
-Hudi's: `REAL` holds those that happen to lie so close. Everything else is passed on unseen. Raises nothing.
+Spark and Hudi ignore a name that they do not know, so a typing error would have no effect and no message. A name
+counts as mistyped if it is at most two letters away from a well-known one and is not itself a name of Spark or Hudi:
+`REAL` holds those that happen to lie so close. Everything else is passed on unchecked. Raises nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rapidfuzz.distance import OSA
 from sink.config.rules import CHOICES, FLAGS, RULES
 
 SHORT = 12
-"""In a name of fewer letters, two of them may well make another word."""
+"""Two changed letters may turn a shorter name into another word."""
 
 
 def _below(prefix: str, text: str) -> frozenset[str]:
@@ -76,22 +76,22 @@ _HUDI = _below(
     " write.lock.zookeeper.connection_timeout_ms write.lock.zookeeper.lock_key write.lock.zookeeper.port"
     " write.lock.zookeeper.session_timeout_ms write.lock.zookeeper.url write.markers.type write.table.version",
 )
-_OURS = frozenset(name for name in (*RULES, *FLAGS, *CHOICES) if not name.startswith("kafka."))
-_OWN_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.")
-"""Other stores' names are those of s3a but for a letter; catalogs are called what their users like."""
+_SINK_NAMES = frozenset(name for name in (*RULES, *FLAGS, *CHOICES) if not name.startswith("kafka."))
+_FREE_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.")
+"""Prefixes that are not checked. Names of other S3 schemes differ from s3a's by a letter; users name catalogs."""
 
-KNOWN = _SPARK | _HUDI | _OURS
-"""Names that the sink sets, reads, bounds or refuses, and common names of Spark and Hudi. Kafka's: see `kafka.py`."""
+KNOWN = _SPARK | _HUDI | _SINK_NAMES
+"""Names that the sink sets, reads, bounds or refuses, and common names of Spark and Hudi. `kafka.py` has Kafka's."""
 
 REAL = frozenset({"hoodie.clean.parallelism", "hoodie.combine.before.upsert", "spark.kryoserializer.buffer.mb"})
 """Names of Spark 3.5 and Hudi 1.2 that are close to a known one and mean something else."""
 
 
 def mistaken_for(key: str) -> str | None:
-    """Returns the well-known name that `key` was probably meant to be; None when it is one, or resembles none."""
-    if key in KNOWN or key in REAL or key.startswith(_OWN_NAMES):
+    """Returns the well-known name that `key` probably stands for; None if it is one, or resembles none."""
+    if key in KNOWN or key in REAL or key.startswith(_FREE_NAMES):
         return None
-    most = 1 if len(key) < SHORT else 2
-    near = ((OSA.distance(key, name, score_cutoff=most), name) for name in sorted(KNOWN))
-    closest = min(near, default=None)
-    return closest[1] if closest and closest[0] <= most else None
+    max_distance = 1 if len(key) < SHORT else 2
+    distances = ((OSA.distance(key, name, score_cutoff=max_distance), name) for name in sorted(KNOWN))
+    closest = min(distances, default=None)
+    return closest[1] if closest and closest[0] <= max_distance else None

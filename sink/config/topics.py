@@ -1,4 +1,4 @@
-"""Topics of a sink as its entries name them, where these can be read. Pure."""
+"""Reads the topics of a sink from its entries. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sink.config.values import topic_names, topic_regex
 
 
 def names_in(entries: Mapping[str, Entry]) -> tuple[str, ...]:
-    """Returns `kafka.topic.names`; empty where there are none, or none that can be used."""
+    """Returns `kafka.topic.names`, or nothing if it is missing or malformed."""
     try:
         return topic_names(entries["kafka.topic.names"].value)
     except (KeyError, ValueError):
@@ -17,7 +17,7 @@ def names_in(entries: Mapping[str, Entry]) -> tuple[str, ...]:
 
 
 def regex_in(entries: Mapping[str, Entry]) -> str | None:
-    """Returns `kafka.topic.regex`; None where there is none, or none that can be used."""
+    """Returns `kafka.topic.regex`, or None if it is missing or malformed."""
     try:
         return topic_regex(entries["kafka.topic.regex"].value)
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Shared settings that a sink, by what else is set, has no use for: they are for other sinks of the fleet. Pure."""
+"""Shared settings that a sink cannot use with its other settings: they are for other sinks of the fleet. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sink.config.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """`settings`, whole names or their beginnings, are of use where one of `leaders` ends with `value`."""
+    """`settings`, full names or prefixes, are used where the value of one of `leaders` ends with `value`."""
 
     settings: tuple[str, ...]
     leaders: tuple[str, ...]
@@ -22,7 +22,7 @@ class _Use:
         return any(text.strip().lower().endswith(self.value) for text in texts)
 
     def covers(self, name: str) -> bool:
-        return any(name == own or (own.endswith(".") and name.startswith(own)) for own in self.settings)
+        return any(name == setting or (setting.endswith(".") and name.startswith(setting)) for setting in self.settings)
 
 
 _DEFAULTS = {field.alias: field.default for field in Settings.model_fields.values()}
@@ -41,18 +41,24 @@ _USES: Sequence[_Use] = (
 
 
 def unused(entries: Mapping[str, Entry]) -> Iterator[str]:
-    """Yields names of settings that no other setting of `entries` gives a use."""
+    """Yields the names in `entries` that have no use, given the other settings."""
     for name in entries:
         if any(use.covers(name) and not use.serves(entries) for use in _USES):
             yield name
 
 
-def without_unused(chosen: Sequence[Mapping[str, Entry]], own: Sequence[Collection[str]]) -> Iterator[dict[str, Entry]]:
-    """Yields the settings of each sink without the shared ones that it has no use for, and another sink has. `own` are
-    the names that each of them sets itself.
+def without_unused(
+    sink_entries: Sequence[Mapping[str, Entry]], own_names: Sequence[Collection[str]]
+) -> Iterator[dict[str, Entry]]:
+    """Yields the settings of each sink without the shared ones that only other sinks can use. `own_names` are the names
+    that each sink sets itself.
     """
-    idle = [set(unused(entries)) for entries in chosen]
-    useful = {name for entries, without in zip(chosen, idle, strict=True) for name in entries.keys() - without}
-    for entries, without, mine in zip(chosen, idle, own, strict=True):
-        left_aside = (without & useful) - set(mine)
-        yield {name: entry for name, entry in entries.items() if name not in left_aside}
+    unused_names = [set(unused(entries)) for entries in sink_entries]
+    used_somewhere = {
+        name
+        for entries, sink_unused in zip(sink_entries, unused_names, strict=True)
+        for name in entries.keys() - sink_unused
+    }
+    for entries, sink_unused, sink_names in zip(sink_entries, unused_names, own_names, strict=True):
+        omitted = (sink_unused & used_somewhere) - set(sink_names)
+        yield {name: entry for name, entry in entries.items() if name not in omitted}

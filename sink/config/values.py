@@ -1,7 +1,7 @@
 """Text to typed values: how a setting is written in a file or an environment variable.
 
-Each parser takes what a file gives (text, or a tuple of text for a YAML list) or an already typed value, and
-raises `ValueError` with the second half of a sentence: what is wrong, and how it is written right.
+Each parser takes text, a tuple of text for a YAML list, or an already typed value. It raises `ValueError` with the
+second half of a sentence: what is wrong, and how to write it.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def count(value: Any) -> int:
 
 
 def duration_ms(value: Any) -> int:
-    text = _measure(require_str(value), {"": 1, **_DURATION_MS})
-    if text is None:
+    milliseconds = _measure(require_str(value), {"": 1, **_DURATION_MS})
+    if milliseconds is None:
         raise ValueError("is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
-    return text
+    return milliseconds
 
 
 def size_bytes(value: Any) -> int:
-    text = _measure(require_str(value), _SIZE)
-    if text is None:
+    size = _measure(require_str(value), _SIZE)
+    if size is None:
         raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")
-    return text
+    return size
 
 
 def _measure(text: str, units: dict[str, int]) -> int | None:
@@ -71,8 +71,8 @@ def _measure(text: str, units: dict[str, int]) -> int | None:
     if match is None or len(match[1]) > 24 or match[2].lower() not in units:
         return None
     number, unit = match[1].replace("_", ""), units[match[2].lower()]
-    exact = float(number) * unit if "." in number else int(number) * unit
-    return int(exact) if exact == int(exact) and exact < LARGEST else None
+    product = float(number) * unit if "." in number else int(number) * unit
+    return int(product) if product == int(product) and product < LARGEST else None
 
 
 def flag(value: Any) -> bool:
@@ -86,13 +86,13 @@ def flag(value: Any) -> bool:
 
 def items(value: Any) -> tuple[str, ...]:
     """Returns the items of a YAML list, or of a text with commas."""
-    raw = value if isinstance(value, (tuple, list)) else require_str(value).split(",")
-    names = tuple(require_str(item) for item in raw if str(item).strip())
+    raw_items = value if isinstance(value, (tuple, list)) else require_str(value).split(",")
+    names = tuple(require_str(item) for item in raw_items if str(item).strip())
     if not names:
         raise ValueError("is an empty list; name at least one or remove the setting")
     if len(set(names)) != len(names):
-        twice = sorted({item for item in names if names.count(item) > 1})
-        raise ValueError(f"names {', '.join(twice)} more than once")
+        duplicates = sorted({item for item in names if names.count(item) > 1})
+        raise ValueError(f"names {', '.join(duplicates)} more than once")
     return names
 
 
@@ -112,8 +112,8 @@ def topic_names(value: Any) -> tuple[str, ...]:
 
 
 def topic_regex(value: Any) -> str:
-    """Returns the expression. Java's form of a named group, `(?<name>...)`, is taken too, and flags before all of it,
-    like `(?i)`: Kafka Connect's users have those.
+    """Returns the expression in Python's form. Users of Kafka Connect may write Java's form of a named group,
+    `(?<name>...)`, and leading flags like `(?i)`.
     """
     text = _JAVA_GROUP.sub("(?P<", require_str(value))
     if flags := _LEADING_FLAGS.match(text):
@@ -121,7 +121,7 @@ def topic_regex(value: Any) -> str:
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"is longer than {LONGEST_REGEX} characters; write a shorter expression")
     try:
-        # The sink puts it into an expression of its own.
+        # `Settings.topic_pattern` puts it into a larger expression.
         re.compile(f"(?:{text})")
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is no regular expression ({error}); correct it") from None
@@ -194,16 +194,16 @@ def servers(value: Any) -> str:
 
 
 def ensemble(value: Any) -> str:
-    """Returns ZooKeeper's connection string: `host:port,host:port`, optionally with a `/chroot` at the end. A missing
-    port is filled in: Hudi's lock has no default of its own.
+    """Returns ZooKeeper's connection string: `host:port,host:port`, optionally with a `/chroot` at the end. It fills in
+    a missing port, because Hudi's lock has no default.
     """
     text = ",".join(items(value))
     hosts, _, chroot = text.partition("/")
     servers = hosts.split(",")
     for server in servers:
         check_address(server, port_required=False)
-    full = [server if _has_port(server) else f"{server}:{ZOOKEEPER_PORT}" for server in servers]
-    return ",".join(full) + (znode_path(f"/{chroot}") if chroot else "")
+    with_ports = [server if _has_port(server) else f"{server}:{ZOOKEEPER_PORT}" for server in servers]
+    return ",".join(with_ports) + (znode_path(f"/{chroot}") if chroot else "")
 
 
 def _has_port(server: str) -> bool:
@@ -223,8 +223,8 @@ def check_address(server: str, port_required: bool) -> None:
 
 
 def znode_path(value: Any) -> str:
-    """Returns the path without a slash at the end, so that the tree's own root is the empty text: a child's path begins
-    with a slash.
+    """Returns the path without a slash at the end. The tree's root is the empty text: a child's path begins with a
+    slash.
     """
     text = require_str(value)
     path = text.strip("/")
@@ -290,10 +290,10 @@ def base_path(value: Any) -> str:
         raise ValueError("carries a password; give credentials through storage.s3.* or spark.hadoop.* settings instead")
     if ".." in parts.path.split("/"):
         raise ValueError("contains '..'; write the path it stands for")
-    tidy = text.rstrip("/")
-    if not tidy or tidy.endswith(":"):
+    path = text.rstrip("/")
+    if not path or path.endswith(":"):
         raise ValueError("is the root of a file system; a table needs a directory of its own")
-    return tidy
+    return path
 
 
 Text = Annotated[str, BeforeValidator(require_str)]

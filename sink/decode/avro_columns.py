@@ -19,7 +19,7 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_values import LONG_MAX, Node, Null, kind_of, shown, simple_node, span
+from sink.decode.avro_values import LONG_MAX, Node, Null, kind_of, simple_node, span, type_label
 from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, scattered
 from sink.decode.records import SchemaMismatch
 from sink.schema import stored_type
@@ -33,13 +33,13 @@ class AvroReader:
     """Reads records of one writer's schema into the table's value columns."""
 
     def __init__(self, writer: str, target: T.StructType, references: Iterable[str] = ()) -> None:
-        named: dict[str, Any] = {}
+        named_types: dict[str, Any] = {}
         for reference in references:
-            _parsed(reference, named)
-        schema = _parsed(writer, named)
+            _parsed(reference, named_types)
+        schema = _parsed(writer, named_types)
         if kind_of(schema) != "record":
-            raise SchemaMismatch("", shown(schema), "a record")
-        self._record = _Record(_Compiler(named), schema, target, "")
+            raise SchemaMismatch("", type_label(schema), "a record")
+        self._record = _Record(_Compiler(named_types), schema, target, "")
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         columns = self._record.columns(cursors, rows)
@@ -49,9 +49,9 @@ class AvroReader:
         return columns
 
 
-def _parsed(schema: str, named: dict[str, Any]) -> Any:
+def _parsed(schema: str, named_types: dict[str, Any]) -> Any:
     try:
-        return parse_schema(json.loads(schema), named)
+        return parse_schema(json.loads(schema), named_types)
     except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
         raise ConfigError(f"the Avro schema is not valid ({type(error).__name__}: {error}). Correct it.") from None
 
@@ -59,15 +59,15 @@ def _parsed(schema: str, named: dict[str, Any]) -> Any:
 class _Compiler:
     """Makes the nodes of a writer's types. A skipped type is compiled when it first occurs: it may contain itself."""
 
-    def __init__(self, named: dict[str, Any]) -> None:
-        self._named = named
+    def __init__(self, named_types: dict[str, Any]) -> None:
+        self._named_types = named_types
         self._skipped: dict[str, Node] = {}
         self.depth = 0
         """The depth of nested values that are being skipped."""
 
     def resolve(self, schema: Any) -> Any:
-        while isinstance(schema, str) and schema in self._named:
-            schema = self._named[schema]
+        while isinstance(schema, str) and schema in self._named_types:
+            schema = self._named_types[schema]
         if isinstance(schema, dict) and isinstance(schema["type"], (dict, list)):
             return self.resolve(schema["type"])
         return schema
@@ -91,7 +91,7 @@ class _Compiler:
             return _Map(value, kind)
         node = simple_node(schema, kind)
         if node is None:
-            raise SchemaMismatch(path, shown(schema), kind.simpleString())
+            raise SchemaMismatch(path, type_label(schema), kind.simpleString())
         return node
 
     def skipper(self, schema: Any) -> Node:
@@ -166,16 +166,16 @@ class _Record(Node):
         self._target = target
         self._fields: list[tuple[int | None, Node]] = []
         """The writer's fields in order: the number of the column, or None to skip the field, and its node."""
-        wanted = {field.name: number for number, field in enumerate(target.fields)}
+        column_numbers = {field.name: number for number, field in enumerate(target.fields)}
         for field in schema["fields"]:
-            number = wanted.pop(field["name"], None)
+            number = column_numbers.pop(field["name"], None)
             if number is None:
                 self._fields.append((None, compiler.skipper(field["type"])))
             else:
                 column = target.fields[number]
                 inner = f"{path}.{column.name}".lstrip(".")
                 self._fields.append((number, compiler.reader(field["type"], column.dataType, column.nullable, inner)))
-        for name in wanted:
+        for name in column_numbers:
             if not target[name].nullable:
                 raise SchemaMismatch(
                     f"{path}.{name}".lstrip("."), "nothing", f"{target[name].dataType.simpleString()} NOT NULL"
@@ -209,7 +209,11 @@ class _Array(Node):
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         parts: list[tuple[Rows, pa.Array]] = []
-        lengths = _blocks(cursors, rows, lambda at, some: parts.append((some, self._item.read(at, some))))
+        lengths = _blocks(
+            cursors,
+            rows,
+            lambda item_cursors, item_rows: parts.append((item_rows, self._item.read(item_cursors, item_rows))),
+        )
         items = _in_order(parts, self._element.type)
         return pa.ListArray.from_arrays(offsets_after(lengths), items, type=pa.list_(self._element))
 
@@ -225,9 +229,9 @@ class _Map(Node):
         keys: list[tuple[Rows, pa.Array]] = []
         values: list[tuple[Rows, pa.Array]] = []
 
-        def entry(at: Cursors, some: Rows) -> None:
-            keys.append((some, at.utf8(some, *span(at, some))))
-            values.append((some, self._value.read(at, some)))
+        def entry(entry_cursors: Cursors, entry_rows: Rows) -> None:
+            keys.append((entry_rows, entry_cursors.utf8(entry_rows, *span(entry_cursors, entry_rows))))
+            values.append((entry_rows, self._value.read(entry_cursors, entry_rows)))
 
         lengths = _blocks(cursors, rows, entry)
         names, items = _in_order(keys, pa.string()), _in_order(values, self._type.item_type)
@@ -269,9 +273,9 @@ class _Refused(Node):
 def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
     """Reads each row's branch. Returns the values of each branch with the positions of their rows."""
     chosen = cursors.zigzags(rows)
-    wrong = (chosen < 0) | (chosen >= len(branches))
-    if wrong.any():
-        cursors.fail(rows[wrong], f"a union of {len(branches)} branches has none with the number in the record")
+    invalid = (chosen < 0) | (chosen >= len(branches))
+    if invalid.any():
+        cursors.fail(rows[invalid], f"a union of {len(branches)} branches has none with the number in the record")
     parts = []
     for number, branch in enumerate(branches):
         positions = np.flatnonzero(chosen == number)

@@ -46,9 +46,9 @@ class Null(Node):
 class _Boolean(Node):
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         numbers = cursors.fixed(rows, 1)[:, 0]
-        wrong = numbers > 1
-        if wrong.any():
-            cursors.fail(rows[wrong], "a boolean that is neither 0 nor 1")
+        invalid = numbers > 1
+        if invalid.any():
+            cursors.fail(rows[invalid], "a boolean that is neither 0 nor 1")
         return pa.array(numbers == 1)
 
 
@@ -60,10 +60,10 @@ class _Integer(Node):
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         numbers = cursors.zigzags(rows)
-        wrong = (numbers < self._low) | (numbers > self._high)
-        if wrong.any():
-            cursors.fail(rows[wrong], f"a number outside {self._low}..{self._high}")
-            numbers = np.where(wrong, 0, numbers)
+        invalid = (numbers < self._low) | (numbers > self._high)
+        if invalid.any():
+            cursors.fail(rows[invalid], f"a number outside {self._low}..{self._high}")
+            numbers = np.where(invalid, 0, numbers)
         if pa.types.is_date(self._kind):
             return pa.array(numbers.astype(np.int32)).cast(self._kind)
         if pa.types.is_timestamp(self._kind):
@@ -98,10 +98,12 @@ class _Enum(Node):
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         numbers = cursors.zigzags(rows)
-        wrong = (numbers < 0) | (numbers >= len(self._symbols))
-        if wrong.any():
-            cursors.fail(rows[wrong], f"an enum of {len(self._symbols)} symbols has none with the number in the record")
-            numbers = np.where(wrong, 0, numbers)
+        invalid = (numbers < 0) | (numbers >= len(self._symbols))
+        if invalid.any():
+            cursors.fail(
+                rows[invalid], f"an enum of {len(self._symbols)} symbols has none with the number in the record"
+            )
+            numbers = np.where(invalid, 0, numbers)
         return self._symbols.take(pa.array(numbers))
 
 
@@ -111,7 +113,7 @@ class _Decimal(Node):
     def __init__(self, size: int | None, scale: int, kind: T.DecimalType) -> None:
         self._size, self._kind = size, stored_type(kind)
         self._factor = 10 ** (kind.scale - scale)
-        self._most = 10**kind.precision - 1
+        self._largest = 10**kind.precision - 1
         self._name = kind.simpleString()
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
@@ -125,12 +127,12 @@ class _Decimal(Node):
             int.from_bytes(value, "big", signed=True) * self._factor
             for value in cursors.binary(starts, lengths).to_pylist()
         ]
-        wrong = np.array([abs(number) > self._most for number in numbers], np.bool_)
-        if wrong.any():
-            cursors.fail(rows[wrong], f"a number of more digits than {self._name} holds")
+        invalid = np.array([abs(number) > self._largest for number in numbers], np.bool_)
+        if invalid.any():
+            cursors.fail(rows[invalid], f"a number of more digits than {self._name} holds")
         raw = b"".join(
-            (0 if bad else number).to_bytes(DECIMAL_BYTES, "little", signed=True)
-            for number, bad in zip(numbers, wrong.tolist(), strict=True)
+            (0 if is_invalid else number).to_bytes(DECIMAL_BYTES, "little", signed=True)
+            for number, is_invalid in zip(numbers, invalid.tolist(), strict=True)
         )
         return pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(raw)])
 
@@ -167,8 +169,8 @@ def _integer(name: str, logical: str | None, kind: T.DataType) -> Node | None:
         return _Integer(low, high, stored_type(kind)) if logical == "date" else None
     if isinstance(kind, T.TimestampType):
         scale = {"timestamp-micros": 1, "timestamp-millis": 1000}.get(logical or "")
-        most = LONG_MAX // (scale or 1)
-        return None if scale is None else _Integer(-most, most, stored_type(kind), scale)
+        limit = LONG_MAX // (scale or 1)
+        return None if scale is None else _Integer(-limit, limit, stored_type(kind), scale)
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         return _Integer(low, high, stored_type(kind))
     bits = _BITS.get(type(kind))
@@ -184,7 +186,7 @@ def kind_of(schema: Any) -> str:
     return "union" if isinstance(schema, list) else schema if isinstance(schema, str) else str(schema["type"])
 
 
-def shown(schema: Any) -> str:
+def type_label(schema: Any) -> str:
     logical = logical_type(schema)
     return f"{kind_of(schema)} ({logical})" if logical else kind_of(schema)
 

@@ -52,7 +52,7 @@ class ColumnDecoder:
         self._may_be_empty = may_be_empty
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        cursors, rows = _begun(values, self._may_be_empty)
+        cursors, rows = _cursors_of(values, self._may_be_empty)
         return _decoded(cursors, self._reader.read(cursors, rows), self._schema)
 
 
@@ -66,14 +66,14 @@ class WireDecoder:
         self._readers: dict[tuple[SchemaId, tuple[int, ...]], Reader | str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        cursors, rows = _begun(values)
+        cursors, rows = _cursors_of(values)
         ids, guids = schema_ids(cursors, rows)
         paths, codes = message_paths(cursors, rows) if self._message_paths else ([()], np.zeros(len(rows), np.int64))
-        named = ids * len(paths) + codes
+        keys = ids * len(paths) + codes
         parts: list[tuple[Rows, list[pa.Array]]] = []
-        for name in np.unique(named[~cursors.failed]).tolist():
-            schema_rows = rows[(named == name) & ~cursors.failed]
-            number, path = divmod(name, len(paths))
+        for key in np.unique(keys[~cursors.failed]).tolist():
+            schema_rows = rows[(keys == key) & ~cursors.failed]
+            number, path = divmod(key, len(paths))
             reader = self._reader(number if number >= 0 else guids[number], paths[path])
             if isinstance(reader, str):
                 cursors.fail(schema_rows, reader)
@@ -104,7 +104,7 @@ class Unframed:
         self._inner = inner
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        cursors, rows = _begun(values)
+        cursors, rows = _cursors_of(values)
         schema_ids(cursors, rows)
         # A value that failed is empty here, and so bad in any format.
         decoded = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))))
@@ -139,18 +139,18 @@ def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     short = cursors.bytes_left(rows) < HEADER_BYTES
     if short.any():
         cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for a schema registry's header")
-    first = cursors.fixed(rows, 1)[:, 0]
-    wrong = (first > _GUID) & ~cursors.failed[rows]
-    for byte in np.unique(first[wrong]).tolist():
-        which = rows[wrong & (first == byte)]
-        cursors.fail(which, f"its first byte is {byte}; a schema registry's header begins with 0 or 1")
+    first_bytes = cursors.fixed(rows, 1)[:, 0]
+    invalid = (first_bytes > _GUID) & ~cursors.failed[rows]
+    for byte in np.unique(first_bytes[invalid]).tolist():
+        invalid_rows = rows[invalid & (first_bytes == byte)]
+        cursors.fail(invalid_rows, f"its first byte is {byte}; a schema registry's header begins with 0 or 1")
     ids: Rows = np.zeros(len(rows), np.int64)
-    numbered, named = ((first == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
-    ids[numbered] = cursors.fixed(rows[numbered], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
-    if not named.any():
+    has_id, has_guid = ((first_bytes == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
+    ids[has_id] = cursors.fixed(rows[has_id], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
+    if not has_guid.any():
         return ids, []
-    distinct, inverse = np.unique(cursors.fixed(rows[named], 16), axis=0, return_inverse=True)
-    ids[named] = inverse.reshape(-1) - len(distinct)
+    distinct, inverse = np.unique(cursors.fixed(rows[has_guid], 16), axis=0, return_inverse=True)
+    ids[has_guid] = inverse.reshape(-1) - len(distinct)
     return ids, [str(UUID(bytes=guid.tobytes())) for guid in distinct]
 
 
@@ -159,10 +159,10 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
 
     A single 0 stands for the first message of a file, `[0]`."""
     counts = cursors.zigzags(rows)
-    wrong = (counts < 0) | (counts > _MOST_INDEXES)
-    if wrong.any():
-        cursors.fail(rows[wrong], "the message indexes in its header cannot be read")
-        counts[wrong] = 0
+    invalid = (counts < 0) | (counts > _MOST_INDEXES)
+    if invalid.any():
+        cursors.fail(rows[invalid], "the message indexes in its header cannot be read")
+        counts[invalid] = 0
     paths: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
     codes = np.zeros(len(rows), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
@@ -174,7 +174,7 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
     return list(paths), codes
 
 
-def _begun(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
+def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
     cursors = Cursors(values)
     rows: Rows = np.arange(len(values))
     if values.null_count:
@@ -188,6 +188,6 @@ def _begun(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors,
 def _decoded(cursors: Cursors, columns: list[pa.Array], schema: TableSchema) -> Decoded:
     bad = tuple(BadValue(row, reason) for row, reason in sorted(cursors.reasons.items()))
     if bad:
-        good = pa.array(~cursors.failed)
-        columns = [column.filter(good) for column in columns]
+        is_good = pa.array(~cursors.failed)
+        columns = [column.filter(is_good) for column in columns]
     return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema.stored_arrow), bad)

@@ -44,22 +44,22 @@ class Cursors:
 
     def varints(self, rows: Rows) -> npt.NDArray[np.uint64]:
         """Reads the next varint of each row: seven bits a byte, the lowest first, at most ten bytes."""
-        at = self.at[rows]
-        byte = self.data[at]
+        positions = self.at[rows]
+        byte = self.data[positions]
         numbers: npt.NDArray[np.uint64] = (byte & 0x7F).astype(np.uint64)
         length = np.ones(len(rows), np.int64)
-        more = np.flatnonzero(byte >= 0x80)
+        unfinished = np.flatnonzero(byte >= 0x80)
         for position in range(1, _VARINT_BYTES):
-            if not len(more):
+            if not len(unfinished):
                 break
-            byte = self.data[at[more] + position]
-            numbers[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * position)
-            length[more] += 1
+            byte = self.data[positions[unfinished] + position]
+            numbers[unfinished] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * position)
+            length[unfinished] += 1
             # The last byte has one bit left.
-            more = more[byte >= (2 if position == _VARINT_BYTES - 1 else 0x80)]
+            unfinished = unfinished[byte >= (2 if position == _VARINT_BYTES - 1 else 0x80)]
         self._advance(rows, length)
-        if len(more):
-            self.fail(rows[more], TOO_LONG)
+        if len(unfinished):
+            self.fail(rows[unfinished], TOO_LONG)
         return numbers
 
     def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
@@ -70,9 +70,9 @@ class Cursors:
 
     def fixed(self, rows: Rows, size: int) -> Bytes:
         """Reads the next `size` bytes of each row, as the rows of a matrix."""
-        at = self.at[rows]
+        positions = self.at[rows]
         self._advance(rows, np.full(len(rows), size, np.int64))
-        matrix: Bytes = self.data[np.minimum(at[:, None] + np.arange(size), len(self.data) - 1)]
+        matrix: Bytes = self.data[np.minimum(positions[:, None] + np.arange(size), len(self.data) - 1)]
         return matrix
 
     def numbers(self, rows: Rows, kind: str) -> npt.NDArray[np.generic]:
@@ -98,10 +98,10 @@ class Cursors:
         offsets = np.empty(2 * len(starts), np.int32)
         offsets[0::2] = starts
         offsets[1::2] = starts + lengths
-        both = pa.Array.from_buffers(
+        alternating = pa.Array.from_buffers(
             pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         )
-        return both.take(pa.array(np.arange(0, len(offsets), 2)))
+        return alternating.take(pa.array(np.arange(0, len(offsets), 2)))
 
     def utf8(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
         """Returns the bytes as a string column. Bytes that are not UTF-8 fail their row."""
@@ -109,20 +109,20 @@ class Cursors:
         try:
             return column.cast(pa.string())
         except pa.ArrowInvalid:
-            wrong = np.array([not _is_utf8(value) for value in column.to_pylist()])
-            self.fail(rows[wrong], "a text that is not UTF-8")
-            return self.binary(starts, np.where(wrong, 0, lengths)).cast(pa.string())
+            invalid = np.array([not _is_utf8(value) for value in column.to_pylist()])
+            self.fail(rows[invalid], "a text that is not UTF-8")
+            return self.binary(starts, np.where(invalid, 0, lengths)).cast(pa.string())
 
     def inside(self, rows: Rows, starts: Rows, lengths: Rows) -> Cursors:
         """Returns cursors over parts of the values. A part that fails also fails its value."""
         return _Parts(self, rows, starts, lengths)
 
     def _advance(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> None:
-        at = self.at[rows] + lengths
-        over = at > self.end[rows]
-        self.at[rows] = at
-        if over.any():
-            self.fail(rows[over], TOO_SHORT)
+        positions = self.at[rows] + lengths
+        too_far = positions > self.end[rows]
+        self.at[rows] = positions
+        if too_far.any():
+            self.fail(rows[too_far], TOO_SHORT)
 
 
 class _Parts(Cursors):
@@ -144,11 +144,11 @@ def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataT
     if len(parts) == 1 and len(parts[0][0]) == count:
         return parts[0][1]
     source_rows = np.full(count, -1, np.int64)
-    before = 0
+    count_before = 0
     for positions, values in parts:
-        source_rows[positions] = np.arange(before, before + len(values))
-        before += len(values)
-    if not before:
+        source_rows[positions] = np.arange(count_before, count_before + len(values))
+        count_before += len(values)
+    if not count_before:
         return pa.nulls(count, kind)
     return joined([values for _, values in parts], kind).take(pa.array(source_rows, mask=source_rows < 0))
 
@@ -167,13 +167,13 @@ def as_map(lengths: npt.NDArray[np.int64], keys: pa.Array, values: pa.Array, kin
     codes = pc.dictionary_encode(keys)
     names = max(1, len(codes.dictionary))
     entries = owners * names + codes.indices.to_numpy(zero_copy_only=False)
-    _, first, inverse = np.unique(entries, return_index=True, return_inverse=True)
-    if len(first) < len(entries):
-        last = np.zeros(len(first), np.int64)
-        last[inverse] = np.arange(len(entries))
-        order = np.argsort(first)
-        keys, values = keys.take(pa.array(first[order])), values.take(pa.array(last[order]))
-        lengths = np.bincount(owners[first], minlength=len(lengths))
+    _, first_entries, inverse = np.unique(entries, return_index=True, return_inverse=True)
+    if len(first_entries) < len(entries):
+        last_entries = np.zeros(len(first_entries), np.int64)
+        last_entries[inverse] = np.arange(len(entries))
+        order = np.argsort(first_entries)
+        keys, values = keys.take(pa.array(first_entries[order])), values.take(pa.array(last_entries[order]))
+        lengths = np.bincount(owners[first_entries], minlength=len(lengths))
     return pa.MapArray.from_arrays(offsets_after(lengths), keys, values, type=kind)
 
 
@@ -191,9 +191,9 @@ def _extents(values: pa.BinaryArray) -> tuple[Bytes, Rows, Rows]:
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     if not len(offsets):
         offsets = np.zeros(1, np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    data = np.zeros(last - first + _AHEAD, np.uint8)
+    begin, stop = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(stop - begin + _AHEAD, np.uint8)
     if data_buffer is not None:
-        data[: last - first] = np.frombuffer(data_buffer, np.uint8, last)[first:]
-    offsets -= first
+        data[: stop - begin] = np.frombuffer(data_buffer, np.uint8, stop)[begin:]
+    offsets -= begin
     return data, offsets[:-1], offsets[1:]

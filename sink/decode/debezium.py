@@ -64,26 +64,29 @@ class EventDecoder:
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
         reasons = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        good = np.array([at for at in range(len(values)) if at not in reasons], np.int64)
+        good_rows = np.array([index for index in range(len(values)) if index not in reasons], np.int64)
         event = self._unwrapped(decoded.rows)
         ops = [str(op) for op in event["op"].to_pylist()]
         kinds = np.array(ops, object)
         deleted, skipped = kinds == "d", kinds == "m"
         before, after = event["before"], event["after"]
-        columns = [picked(deleted, old, new) for old, new in zip(before.flatten(), after.flatten(), strict=True)]
+        columns = [
+            if_else(deleted, column_before, column_after)
+            for column_before, column_after in zip(before.flatten(), after.flatten(), strict=True)
+        ]
         missing = ~np.isin(kinds, ["d", "m"]) & after.is_null().to_numpy(zero_copy_only=False)
-        for at in np.flatnonzero(missing | ~np.isin(kinds, ["c", "u", "r", "d", "m"])).tolist():
-            reasons[int(good[at])] = _no_change(ops[at])
-        self._refuse_unavailable(columns, good, reasons)
+        for index in np.flatnonzero(missing | ~np.isin(kinds, ["c", "u", "r", "d", "m"])).tolist():
+            reasons[int(good_rows[index])] = _no_change(ops[index])
+        self._refuse_unavailable(columns, good_rows, reasons)
         ordering = self._order(event["source"])
-        places = np.full(len(values), -1, np.int64)
-        places[good] = np.arange(len(good))
+        positions = np.full(len(values), -1, np.int64)
+        positions[good_rows] = np.arange(len(good_rows))
         return Events(
-            [spread(column, places) for column in columns],
-            None if ordering is None else spread(ordering, places),
-            _spread_flags(deleted, places),
-            _spread_flags(skipped, places),
-            tuple(BadValue(at, reason) for at, reason in sorted(reasons.items())),
+            [take_or_null(column, positions) for column in columns],
+            None if ordering is None else take_or_null(ordering, positions),
+            _spread_flags(deleted, positions),
+            _spread_flags(skipped, positions),
+            tuple(BadValue(index, reason) for index, reason in sorted(reasons.items())),
         )
 
     def _unwrapped(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -95,7 +98,7 @@ class EventDecoder:
             return plain
         inner = dict(zip(self._names, payload.flatten(), strict=True))
         wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
-        return {name: picked(wrapped, inner[name], plain[name]) for name in self._names}
+        return {name: if_else(wrapped, inner[name], plain[name]) for name in self._names}
 
     def _order(self, source: pa.StructArray) -> pa.Array | None:
         fields = dict(zip(_SOURCE.names, source.flatten(), strict=True))
@@ -104,14 +107,18 @@ class EventDecoder:
         return None if self._ordering == "log" else fields[self._ordering]
 
     def _refuse_unavailable(
-        self, columns: list[pa.Array], good: npt.NDArray[np.int64], reasons: dict[int, str]
+        self, columns: list[pa.Array], good_rows: npt.NDArray[np.int64], reasons: dict[int, str]
     ) -> None:
         for field, column in zip(self._row.stored_arrow, columns, strict=True):
             if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
-                sign = pa.scalar(UNAVAILABLE.encode() if pa.types.is_binary(field.type) else UNAVAILABLE, field.type)
-                for at in np.flatnonzero(pc.equal(column, sign).fill_null(False).to_numpy(zero_copy_only=False)):
+                placeholder = pa.scalar(
+                    UNAVAILABLE.encode() if pa.types.is_binary(field.type) else UNAVAILABLE, field.type
+                )
+                for index in np.flatnonzero(
+                    pc.equal(column, placeholder).fill_null(False).to_numpy(zero_copy_only=False)
+                ):
                     reasons.setdefault(
-                        int(good[at]),
+                        int(good_rows[index]),
                         f"column {field.name!r} is {UNAVAILABLE}: the database did not log its value, and an upsert"
                         " would overwrite it. Set REPLICA IDENTITY FULL for the table.",
                     )
@@ -145,8 +152,8 @@ def _no_change(op: str) -> str:
         return _TRUNCATED
     if op in ("c", "u", "r"):
         return f"it is a change (op {op}) without the row after it"
-    shown = "" if op == "None" else f", but {op!r}"
-    return f"it is no change event of Debezium's: it has no op of c, u, d, r{shown}"
+    found_op = "" if op == "None" else f", but {op!r}"
+    return f"it is no change event of Debezium's: it has no op of c, u, d, r{found_op}"
 
 
 def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
@@ -159,18 +166,18 @@ def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def picked(first: Flags, yes: pa.Array, no: pa.Array) -> pa.Array:
+def if_else(flags: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
     """Returns for each row the value of one of two columns, of any type."""
-    at = np.arange(len(first))
-    return pa.concat_arrays([yes, no]).take(pa.array(np.where(first, at, at + len(first))))
+    rows = np.arange(len(flags))
+    return pa.concat_arrays([if_true, if_false]).take(pa.array(np.where(flags, rows, rows + len(flags))))
 
 
-def spread(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
-    """Returns for each element of `places` the value at that position, or null for -1."""
-    return column.take(pa.array(places, mask=places < 0))
+def take_or_null(column: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
+    """Returns for each element of `positions` the value at that position, or null for -1."""
+    return column.take(pa.array(positions, mask=positions < 0))
 
 
-def _spread_flags(flags: Flags, places: npt.NDArray[np.int64]) -> Flags:
-    spread_flags = np.zeros(len(places), np.bool_)
-    spread_flags[places >= 0] = flags[places[places >= 0]]
+def _spread_flags(flags: Flags, positions: npt.NDArray[np.int64]) -> Flags:
+    spread_flags = np.zeros(len(positions), np.bool_)
+    spread_flags[positions >= 0] = flags[positions[positions >= 0]]
     return spread_flags

@@ -21,10 +21,10 @@ def exact_decimals(data: Bytes, starts: Rows, lengths: Rows, kind: pa.DataType) 
     # Reverse to little-endian and extend the sign to 16 bytes.
     byte_position = np.arange(DECIMAL_BYTES)
     index = (starts + lengths)[:, None] - 1 - byte_position
-    inside = byte_position < lengths[:, None]
-    little_endian = np.where(inside, data[np.where(inside, index, 0)], 0).astype(np.uint8)
+    in_value = byte_position < lengths[:, None]
+    little_endian = np.where(in_value, data[np.where(in_value, index, 0)], 0).astype(np.uint8)
     negative = np.where(lengths > 0, data[np.minimum(starts, len(data) - 1)] >= 0x80, False)
-    little_endian[negative[:, None] & ~inside] = 0xFF
+    little_endian[negative[:, None] & ~in_value] = 0xFF
     buffers = [None, pa.py_buffer(np.ascontiguousarray(little_endian))]
     column = pa.Array.from_buffers(kind, len(starts), buffers)
     try:

@@ -73,11 +73,11 @@ class ValueFormat:
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
         SchemaMismatch and UnusableSchema."""
-        wanted = self.name.removesuffix(WIRE).upper()
-        if registered.kind != wanted:
+        kind = self.name.removesuffix(WIRE).upper()
+        if registered.kind != kind:
             raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
         try:
-            if wanted == "PROTOBUF":
+            if kind == "PROTOBUF":
                 return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct)
             return AvroReader(registered.text, schema.value_struct, referred(registered))
         except ConfigError as error:
@@ -95,9 +95,10 @@ def referred(schema: RegisteredSchema) -> list[str]:
 def _raw(schema: TableSchema, kind: str) -> Decoder:
     fields = schema.value_struct.fields
     if len(fields) != 1 or not isinstance(fields[0].dataType, RAW[kind]):
-        wanted = RAW[kind]().simpleString()
-        shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+        column_type = RAW[kind]().simpleString()
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
         raise ConfigError(
-            f"value.format={kind} fills one column of type {wanted}, and the schema has {shown}. Correct one of them."
+            f"value.format={kind} fills one column of type {column_type}, and the schema has {columns}. Correct one of"
+            " them."
         )
     return RawDecoder(schema)

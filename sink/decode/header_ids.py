@@ -34,7 +34,7 @@ def with_header_ids(values: pa.BinaryArray, headers: pa.ListArray, name: str) ->
     if not len(positions):
         return values
     owners = pc.list_parent_indices(headers).to_numpy()[positions]
-    rows, first = np.unique(owners, return_index=True)
-    ids = contents.take(pa.array(positions[first]))
+    rows, first_matches = np.unique(owners, return_index=True)
+    ids = contents.take(pa.array(positions[first_matches]))
     prefixes = scattered(len(values), [(rows, ids)], pa.binary()).fill_null(b"")
     return pc.binary_join_element_wise(prefixes, values, pa.scalar(b"", pa.binary()))

@@ -48,7 +48,7 @@ class FastParser:
             return None
         for position, form in enumerate(self._forms):
             try:
-                rows = self._convert(_read(lines, form), len(values))
+                rows = self._convert(_read_table(lines, form), len(values))
             except (pa.ArrowInvalid, NotExact):
                 continue
             if position:
@@ -59,11 +59,11 @@ class FastParser:
     def _convert(self, table: pa.Table, expected: int) -> pa.RecordBatch:
         if table.num_rows != expected:
             raise NotExact
-        read = []
+        columns = []
         for field in self._schema.value_struct.fields:
             chunks = table.column(field.name).chunks
-            read.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
-        return exact_rows(self._schema, read)
+            columns.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
+        return exact_rows(self._schema, columns)
 
 
 def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
@@ -82,7 +82,7 @@ def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
     return pc.binary_join_element_wise(values, _EMPTY, _NEWLINE).buffers()[2]
 
 
-def _read(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
+def _read_table(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
     return pj.read_json(
         pa.BufferReader(lines),
         # One block: the parser would otherwise look for line ends, which a document may contain.
@@ -91,14 +91,14 @@ def _read(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
     )
 
 
-def _holds(kind: T.DataType, wanted: type[T.DataType]) -> bool:
+def _holds(kind: T.DataType, sought: type[T.DataType]) -> bool:
     if isinstance(kind, T.ArrayType):
-        return _holds(kind.elementType, wanted)
+        return _holds(kind.elementType, sought)
     if isinstance(kind, T.StructType):
-        return any(_holds(field.dataType, wanted) for field in kind.fields)
-    if isinstance(kind, T.MapType) and wanted is not T.MapType:
-        return _holds(kind.valueType, wanted)
-    return isinstance(kind, wanted)
+        return any(_holds(field.dataType, sought) for field in kind.fields)
+    if isinstance(kind, T.MapType) and sought is not T.MapType:
+        return _holds(kind.valueType, sought)
+    return isinstance(kind, sought)
 
 
 def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
@@ -116,10 +116,10 @@ def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
     return timestamps if isinstance(kind, T.TimestampType) else arrow_type(kind)
 
 
-def exact_rows(schema: TableSchema, read: list[pa.Array]) -> pa.RecordBatch:
+def exact_rows(schema: TableSchema, read_columns: list[pa.Array]) -> pa.RecordBatch:
     """Converts columns as Arrow read them to the table's types. Raises NotExact if the reference might differ."""
     columns = []
-    for field, column in zip(schema.value_struct.fields, read, strict=True):
+    for field, column in zip(schema.value_struct.fields, read_columns, strict=True):
         if not field.nullable and column.null_count:
             raise NotExact
         columns.append(_exact(column, field.dataType))

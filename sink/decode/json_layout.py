@@ -67,23 +67,23 @@ class _NoLayout(Exception):
 def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: int) -> tuple[Members, int]:
     """Reads the object at `at`. Returns its members and where it ends."""
     members: dict[str, Span | Members] = {}
-    at = _after(record, at, b"{")
+    at = _skip_sign(record, at, b"{")
     if record[at : at + 1] == b"}":
         return members, at + 1
     while True:
         name = _STRING.match(record, at)
         if name is None or depth == 0 or (member := name[1].decode()) in members:
             raise _NoLayout
-        at = _after(record, _blanks(record, name.end()), b":")
+        at = _skip_sign(record, _skip_blanks(record, name.end()), b":")
         if record[at : at + 1] == b"{":
             members[member], at = _members(record, at, spans, depth - 1)
         else:
             members[member] = Span(len(spans), record[at : at + 1] == b'"')
             at = _value(record, at, spans)
-        at = _blanks(record, at)
+        at = _skip_blanks(record, at)
         if record[at : at + 1] == b"}":
             return members, at + 1
-        at = _after(record, at, b",")
+        at = _skip_sign(record, at, b",")
 
 
 def _value(record: bytes, at: int, spans: list[tuple[int, int, bool]]) -> int:
@@ -99,13 +99,13 @@ def _value(record: bytes, at: int, spans: list[tuple[int, int, bool]]) -> int:
     return match.end()
 
 
-def _after(record: bytes, at: int, sign: bytes) -> int:
+def _skip_sign(record: bytes, at: int, sign: bytes) -> int:
     if record[at : at + 1] != sign:
         raise _NoLayout
-    return _blanks(record, at + 1)
+    return _skip_blanks(record, at + 1)
 
 
-def _blanks(record: bytes, at: int) -> int:
+def _skip_blanks(record: bytes, at: int) -> int:
     while record[at : at + 1] == b" ":
         at += 1
     return at

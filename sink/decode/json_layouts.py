@@ -107,10 +107,10 @@ class LayoutParser:
         try:
             return ParsedRows(matched.positions, columns.rows(self._schema))
         except (pa.ArrowInvalid, NotExact):
-            good = columns.fitting(self._schema.value_struct)
-        if good.all() or not good.any():
+            fits = columns.fitting(self._schema.value_struct)
+        if fits.all() or not fits.any():
             return None
-        matched = matched.only(good)
+        matched = matched.only(fits)
         try:
             return ParsedRows(matched.positions, _Columns(batch, layout, matched).rows(self._schema))
         except (pa.ArrowInvalid, NotExact):
@@ -126,19 +126,19 @@ class _Columns:
         self._matched = matched
         self._count = len(matched.positions)
         # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
-        self._odd = pa.array(np.arange(0, 2 * self._count, 2))
+        self._wanted_values = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
-        read = self._object(schema.value_struct, self._layout.members)
-        return exact_rows(schema, read)
+        columns = self._object(schema.value_struct, self._layout.members)
+        return exact_rows(schema, columns)
 
     def fitting(self, struct: T.StructType) -> Flags:
         """Flags the values whose bare values all certainly fit their columns."""
-        good = np.ones(self._count, np.bool_)
+        fits = np.ones(self._count, np.bool_)
         for span, kind in _bare(self._layout.members, struct):
-            wanted = f"{_FRACTIONAL}|true|false" if kind is None else _FITTING.get(type(kind), "null")
-            good &= flags(pc.match_substring_regex(self._texts(span), rf"\A({wanted}|null)\z"))
-        return good
+            pattern = f"{_FRACTIONAL}|true|false" if kind is None else _FITTING.get(type(kind), "null")
+            fits &= flags(pc.match_substring_regex(self._texts(span), rf"\A({pattern}|null)\z"))
+        return fits
 
     def _object(self, struct: T.StructType, members: Members) -> list[pa.Array]:
         for name in members.keys() - set(struct.names):
@@ -152,10 +152,10 @@ class _Columns:
                 self._check(inner)
         elif not member.quoted:
             texts = self._texts(member)
-            words = flags(pc.is_in(texts, _WORDS))
-            if not words.all():
-                self._require_json_numbers(member, texts, ~words, integers=False)
-                texts.filter(pa.array(~words)).cast(pa.float64())
+            is_word = flags(pc.is_in(texts, _WORDS))
+            if not is_word.all():
+                self._require_json_numbers(member, texts, ~is_word, integers=False)
+                texts.filter(pa.array(~is_word)).cast(pa.float64())
 
     def _member(self, kind: T.DataType, member: Span | Members | None) -> pa.Array:
         form = read_type(kind, pa.string())
@@ -187,19 +187,19 @@ class _Columns:
         self._require_json_numbers(span, texts, ~flags(nulls), integers)
         return pc.if_else(nulls, None, texts).cast(kind)
 
-    def _require_json_numbers(self, span: Span, texts: pa.StringArray, which: Flags | None, integers: bool) -> None:
+    def _require_json_numbers(self, span: Span, texts: pa.StringArray, selected: Flags | None, integers: bool) -> None:
         """Raises NotExact for numbers that Arrow's cast accepts and JSON does not: leading zeros, `.5`, `5.`,
         hexadecimal digits, names of infinity. Texts that the cast refuses may pass."""
         data, starts, ends = self._batch.data, self._matched.starts[span.number], self._matched.ends[span.number]
-        if which is not None:
-            starts, ends = starts[which], ends[which]
-        first = data[starts]
-        if not _digits(first).all():
-            starts = starts + (first == _MINUS)
-            first = data[starts]
-            if not _digits(first).all():
+        if selected is not None:
+            starts, ends = starts[selected], ends[selected]
+        first_characters = data[starts]
+        if not _digits(first_characters).all():
+            starts = starts + (first_characters == _MINUS)
+            first_characters = data[starts]
+            if not _digits(first_characters).all():
                 raise NotExact
-        zero = (first == _ZERO) & (ends - starts > 1)
+        zero = (first_characters == _ZERO) & (ends - starts > 1)
         if zero.any() and (integers or not _point_or_exponent(data[starts[zero] + 1]).all()):
             raise NotExact
         if integers:
@@ -218,7 +218,7 @@ class _Columns:
         offsets[1::2] = self._matched.ends[span.number]
         offsets[-1] = offsets[-2]
         buffers = [None, pa.py_buffer(offsets), self._batch.buffer]
-        return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._odd)
+        return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._wanted_values)
 
 
 def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:
@@ -236,10 +236,10 @@ def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
     nulls = pc.equal(texts, "null")
     if pc.any(nulls).as_py():
         texts = pc.if_else(nulls, None, texts)
-    true = pc.equal(texts, "true")
-    if not pc.all(pc.or_(true, pc.equal(texts, "false"))).as_py():
+    is_true = pc.equal(texts, "true")
+    if not pc.all(pc.or_(is_true, pc.equal(texts, "false"))).as_py():
         raise NotExact
-    return true
+    return is_true
 
 
 def _point_or_exponent(signs: Bytes) -> Flags:

@@ -38,11 +38,11 @@ class Matched:
     starts: tuple[Positions, ...]
     ends: tuple[Positions, ...]
 
-    def only(self, wanted: Flags) -> Matched:
+    def only(self, selected: Flags) -> Matched:
         starts, ends = (
-            tuple(positions[wanted] for positions in span_positions) for span_positions in (self.starts, self.ends)
+            tuple(positions[selected] for positions in span_positions) for span_positions in (self.starts, self.ends)
         )
-        return Matched(self.positions[wanted], starts, ends)
+        return Matched(self.positions[selected], starts, ends)
 
 
 class Scratch:
@@ -50,7 +50,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._bytes = np.zeros(0, np.uint8)
-        self._places = np.zeros(0, np.int64)
+        self._positions = np.zeros(0, np.int64)
         self._flags = np.zeros(_BLOCK, np.bool_)
 
     def padded(self, data: Bytes) -> Bytes:
@@ -63,7 +63,7 @@ class Scratch:
         padded_bytes[len(data) :] = 0
         return padded_bytes
 
-    def places(self, data: Bytes, sign: int) -> Positions | None:
+    def positions_of(self, data: Bytes, sign: int) -> Positions | None:
         """Returns the positions of the byte; None if there are too many."""
         count = 0
         for begin in range(0, len(data), _BLOCK):
@@ -71,11 +71,11 @@ class Scratch:
             in_block = np.flatnonzero(np.equal(block, sign, out=self._flags[: len(block)]))
             if count + len(in_block) > _MOST_QUOTES:
                 return None
-            if count + len(in_block) > len(self._places):
-                self._places = np.concatenate([self._places[:count], np.empty(count + len(in_block), np.int64)])
-            np.add(in_block, begin, out=self._places[count : count + len(in_block)])
+            if count + len(in_block) > len(self._positions):
+                self._positions = np.concatenate([self._positions[:count], np.empty(count + len(in_block), np.int64)])
+            np.add(in_block, begin, out=self._positions[count : count + len(in_block)])
             count += len(in_block)
-        return self._places[:count]
+        return self._positions[:count]
 
     def has(self, data: Bytes, sign: int) -> bool:
         blocks = (data[begin : begin + _BLOCK] for begin in range(0, len(data), _BLOCK))
@@ -100,19 +100,19 @@ class BatchText:
         if len(values) < _FEWEST or values.buffers()[2] is None:
             return None
         offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        if last - first > _MOST_BYTES:
+        begin, stop = int(offsets[0]), int(offsets[-1])
+        if stop - begin > _MOST_BYTES:
             return None
-        data = np.frombuffer(values.buffers()[2], np.uint8, last)[first:]
+        data = np.frombuffer(values.buffers()[2], np.uint8, stop)[begin:]
         try:
             if data.max(initial=0) > _ASCII:
                 values.cast(pa.string())
         except pa.ArrowInvalid:
             return None
-        quotes = scratch.places(data, _QUOTE)
+        quotes = scratch.positions_of(data, _QUOTE)
         if quotes is None:
             return None
-        bounds = offsets.astype(np.int64) - first
+        bounds = offsets.astype(np.int64) - begin
         batch = cls(values, bounds[:-1], bounds[1:], scratch.padded(data), quotes)
         if data.min(initial=_BLANK) < _BLANK:
             batch._exclude(data < _BLANK)
@@ -123,48 +123,48 @@ class BatchText:
     def value(self, position: int) -> bytes:
         return self.data[self._starts[position] : self._ends[position]].tobytes()
 
-    def matches(self, layout: Layout, among: Flags) -> Matched | None:
-        """Returns the values that match the layout, of those that `among` flags."""
-        first, counts = self._value_quotes(layout.quotes)
-        rows = np.flatnonzero(among & (counts == layout.quotes))
+    def matches(self, layout: Layout, candidates: Flags) -> Matched | None:
+        """Returns the values that match the layout, of those that `candidates` flags."""
+        first_quotes, counts = self._value_quotes(layout.quotes)
+        rows = np.flatnonzero(candidates & (counts == layout.quotes))
         if not len(rows):
             return None
-        matched = self._compared(layout, rows, first[rows])
+        matched = self._compared(layout, rows, first_quotes[rows])
         return matched if len(matched.positions) else None
 
-    def _compared(self, layout: Layout, rows: Positions, first: Positions) -> Matched:
+    def _compared(self, layout: Layout, rows: Positions, first_quotes: Positions) -> Matched:
         starts: list[Positions] = []
         ends: list[Positions] = []
-        good = np.ones(len(rows), np.bool_)
-        last, before = len(layout.texts) - 1, 0
+        is_match = np.ones(len(rows), np.bool_)
+        last_text, quotes_before = len(layout.texts) - 1, 0
         for number, text in enumerate(layout.texts):
             if not number:
-                at = self._starts[rows]
-            elif number == last:
-                at = self._ends[rows] - len(text)
+                positions = self._starts[rows]
+            elif number == last_text:
+                positions = self._ends[rows] - len(text)
             else:
                 # Between two values there is a name, and so a quote, which gives the position of the text.
-                at = self._quotes[first + before] - text.index(b'"')
+                positions = self._quotes[first_quotes + quotes_before] - text.index(b'"')
             if number:
-                ends.append(at)
+                ends.append(positions)
                 # The texts are in order, and the span of a bare value is not empty.
-                good &= starts[-1] + (not layout.texts[number - 1].endswith(b'"')) <= at
-            good &= self._has(text, at)
-            starts.append(at + len(text))
-            before += text.count(b'"')
+                is_match &= starts[-1] + (not layout.texts[number - 1].endswith(b'"')) <= positions
+            is_match &= self._has(text, positions)
+            starts.append(positions + len(text))
+            quotes_before += text.count(b'"')
         matched = Matched(rows, tuple(starts[:-1]), tuple(ends))
-        return matched if good.all() else matched.only(good)
+        return matched if is_match.all() else matched.only(is_match)
 
-    def _has(self, text: bytes, at: Positions) -> Flags:
+    def _has(self, text: bytes, positions: Positions) -> Flags:
         """Flags the positions at which the text is. A negative position reads the zeros after the last byte."""
-        good = np.ones(len(at), np.bool_)
+        is_match = np.ones(len(positions), np.bool_)
         for begin in range(0, len(text), _WORD):
             piece = text[begin : begin + _WORD]
-            words = self._words[at + begin]
+            words = self._words[positions + begin]
             if len(piece) < _WORD:
                 words &= np.uint64((1 << 8 * len(piece)) - 1)
-            good &= words == np.uint64(int.from_bytes(piece, "little"))
-        return good
+            is_match &= words == np.uint64(int.from_bytes(piece, "little"))
+        return is_match
 
     def _value_quotes(self, per_value: int) -> tuple[Positions, Positions]:
         """Returns for each value the index of its first quote, and how many quotes it has."""
@@ -173,8 +173,8 @@ class BatchText:
             if (by_value[:, 0] >= self._starts).all() and (by_value[:, -1] < self._ends).all():
                 self._counted = np.arange(len(by_value)) * per_value, np.full(len(by_value), per_value)
         if self._counted is None:
-            first = np.searchsorted(self._quotes, self._starts)
-            self._counted = first, np.searchsorted(self._quotes, self._ends) - first
+            first_quotes = np.searchsorted(self._quotes, self._starts)
+            self._counted = first_quotes, np.searchsorted(self._quotes, self._ends) - first_quotes
         return self._counted
 
     def _exclude(self, unfit: Flags) -> None:

@@ -43,11 +43,11 @@ class JsonDecoder:
         unparsed = np.ones(len(values), np.bool_)
         for part in parsed:
             unparsed[part.positions] = False
-        rest = np.flatnonzero(unparsed)
-        decoded = self._parsed(values.take(pa.array(rest)))
-        bad = tuple(BadValue(int(rest[bad_value.index]), bad_value.reason) for bad_value in decoded.bad)
-        good = np.delete(rest, [bad_value.index for bad_value in decoded.bad])
-        return Decoded(_in_order([*parsed, ParsedRows(good, decoded.rows)]), bad)
+        remaining = np.flatnonzero(unparsed)
+        decoded = self._parsed(values.take(pa.array(remaining)))
+        bad = tuple(BadValue(int(remaining[bad_value.index]), bad_value.reason) for bad_value in decoded.bad)
+        good_positions = np.delete(remaining, [bad_value.index for bad_value in decoded.bad])
+        return Decoded(_in_order([*parsed, ParsedRows(good_positions, decoded.rows)]), bad)
 
     def _parsed(self, values: pa.BinaryArray) -> Decoded:
         rows = self._fast.parse(values)
@@ -59,21 +59,25 @@ class JsonDecoder:
         batches = pa.Table.from_batches(parts, schema=self._schema.stored_arrow).combine_chunks().to_batches()
         return Decoded(batches[0] if batches else _rows([], self._schema.stored_arrow), tuple(bad))
 
-    def _cut(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
-        """Decodes values that the fast parser refused together. `at` is the position of the first one in the batch."""
+    def _cut(
+        self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
+    ) -> None:
+        """Decodes values that the fast parser refused together. `first_position` is the first one's in the batch."""
         if len(values) <= _ALONE or not self._fast.supported:
-            self._one_by_one(values, at, parts, bad)
+            self._one_by_one(values, first_position, parts, bad)
             return
         step = -(-len(values) // _PIECES)
         for start in range(0, len(values), step):
             piece = values.slice(start, step)
             rows = self._fast.parse(piece)
             if rows is None:
-                self._cut(piece, at + start, parts, bad)
+                self._cut(piece, first_position + start, parts, bad)
             else:
                 parts.append(rows)
 
-    def _one_by_one(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
+    def _one_by_one(
+        self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
+    ) -> None:
         pending: list[dict[str, Any]] = []
         for index, value in enumerate(values):
             try:
@@ -81,7 +85,7 @@ class JsonDecoder:
             except Undecodable as error:
                 rows = self._fast.parse(values.slice(index, 1))
                 if rows is None:
-                    bad.append(BadValue(at + index, str(error)))
+                    bad.append(BadValue(first_position + index, str(error)))
                     continue
                 parts.extend((_rows(pending, self._schema.stored_arrow), rows))
                 pending = []

@@ -53,7 +53,7 @@ Converter = Callable[[Any], Any]
 
 
 class Undecodable(Exception):
-    """Why a value is not a record of the schema. The caller adds the coordinates."""
+    """A value is not a record of the schema: the text says why. The caller adds the coordinates."""
 
 
 def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, Any]]:
@@ -134,7 +134,7 @@ def _struct(kind: T.StructType) -> Converter:
                 try:
                     record[name] = None if inner is None else converter[0](inner)
                 except Undecodable as error:
-                    raise Undecodable(_at(name, error)) from None
+                    raise Undecodable(_with_column(name, error)) from None
         for name in required:
             if record[name] is None:
                 raise Undecodable(f"column {name!r} is NOT NULL, and it is null or missing")
@@ -143,7 +143,7 @@ def _struct(kind: T.StructType) -> Converter:
     return convert
 
 
-def _at(name: str, error: Undecodable) -> str:
+def _with_column(name: str, error: Undecodable) -> str:
     reason = str(error)
     return f"column '{name}.{reason[8:]}" if reason.startswith("column '") else f"column {name!r}: {reason}"
 

@@ -44,26 +44,26 @@ _SHORT = 1000
 def descriptor_set(schema: RegisteredSchema) -> bytes:
     """Returns a serialized FileDescriptorSet: all imports, then the registered file as `schema-<id>.proto`."""
     root = f"schema-{schema.id}.proto"
-    where = f"schema id {schema.id}"
+    origin = f"schema id {schema.id}"
     files: dict[str, FileDescriptorProto] = {}
     sources: dict[str, str] = {}
-    for name, content in _texts(schema, root, where).items():
-        described = _described(content)
-        if described is None:
+    for name, content in _texts(schema, root, origin).items():
+        descriptor = _descriptor_of(content)
+        if descriptor is None:
             sources[name] = content
         else:
             # Registries and serializers choose other names; the importing files use this one.
-            described.name = name
-            files[name] = described
+            descriptor.name = name
+            files[name] = descriptor
     if sources:
         with tempfile.TemporaryDirectory() as directory:
             for name, content in sources.items():
                 path = Path(directory, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(content)
-            compiled = _compile(Path(directory), sorted(sources), files, where)
+            compiled = _compile(Path(directory), sorted(sources), files, origin)
         files = {file.name: file for file in compiled.file} | files
-    return _ordered(files, root, where).SerializeToString()
+    return _ordered(files, root, origin).SerializeToString()
 
 
 def descriptor_set_of_file(path: str | Path) -> bytes:
@@ -86,11 +86,11 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
         raise ConfigError(f"{path} is no descriptor set. Make one: protoc --include_imports --descriptor_set_out.")
     by_name = {file.name: file for file in files_in_set.file}
     for file in files_in_set.file:
-        _ordered(by_name, file.name, str(path), known={})
+        _ordered(by_name, file.name, str(path), well_known={})
     return content
 
 
-def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
+def _texts(schema: RegisteredSchema, root: str, origin: str) -> dict[str, str]:
     """Returns the contents of all files by the names that the imports use."""
     texts: dict[str, str] = {}
     pending = [(root, schema)]
@@ -98,16 +98,16 @@ def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
         name, registered = pending.pop()
         path = PurePosixPath(name)
         if registered.kind != "PROTOBUF":
-            raise ConfigError(f"{where}: {name} is of kind {registered.kind}, not PROTOBUF")
+            raise ConfigError(f"{origin}: {name} is of kind {registered.kind}, not PROTOBUF")
         if not path.parts or path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name:
-            raise ConfigError(f"{where}: {name!r} is not a valid import name. Register the reference again.")
+            raise ConfigError(f"{origin}: {name!r} is not a valid import name. Register the reference again.")
         if texts.setdefault(name, registered.text) != registered.text:
-            raise ConfigError(f"{where}: {name} names two different files. Register the references again.")
+            raise ConfigError(f"{origin}: {name} names two different files. Register the references again.")
         pending += registered.references
     return texts
 
 
-def _described(content: str) -> FileDescriptorProto | None:
+def _descriptor_of(content: str) -> FileDescriptorProto | None:
     """Returns the descriptor; None for a source, which is never base64, because it has blanks and braces."""
     try:
         return FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
@@ -116,14 +116,14 @@ def _described(content: str) -> FileDescriptorProto | None:
 
 
 def _compile(
-    root: Path, names: Sequence[str], described: Mapping[str, FileDescriptorProto], where: str
+    root: Path, names: Sequence[str], descriptors_by_name: Mapping[str, FileDescriptorProto], origin: str
 ) -> FileDescriptorSet:
     if importlib.util.find_spec(COMPILER) is None:
         raise ConfigError(
-            f"{where} is a .proto source, which needs a compiler. Run pip install grpcio-tools on every host, or give a"
-            " descriptor set (protoc --include_imports --descriptor_set_out)."
+            f"{origin} is a .proto source, which needs a compiler. Run pip install grpcio-tools on every host, or give"
+            " a descriptor set (protoc --include_imports --descriptor_set_out)."
         )
-    importable = FileDescriptorSet(file={**_known(), **described}.values())
+    importable = FileDescriptorSet(file={**_known_files(), **descriptors_by_name}.values())
     with tempfile.TemporaryDirectory() as directory:
         descriptors, compiled = Path(directory, "given"), Path(directory, "made")
         descriptors.write_bytes(importable.SerializeToString())
@@ -134,31 +134,31 @@ def _compile(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"{where} did not compile within {COMPILE_SECONDS} s") from None
+            raise ConfigError(f"{origin} did not compile within {COMPILE_SECONDS} s") from None
         if compiler.returncode != 0:
             errors = compiler.stderr.replace(f"{root}/", "").strip()
-            raise ConfigError(f"{where} does not compile: {errors[:_SHORT]}")
+            raise ConfigError(f"{origin} does not compile: {errors[:_SHORT]}")
         return FileDescriptorSet.FromString(compiled.read_bytes())
 
 
 def _ordered(
     files: Mapping[str, FileDescriptorProto],
     root: str,
-    where: str,
-    known: Mapping[str, FileDescriptorProto] | None = None,
+    origin: str,
+    well_known: Mapping[str, FileDescriptorProto] | None = None,
 ) -> FileDescriptorSet:
     """Returns `root` and the files that it needs, each after its imports."""
-    available = {**(_known() if known is None else known), **files}
+    available = {**(_known_files() if well_known is None else well_known), **files}
     ordered: dict[str, FileDescriptorProto] = {}
 
-    def add(name: str, above: tuple[str, ...]) -> None:
-        if name in above:
-            raise ConfigError(f"{where}: {name} imports itself by way of {', '.join(above)}")
+    def add(name: str, importers: tuple[str, ...]) -> None:
+        if name in importers:
+            raise ConfigError(f"{origin}: {name} imports itself by way of {', '.join(importers)}")
         if name not in available:
-            raise ConfigError(f"{where}: {above[-1]} imports {name}, which is missing. Add it as a reference.")
+            raise ConfigError(f"{origin}: {importers[-1]} imports {name}, which is missing. Add it as a reference.")
         if name not in ordered:
             for imported in available[name].dependency:
-                add(imported, (*above, name))
+                add(imported, (*importers, name))
             ordered[name] = available[name]
 
     add(root, ())
@@ -179,7 +179,7 @@ def _imports(path: Path) -> list[str]:
 
 
 @cache
-def _known() -> dict[str, FileDescriptorProto]:
+def _known_files() -> dict[str, FileDescriptorProto]:
     files: dict[str, FileDescriptorProto] = {}
     for package in _KNOWN_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):

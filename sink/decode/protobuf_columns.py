@@ -36,7 +36,7 @@ from sink.decode.protobuf_fields import FieldKey, Occurrences, Scanner, Wire, in
 from sink.decode.protobuf_types import (
     WRAPPERS,
     Composer,
-    Lot,
+    NestedMessages,
     as_date,
     as_decimal,
     as_moment,
@@ -64,8 +64,8 @@ class ProtobufReader:
         self._message = _Message(descriptor_of(descriptors, message), target, "", 0)
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        inside = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
-        columns = self._message.columns(Lot(inside, np.arange(len(rows)), len(rows)))
+        message_cursors = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
+        columns = self._message.columns(NestedMessages(message_cursors, np.arange(len(rows)), len(rows)))
         cursors.at[rows] = cursors.end[rows]
         return columns
 
@@ -103,16 +103,18 @@ class _Nested(Value):
 
     def merged(self, cursors: Cursors, occurrences: Occurrences, owners: Rows, count: int) -> pa.Array:
         """Returns a column of `count` values; each is merged from all occurrences of its message."""
-        lot = Lot(cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), owners, count)
-        return self._compose(lot, self._message.columns(lot))
+        messages = NestedMessages(
+            cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), owners, count
+        )
+        return self._compose(messages, self._message.columns(messages))
 
 
 class _Field(ABC):
     """A field of the message that has a column."""
 
     @abstractmethod
-    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
-        """Returns a value for each message of the lot."""
+    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
+        """Returns a value for each of the messages."""
 
 
 class _Singular(_Field):
@@ -123,26 +125,26 @@ class _Singular(_Field):
         self._default, self._always = default, always and isinstance(value, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
-    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
+    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
         if self._always:
-            occurrences = self._with_empty(lot, occurrences)
-        owners = lot.owners[occurrences.rows]
-        last = _last(owners)
-        positions = owners[last]
+            occurrences = self._with_empty(messages, occurrences)
+        owners = messages.owners[occurrences.rows]
+        is_last = _flag_last(owners)
+        positions = owners[is_last]
         if isinstance(self._value, _Nested):
             pieces = np.searchsorted(positions, owners)
-            values = self._value.merged(lot.cursors, occurrences, pieces, len(positions))
+            values = self._value.merged(messages.cursors, occurrences, pieces, len(positions))
         else:
-            if not last.all():
-                self.replaced(lot.cursors, occurrences.only(~last))
-            values = self._value.convert(lot.cursors, occurrences.only(last))
-        if len(positions) == lot.count:
+            if not is_last.all():
+                self.replaced(messages.cursors, occurrences.only(~is_last))
+            values = self._value.convert(messages.cursors, occurrences.only(is_last))
+        if len(positions) == messages.count:
             return values
-        column = scattered(lot.count, [(positions, values)], self._column_type)
+        column = scattered(messages.count, [(positions, values)], self._column_type)
         if self._default is not None:
             return pc.fill_null(column, self._default)
         if self._needed:
-            lot.fail(~lot.has(occurrences), self._needed)
+            messages.fail(~messages.has(occurrences), self._needed)
         return column
 
     def replaced(self, cursors: Cursors, occurrences: Occurrences) -> None:
@@ -151,20 +153,20 @@ class _Singular(_Field):
             self._value.convert(cursors, occurrences)
 
     @staticmethod
-    def _with_empty(lot: Lot, occurrences: Occurrences) -> Occurrences:
-        rows = lot.row_of(np.flatnonzero(~lot.has(occurrences)))
-        return in_order([occurrences, Occurrences(rows, lot.cursors.end[rows], np.zeros(len(rows), np.uint64))])
+    def _with_empty(messages: NestedMessages, occurrences: Occurrences) -> Occurrences:
+        rows = messages.row_of(np.flatnonzero(~messages.has(occurrences)))
+        return in_order([occurrences, Occurrences(rows, messages.cursors.end[rows], np.zeros(len(rows), np.uint64))])
 
 
 class _Repeated(_Field):
     def __init__(self, value: Value, kind: T.DataType) -> None:
         self._value, self._column_type = value, stored_type(kind)
 
-    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
-        lengths = np.bincount(lot.owners[occurrences.rows], minlength=lot.count)
+    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
+        lengths = np.bincount(messages.owners[occurrences.rows], minlength=messages.count)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return pa.ListArray.from_arrays(
-            pa.array(offsets), self._value.convert(lot.cursors, occurrences), type=self._column_type
+            pa.array(offsets), self._value.convert(messages.cursors, occurrences), type=self._column_type
         )
 
 
@@ -174,18 +176,18 @@ class _Map(_Field):
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
         self._entry, self._column_type = entry, stored_type(kind)
 
-    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
+    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
         count = len(occurrences.rows)
-        entries = Lot(
-            lot.cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), np.arange(count), count
+        entries = NestedMessages(
+            messages.cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), np.arange(count), count
         )
         unknown = np.zeros(count, np.bool_)
         keys, values = self._entry.columns(entries, unknown)
-        owners = lot.owners[occurrences.rows]
+        owners = messages.owners[occurrences.rows]
         if unknown.any():
-            keep = pa.array(~unknown)
-            keys, values, owners = keys.filter(keep), values.filter(keep), owners[~unknown]
-        return as_map(np.bincount(owners, minlength=lot.count), keys, values, self._column_type)
+            is_known = pa.array(~unknown)
+            keys, values, owners = keys.filter(is_known), values.filter(is_known), owners[~unknown]
+        return as_map(np.bincount(owners, minlength=messages.count), keys, values, self._column_type)
 
 
 class _Message:
@@ -221,59 +223,63 @@ class _Message:
         }
         self._scanner = Scanner([_key(field) for field in tracked.values()], depth)
 
-    def columns(self, lot: Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
+    def columns(self, messages: NestedMessages, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
         """Decodes the columns. Flags in `unknown` the messages with a number that a closed enum does not have."""
-        occurrences = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
+        occurrences = dict(zip(self._numbers, self._scanner.scan(messages.cursors), strict=True))
         for number, symbols in self._closed.items():
             has_symbol = np.isin(int32(occurrences[number].bits), symbols)
             if unknown is not None:
-                unknown |= lot.has(occurrences[number].only(~has_symbol))
+                unknown |= messages.has(occurrences[number].only(~has_symbol))
             occurrences[number] = occurrences[number].only(has_symbol)
         for members in self._oneofs:
             self._settle(
-                lot, {number: occurrences[number] for number in members if len(occurrences[number].rows)}, occurrences
+                messages,
+                {number: occurrences[number] for number in members if len(occurrences[number].rows)},
+                occurrences,
             )
         for number, name in self._required.items():
-            lot.fail(~lot.has(occurrences[number]), f"{name!r} is required and not set")
+            messages.fail(~messages.has(occurrences[number]), f"{name!r} is required and not set")
         columns = [pa.nulls(0)] * len(self._target.fields)
         for number, (position, field) in self._fields.items():
-            columns[position] = field.column(lot, occurrences[number])
-        wanted = {position for position, _ in self._fields.values()}
+            columns[position] = field.column(messages, occurrences[number])
+        filled = {position for position, _ in self._fields.values()}
         for position, missing in enumerate(self._target.fields):
-            if position not in wanted:
-                columns[position] = pa.nulls(lot.count, stored_type(missing.dataType))
+            if position not in filled:
+                columns[position] = pa.nulls(messages.count, stored_type(missing.dataType))
         return columns
 
-    def _settle(self, lot: Lot, members: dict[int, Occurrences], occurrences: dict[int, Occurrences]) -> None:
+    def _settle(
+        self, messages: NestedMessages, members: dict[int, Occurrences], occurrences: dict[int, Occurrences]
+    ) -> None:
         """Keeps in `occurrences` only the last member of each oneof."""
         if len(members) < 2:
             return
-        last = np.full((len(members), lot.count), -1)
-        for line, member in zip(last, members.values(), strict=True):
-            ends = _last(lot.owners[member.rows])
-            line[lot.owners[member.rows[ends]]] = member.starts[ends]
-        second, first = np.sort(last, axis=0)[-2:]
-        for line, (number, member) in zip(last, members.items(), strict=True):
-            other_ends = np.where(line == first, second, first)
-            counts = member.starts > other_ends[lot.owners[member.rows]]
+        last_ends = np.full((len(members), messages.count), -1)
+        for member_ends, member in zip(last_ends, members.values(), strict=True):
+            ends = _flag_last(messages.owners[member.rows])
+            member_ends[messages.owners[member.rows[ends]]] = member.starts[ends]
+        second_latest, latest = np.sort(last_ends, axis=0)[-2:]
+        for member_ends, (number, member) in zip(last_ends, members.items(), strict=True):
+            other_ends = np.where(member_ends == latest, second_latest, latest)
+            counts = member.starts > other_ends[messages.owners[member.rows]]
             occurrences[number] = member.only(counts)
             field = self._fields[number][1] if number in self._fields else None
             if isinstance(field, _Singular) and not counts.all():
-                field.replaced(lot.cursors, member.only(~counts))
+                field.replaced(messages.cursors, member.only(~counts))
 
 
-def _last(owners: Rows) -> npt.NDArray[np.bool_]:
+def _flag_last(owners: Rows) -> npt.NDArray[np.bool_]:
     """Flags the last of each run of equal numbers. The numbers rise."""
-    last = np.ones(len(owners), np.bool_)
-    last[:-1] = owners[1:] != owners[:-1]
-    return last
+    is_last = np.ones(len(owners), np.bool_)
+    is_last[:-1] = owners[1:] != owners[:-1]
+    return is_last
 
 
 def _key(field: FieldDescriptor) -> FieldKey:
     return FieldKey(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
 
 
-def _shown(field: FieldDescriptor) -> str:
+def _type_text(field: FieldDescriptor) -> str:
     named_type = field.message_type or field.enum_type
     name = named_type.full_name if named_type is not None else _TYPE_NAMES[field.type]
     return f"repeated {name}" if field.is_repeated else name
@@ -295,7 +301,7 @@ def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int,
         value = _value(field, kind, path, depth, key=entry and field.number == 1)
         if value is not None:
             return _Singular(value, column, _default(field, kind, path, entry), always=entry)
-    raise SchemaMismatch(path, _shown(field), kind.simpleString())
+    raise SchemaMismatch(path, _type_text(field), kind.simpleString())
 
 
 def map_entry(field: FieldDescriptor) -> Descriptor | None:
@@ -317,7 +323,7 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
     try:
         return pa.scalar(value, arrow_type(kind)).cast(stored_type(kind))
     except (pa.ArrowInvalid, OverflowError):
-        raise SchemaMismatch(path, f"{_shown(field)} [default = {value}]", kind.simpleString()) from None
+        raise SchemaMismatch(path, f"{_type_text(field)} [default = {value}]", kind.simpleString()) from None
 
 
 def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Value | None:

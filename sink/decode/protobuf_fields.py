@@ -67,8 +67,8 @@ class Occurrences:
     def lengths(self) -> Rows:
         return self.bits.astype(np.int64)
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Occurrences:
-        return self if which.all() else Occurrences(self.rows[which], self.starts[which], self.bits[which])
+    def only(self, selected: npt.NDArray[np.bool_]) -> Occurrences:
+        return self if selected.all() else Occurrences(self.rows[selected], self.starts[selected], self.bits[selected])
 
 
 class Scanner:
@@ -97,19 +97,19 @@ class Scanner:
                     parts[slot].append(occurrences)
             active = active[cursors.at[active] < cursors.end[active]]
         for row in active.tolist():
-            self._alone(cursors, row, parts)
+            self._scan_one(cursors, row, parts)
         packed = parts[len(self._keys) :]
         return [
-            in_order([*own, _unpacked(cursors, in_order(runs), key.wire)] if runs else own)
-            for key, own, runs in zip(self._keys, parts, packed, strict=False)
+            in_order([*unpacked_parts, _unpacked(cursors, in_order(runs), key.wire)] if runs else unpacked_parts)
+            for key, unpacked_parts, runs in zip(self._keys, parts, packed, strict=False)
         ]
 
     def _by_slot(self, rows: Rows, tags: Rows) -> Iterator[tuple[int, Rows, Rows]]:
         """Groups rows by their next field; rows with an unknown field are grouped by its wire type."""
-        first = int(tags[0])
+        first_tag = int(tags[0])
         beyond = 2 * len(self._keys)
-        if (tags == first).all():
-            yield self._tags.get(first, beyond), rows, tags
+        if (tags == first_tag).all():
+            yield self._tags.get(first_tag, beyond), rows, tags
             return
         index = np.minimum(np.searchsorted(self._known_tags, tags), len(self._known_tags) - 1)
         slots = np.where(self._known_tags[index] == tags, self._slots[index], beyond + (tags & 7)).astype(np.uint16)
@@ -117,27 +117,27 @@ class Scanner:
         for part in np.split(order, np.flatnonzero(np.diff(slots[order])) + 1):
             yield int(slots[part[0]]), rows[part], tags[part]
 
-    def _alone(self, cursors: Cursors, row: int, parts: list[list[Occurrences]]) -> None:
+    def _scan_one(self, cursors: Cursors, row: int, parts: list[list[Occurrences]]) -> None:
         """Scans one message in plain Python."""
-        data, at, end = memoryview(cursors.data.data), int(cursors.at[row]), int(cursors.end[row])
+        data, position, end = memoryview(cursors.data.data), int(cursors.at[row]), int(cursors.end[row])
         starts: dict[int, list[int]] = {}
         values: dict[int, list[int]] = {}
         slot_of = self._tags.get
         reason = ""
         try:
-            while at < end:
-                tag, at = _next_tag(data, at, end)
-                start, value, at = _next_value(data, at, end, tag, self._room)
+            while position < end:
+                tag, position = _next_tag(data, position, end)
+                start, value, position = _next_value(data, position, end, tag, self._room)
                 slot = slot_of(tag)
                 if slot is not None:
                     starts.setdefault(slot, []).append(start)
                     values.setdefault(slot, []).append(value)
-        except _Bad as error:
+        except _InvalidMessage as error:
             reason = str(error)
         cursors.at[row] = end
-        for slot, places in starts.items():
-            rows = np.full(len(places), row, np.int64)
-            parts[slot].append(Occurrences(rows, np.array(places, np.int64), np.array(values[slot], np.uint64)))
+        for slot, slot_starts in starts.items():
+            rows = np.full(len(slot_starts), row, np.int64)
+            parts[slot].append(Occurrences(rows, np.array(slot_starts, np.int64), np.array(values[slot], np.uint64)))
         if reason:
             cursors.fail(np.array([row]), reason)
 
@@ -154,13 +154,13 @@ def in_order(parts: Sequence[Occurrences]) -> Occurrences:
 
 
 def _tags(cursors: Cursors, rows: Rows) -> Rows:
-    before = cursors.at[rows]
+    starts = cursors.at[rows]
     tags = cursors.varints(rows)
-    wrong = (tags > _TAG_MAX) | (tags < 8) | ((tags & np.uint64(7)) > Wire.FIXED32)
-    wrong |= cursors.at[rows] - before > _TAG_BYTES
-    if wrong.any():
-        cursors.fail(rows[wrong], _NO_FIELD)
-        tags[wrong] = 0
+    invalid = (tags > _TAG_MAX) | (tags < 8) | ((tags & np.uint64(7)) > Wire.FIXED32)
+    invalid |= cursors.at[rows] - starts > _TAG_BYTES
+    if invalid.any():
+        cursors.fail(rows[invalid], _NO_FIELD)
+        tags[invalid] = 0
     return tags.astype(np.int64)
 
 
@@ -192,9 +192,9 @@ def _groups(cursors: Cursors, rows: Rows, numbers: Rows, room: int) -> Rows:
         cursors.fail(rows, _TOO_DEEP)
     active = np.flatnonzero(~cursors.failed[rows])
     while len(active):
-        some = rows[active]
-        ends[active] = cursors.at[some]
-        tags = _tags(cursors, some)
+        active_rows = rows[active]
+        ends[active] = cursors.at[active_rows]
+        tags = _tags(cursors, active_rows)
         wires = tags & 7
         for wire in np.unique(wires).tolist():
             chosen = active[wires == wire]
@@ -238,62 +238,66 @@ def _unpacked(cursors: Cursors, runs: Occurrences, wire: Wire) -> Occurrences:
     return Occurrences(rows, starts, numbers)
 
 
-class _Bad(Exception):
+class _InvalidMessage(Exception):
     pass
 
 
-def _next_number(data: memoryview, at: int, end: int) -> tuple[int, int]:
+def _next_number(data: memoryview, position: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= end:
-            raise _Bad(TOO_SHORT)
-        byte = data[at]
-        at += 1
+        if position >= end:
+            raise _InvalidMessage(TOO_SHORT)
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >> 64:
                 break
-            return value, at
-    raise _Bad(TOO_LONG)
+            return value, position
+    raise _InvalidMessage(TOO_LONG)
 
 
-def _next_tag(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    tag, behind = _next_number(data, at, end)
-    if tag > _TAG_MAX or tag < 8 or tag & 7 > Wire.FIXED32 or behind - at > _TAG_BYTES:
-        raise _Bad(_NO_FIELD)
-    return tag, behind
+def _next_tag(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    tag, next_position = _next_number(data, position, end)
+    if tag > _TAG_MAX or tag < 8 or tag & 7 > Wire.FIXED32 or next_position - position > _TAG_BYTES:
+        raise _InvalidMessage(_NO_FIELD)
+    return tag, next_position
 
 
-def _next_value(data: memoryview, at: int, end: int, tag: int, room: int) -> tuple[int, int, int]:
+def _next_value(data: memoryview, position: int, end: int, tag: int, room: int) -> tuple[int, int, int]:
     """Returns where the value starts, its bits or its length, and where the next field starts."""
     wire = tag & 7
     if wire == Wire.VARINT:
-        value, behind = _next_number(data, at, end)
-        return at, value, behind
+        value, next_position = _next_number(data, position, end)
+        return position, value, next_position
     if wire == Wire.GROUP:
-        last, behind = _group_end(data, at, end, tag >> 3, room)
-        return at, last - at, behind
+        end_tag, next_position = _group_end(data, position, end, tag >> 3, room)
+        return position, end_tag - position, next_position
     if wire == Wire.END:
-        raise _Bad(_NO_GROUP)
+        raise _InvalidMessage(_NO_GROUP)
     width = _WIDTHS.get(wire)
     if width is None:
-        width, at = _next_number(data, at, end)
-    if width > end - at:
-        raise _Bad(TOO_SHORT)
-    return at, width if wire == Wire.LENGTH else int.from_bytes(data[at : at + width], "little"), at + width
+        width, position = _next_number(data, position, end)
+    if width > end - position:
+        raise _InvalidMessage(TOO_SHORT)
+    return (
+        position,
+        width if wire == Wire.LENGTH else int.from_bytes(data[position : position + width], "little"),
+        position + width,
+    )
 
 
-def _group_end(data: memoryview, at: int, end: int, number: int, room: int) -> tuple[int, int]:
+def _group_end(data: memoryview, position: int, end: int, number: int, room: int) -> tuple[int, int]:
     within = [number]
     while len(within) <= room:
-        last = at
-        tag, at = _next_tag(data, at, end)
+        tag_start = position
+        tag, position = _next_tag(data, position, end)
         if tag & 7 == Wire.GROUP:
             within.append(tag >> 3)
         elif tag & 7 != Wire.END:
-            _, _, at = _next_value(data, at, end, tag, room)
+            _, _, position = _next_value(data, position, end, tag, room)
         elif within.pop() != tag >> 3:
-            raise _Bad(_NO_GROUP)
+            raise _InvalidMessage(_NO_GROUP)
         elif not within:
-            return last, at
-    raise _Bad(_TOO_DEEP)
+            return tag_start, position
+    raise _InvalidMessage(_TOO_DEEP)

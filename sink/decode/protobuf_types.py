@@ -21,7 +21,7 @@ from sink.decode.decimals import exact_decimals
 from sink.decode.protobuf_fields import Occurrences
 from sink.schema import stored_type
 
-Composer = Callable[["Lot", list[pa.Array]], pa.Array]
+Composer = Callable[["NestedMessages", list[pa.Array]], pa.Array]
 
 _DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
 _DECIMAL_MOST = 200
@@ -35,7 +35,7 @@ WRAPPERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class NestedMessages:
     """Nested messages. `owners` has for each row of `cursors` the number of its value, of `count` values, in rising
     order; the rows of one value are the pieces of one message."""
 
@@ -43,25 +43,25 @@ class Lot:
     owners: Rows
     count: int
 
-    def fail(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
-        if wrong.any():
-            self.cursors.fail(self.row_of(np.flatnonzero(wrong)), reason)
+    def fail(self, invalid: npt.NDArray[np.bool_], reason: str) -> None:
+        if invalid.any():
+            self.cursors.fail(self.row_of(np.flatnonzero(invalid)), reason)
 
     def row_of(self, values: Rows) -> Rows:
         rows: Rows = np.searchsorted(self.owners, values)
         return rows
 
     def has(self, occurrences: Occurrences) -> npt.NDArray[np.bool_]:
-        has = np.zeros(self.count, np.bool_)
-        has[self.owners[occurrences.rows]] = True
-        return has
+        is_set = np.zeros(self.count, np.bool_)
+        is_set[self.owners[occurrences.rows]] = True
+        return is_set
 
 
-def as_struct(kind: T.StructType, lot: Lot, columns: list[pa.Array]) -> pa.Array:
+def as_struct(kind: T.StructType, messages: NestedMessages, columns: list[pa.Array]) -> pa.Array:
     fields = [
         pa.field(field.name, column.type, field.nullable) for field, column in zip(kind.fields, columns, strict=True)
     ]
-    mask = None if fields else pa.array(np.zeros(lot.count, np.bool_))
+    mask = None if fields else pa.array(np.zeros(messages.count, np.bool_))
     return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
@@ -70,25 +70,25 @@ def _numbers(columns: list[pa.Array]) -> list[Rows]:
     return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
 
 
-def as_moment(lot: Lot, columns: list[pa.Array]) -> pa.Array:
+def as_moment(messages: NestedMessages, columns: list[pa.Array]) -> pa.Array:
     seconds, nanos = _numbers(columns)
-    wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
-    lot.fail(wrong, "a google.protobuf.Timestamp outside the years 1 to 9999, or with invalid nanoseconds")
-    return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
+    invalid = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
+    messages.fail(invalid, "a google.protobuf.Timestamp outside the years 1 to 9999, or with invalid nanoseconds")
+    return pa.array(np.where(invalid, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
 
 
-def as_date(lot: Lot, columns: list[pa.Array]) -> pa.Array:
+def as_date(messages: NestedMessages, columns: list[pa.Array]) -> pa.Array:
     year, month, day = _numbers(columns)
-    wrong = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
-    months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
-    wrong |= days.astype("datetime64[M]") != months
-    lot.fail(wrong, "a google.type.Date that is not a day of the calendar")
-    return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
+    invalid = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
+    months = (np.where(invalid, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(invalid, 0, day - 1)
+    invalid |= days.astype("datetime64[M]") != months
+    messages.fail(invalid, "a google.type.Date that is not a day of the calendar")
+    return pa.array(np.where(invalid, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
 
 
 def as_decimal(
-    kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], lot: Lot, columns: list[pa.Array]
+    kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], messages: NestedMessages, columns: list[pa.Array]
 ) -> pa.Array:
     """Returns the decimals, each from its own scale. A number that the column cannot hold exactly fails."""
     if decimal_of is decimal_of_bytes and (column := _of_one_scale(stored_type(kind), *columns)) is not None:
@@ -102,8 +102,8 @@ def as_decimal(
             values.append(None if number is None else number.quantize(unit, context=context))
         except (Inexact, InvalidOperation):
             values.append(None)
-    wrong = np.array([value is None for value in values], np.bool_)
-    lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
+    invalid = np.array([value is None for value in values], np.bool_)
+    messages.fail(invalid, f"a number that {kind.simpleString()} cannot hold exactly")
     return pa.array([Decimal(0) if value is None else value for value in values], stored_type(kind))
 
 

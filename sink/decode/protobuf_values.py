@@ -84,10 +84,10 @@ class Number(Value):
             return pa.Array.from_buffers(self._column_type, len(numbers), [None, pa.py_buffer(wide)])
         low, high = self._range
         if numbers.dtype == np.uint64 or low > -_LONG_MAX - 1:
-            wrong = (numbers < low) | (numbers > high) if low > -_LONG_MAX - 1 else numbers > high
-            if wrong.any():
-                cursors.fail(occurrences.rows[wrong], f"a number outside the range of {self._name}")
-                numbers = np.where(wrong, 0, numbers)
+            invalid = (numbers < low) | (numbers > high) if low > -_LONG_MAX - 1 else numbers > high
+            if invalid.any():
+                cursors.fail(occurrences.rows[invalid], f"a number outside the range of {self._name}")
+                numbers = np.where(invalid, 0, numbers)
         return pa.array(numbers.astype(self._column_type.to_pandas_dtype(), copy=False))
 
 
@@ -125,7 +125,7 @@ class Enum(Value):
         unknown = self._numbers[index] != numbers
         symbols = self._symbols
         if unknown.any():
-            without_symbol, which = np.unique(numbers[unknown], return_inverse=True)
-            index[unknown] = len(symbols) + which
+            without_symbol, positions = np.unique(numbers[unknown], return_inverse=True)
+            index[unknown] = len(symbols) + positions
             symbols = pa.concat_arrays([symbols, pa.array(without_symbol).cast(pa.string())])
         return symbols.take(pa.array(index))

@@ -23,7 +23,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 
 from coordination.errors import ConfigError
 from sink.decode.registry_access import RegistryAccess, clients, redactor
-from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, definite, reason
+from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, final_error, reason
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -74,7 +74,7 @@ class Registry:
 
     def subjects(self) -> list[str]:
         """Returns the names of all subjects, sorted."""
-        return self._ask("its subjects", lambda client: sorted(map(str, client.get_subjects())))
+        return self._request("its subjects", lambda client: sorted(map(str, client.get_subjects())))
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Returns the newest schema of the subject, which it asks for each time."""
@@ -89,16 +89,16 @@ class Registry:
             raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}. Register it again.")
         if isinstance(schema_id, int) and not 0 <= schema_id <= LARGEST_ID:
             raise UnknownSchema(f"schema id {schema_id} is not an id of a registry: they end at {LARGEST_ID}")
-        own: Future[RegisteredSchema] = Future()
+        future: Future[RegisteredSchema] = Future()
         with self._lock:
-            pending = self._schemas.setdefault(schema_id, own)
-        if pending is own:
+            pending = self._schemas.setdefault(schema_id, future)
+        if pending is future:
             try:
-                own.set_result(self._fetch(schema_id, referring))
+                future.set_result(self._fetch(schema_id, referring))
             except BaseException as error:
                 with self._lock:
                     del self._schemas[schema_id]
-                own.set_exception(error)
+                future.set_exception(error)
                 raise
         return pending.result()
 
@@ -110,10 +110,10 @@ class Registry:
                 return _complete(client.get_schema(schema_id, fmt=fmt))
             return _complete(client.get_schema_by_guid(schema_id, fmt))
 
-        answer = self._ask(request, get)
+        answer = self._request(request, get)
         if answer.schema_type == "PROTOBUF":
             # Some registries return the descriptor, which needs no compiler; others ignore the format.
-            answer = self._ask(request, lambda client: get(client, "serialized"))
+            answer = self._request(request, lambda client: get(client, "serialized"))
         if answer.schema_type not in KINDS:
             raise ConfigError(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
         # References to versions that were deleted since stay valid.
@@ -127,12 +127,12 @@ class Registry:
         return RegisteredSchema(schema_id, answer.schema_type, answer.schema_str, references)
 
     def _id(self, subject: str, version: int | Literal["latest"], deleted: bool) -> int:
-        def ask(client: SchemaRegistryClient) -> int:
+        def get(client: SchemaRegistryClient) -> int:
             return int(cast(int, client.get_version(subject, version, deleted=deleted).schema_id))
 
-        return self._ask(f"subject {subject} version {version}", ask)
+        return self._request(f"subject {subject} version {version}", get)
 
-    def _ask(self, wanted: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
+    def _request(self, request: str, get: Callable[[SchemaRegistryClient], _T]) -> _T:
         retrying = Retrying(
             retry=retry_if_exception_type(_NoAnswer),
             stop=stop_before_delay(self._patience),
@@ -141,22 +141,22 @@ class Registry:
             reraise=True,
         )
         try:
-            return cast(_T, retrying(self._ask_each, wanted, ask))
+            return cast(_T, retrying(self._request_each, request, get))
         except _NoAnswer as error:
             raise RegistryUnavailable(
-                f"schema registry: no answer for {wanted} within {self._patience:g} s ({error}). The sink asks again"
+                f"schema registry: no answer for {request} within {self._patience:g} s ({error}). The sink asks again"
                 " with its next attempt. Check that the registry runs, and schema.registry.url."
             ) from None
 
-    def _ask_each(self, wanted: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
+    def _request_each(self, request: str, get: Callable[[SchemaRegistryClient], _T]) -> _T:
         reasons = []
         for url, client in self._clients:
             # The client would cache the latest version for ever, and does not tell formats apart.
             cast(Any, client).clear_caches()
             try:
-                return ask(client)
-            except Exception as error:  # noqa: BLE001 - what it does not decide, whatever it is, is asked again
-                decided = definite(error, url, wanted)
+                return get(client)
+            except Exception as error:  # noqa: BLE001 - after an error that decides nothing, the request is repeated
+                decided = final_error(error, url, request)
                 if decided is not None:
                     # Without the cause, which may contain a secret.
                     raise decided from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from coordination.errors import ConfigError
-from sink.telemetry.redaction import Redactor, looks_secret, shown
+from sink.telemetry.redaction import Redactor, looks_secret, redacted_value
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -40,7 +40,7 @@ class RegistryAccess:
 
     def __repr__(self) -> str:
         urls = ", ".join(map(shown_url, self.urls))
-        return f"RegistryAccess({urls}; { {name: shown(name, value) for name, value in self.properties} })"
+        return f"RegistryAccess({urls}; { {name: redacted_value(name, value) for name, value in self.properties} })"
 
 
 def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], ...]:
@@ -49,15 +49,15 @@ def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], .
         raise ConfigError("schema.registry.url is empty. Name at least one http:// or https:// address.")
     settings = _settings(access)
     hide = redactor(access)
-    made = []
+    named_clients = []
     for url in access.urls:
         try:
-            made.append((shown_url(url), _client(url, settings)))
+            named_clients.append((shown_url(url), _client(url, settings)))
         except (ValueError, TypeError, OSError) as error:
             # Without the cause, which may contain a secret.
             reason = hide.text(str(error))
             raise ConfigError(f"schema registry {shown_url(url)}: {reason}. Correct its settings.") from None
-    return tuple(made)
+    return tuple(named_clients)
 
 
 def redactor(access: RegistryAccess) -> Redactor:

@@ -1,7 +1,7 @@
 """Tells final answers of a Schema Registry from failures after which another request may succeed.
 
 Guarantee: only the registry's own error codes and a failed certificate check are final; for any other failure
-`definite` returns None. Raises nothing.
+`final_error` returns None. Raises nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class UnknownSchema(SinkError):
     """The registry has no such id, subject or version."""
 
 
-def definite(error: Exception, url: str, wanted: str) -> SinkError | None:
-    """Returns the error to raise if `error` is a final answer to the request for `wanted` at `url`, else None."""
+def final_error(error: Exception, url: str, request: str) -> SinkError | None:
+    """Returns the error to raise if `error` is a final answer to the request for `request` at `url`, else None."""
     if server_error := _server_error(error):
         if server_error.http_status_code == 404 and server_error.error_code in _NOT_THERE:
-            return UnknownSchema(f"schema registry {url} has no {wanted} (error code {server_error.error_code})")
+            return UnknownSchema(f"schema registry {url} has no {request} (error code {server_error.error_code})")
         if server_error.http_status_code in (401, 403):
             return ConfigError(
-                f"schema registry {url} refuses access to {wanted} (HTTP {server_error.http_status_code}). Check"
+                f"schema registry {url} refuses access to {request} (HTTP {server_error.http_status_code}). Check"
                 f" schema.registry.{LOGIN} (user:password), and the rights of that user."
             )
     for cause in _causes(error):

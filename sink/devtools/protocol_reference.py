@@ -60,9 +60,9 @@ _SENTENCES: Mapping[str, str] = {
 def phases() -> str:
     """Returns the state diagram in Mermaid."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(TRANSITIONS)).value}"]
-    for phase, following in TRANSITIONS.items():
-        lines += [f"    {phase.value} --> {after.value}: {why}" for after, why in following.items()]
-        if not following:
+    for phase, next_phases in TRANSITIONS.items():
+        lines += [f"    {phase.value} --> {next_phase.value}: {why}" for next_phase, why in next_phases.items()]
+        if not next_phases:
             lines.append(f"    {phase.value} --> [*]: {_ENDINGS[phase]}")
     return "\n".join([*lines, "```"])
 

@@ -39,7 +39,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _BY_CONTENT = ("schema_ddl", "schema_file", "value_schema_file")
-"""Their paths may differ by host."""
+"""Settings whose content must be the same on all workers: their paths may differ by host."""
 
 _INTRODUCTION = """\
 # Configuration
@@ -151,8 +151,10 @@ def _settings() -> Iterator[str]:
     yield "Settings marked *fleet* have to be the same for all workers of a sink; a worker whose settings"
     yield "differ is refused until all others have stopped."
     yield ""
-    own = {name: field for name, field in Settings.model_fields.items() if name not in ProcessSettings.model_fields}
-    yield from _fields(own)
+    sink_fields = {
+        name: field for name, field in Settings.model_fields.items() if name not in ProcessSettings.model_fields
+    }
+    yield from _fields(sink_fields)
 
 
 def _fields(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
@@ -165,7 +167,7 @@ def _fields(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
         yield f"- type: {_kind(name, field)}{_bounds(field)}"
         yield f"- default: {_default(field)}"
         if extra["also"]:
-            yield f"- also: {', '.join(f'`{other}`' for other in extra['also'])}"
+            yield f"- also: {', '.join(f'`{alias}`' for alias in extra['also'])}"
         if not str(field.alias).endswith(".*"):
             yield f"- environment: `SINK_{variable_name(str(field.alias))}`"
         if extra["fleet"] or name in _BY_CONTENT:
@@ -191,9 +193,9 @@ def _kind(name: str, field: FieldInfo) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    least = next((m.ge for m in field.metadata if hasattr(m, "ge")), None)
-    most = next((m.le for m in field.metadata if hasattr(m, "le")), None)
-    return "" if least is None else f", {least} to {most}"
+    minimum = next((constraint.ge for constraint in field.metadata if hasattr(constraint, "ge")), None)
+    maximum = next((constraint.le for constraint in field.metadata if hasattr(constraint, "le")), None)
+    return "" if minimum is None else f", {minimum} to {maximum}"
 
 
 def _default(field: FieldInfo) -> str:

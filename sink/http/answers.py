@@ -1,6 +1,6 @@
 """Makes the answers: looks at the process and the fleet, and performs verbs for clients with the token.
 
-What takes long runs in threads of its own pool; a document of one reading is made once, however many ask for it.
+Slow work runs in the threads of its own pool. A document of one reading is made once for all clients.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _T = TypeVar("_T")
 JSON = "application/json"
 ZIPPED_FROM = 4096
 MOST_TABLES = 2
-"""Readings of tables that wait or are under way: the rest of the pool is for what is answered at once."""
+"""The most readings of tables that wait or run: quick answers need the other threads of the pool."""
 MOST_VERBS = 8
-"""Verbs that wait or are performed."""
+"""The most verbs that wait or run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ def refusal(status: int, error: str) -> Answer:
 class UnknownSink(Exception):
     """This worker does not host a sink of that name."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        hosted = ", ".join(known[:20]) or "none"
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        hosted = ", ".join(names[:20]) or "none"
         super().__init__(f"this worker hosts no sink {name[:100]!r}; it hosts: {hosted}")
 
 
 @dataclass(slots=True)
-class _Made:
-    """Documents of one reading, by what they are."""
+class _DocumentCache:
+    """The documents of one reading, by kind and sink."""
 
     fleet: Fleet
     documents: dict[tuple[str, str], Answer] = field(default_factory=dict)
@@ -66,8 +66,8 @@ class Answers:
         self._facts = facts
         self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts)
-        self._making = threading.Lock()
-        self._made: _Made | None = None
+        self._cache_lock = threading.Lock()
+        self._cache: _DocumentCache | None = None
         self._pool = ThreadPoolExecutor(4, "http-answers")
         self._verbs = ThreadPoolExecutor(1, "http-verbs")
         self._verbs_waiting = 0
@@ -75,7 +75,7 @@ class Answers:
         self._tables_waiting = 0
 
     def close(self) -> None:
-        """Ends what is under way, as far as it can be, and does not wait for it."""
+        """Cancels pending work, and does not wait for running work."""
         self._fleet.close()
         self._tables.close()
         for pool in (self._pool, self._verbs):
@@ -92,11 +92,11 @@ class Answers:
         return Answer(503 if reasons else 200, documents.to_bytes(document))
 
     def coordinator(self, sink: str) -> Answer:
-        """Answers 200 where this worker leads the sink, or, without a sink, any."""
-        hosted = self._hosted(sink)
-        led = [name for name in hosted if self._facts.leads(name)]
-        document = {"worker": self._facts.worker, "leads": led}
-        return Answer(200 if led else 503, documents.to_bytes(document))
+        """Answers 200 if this worker leads the sink, or any sink if none is named."""
+        names = self._hosted(sink)
+        led_sinks = [name for name in names if self._facts.leads(name)]
+        document = {"worker": self._facts.worker, "leads": led_sinks}
+        return Answer(200 if led_sinks else 503, documents.to_bytes(document))
 
     async def health(self, sink: str) -> Answer:
         return await self._of_fleet("health", sink)
@@ -111,7 +111,7 @@ class Answers:
         return await self._of_fleet("overview", "")
 
     async def table(self, sink: str) -> Answer:
-        """The files and services of one sink's table."""
+        """Answers with the files and bad records of one sink's table."""
         names = self._hosted(sink)
         if len(names) != 1:
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
@@ -120,7 +120,7 @@ class Answers:
             return refusal(503, "other tables are being read; ask again in some seconds")
         self._tables_waiting += 1
         try:
-            report = await self._in_pool(lambda: self._tables.of(settings))
+            report = await self._in_pool(lambda: self._tables.report_of(settings))
         except SinkError as error:
             return refusal(503, str(error))
         finally:
@@ -132,35 +132,35 @@ class Answers:
         return Answer(200, text, CONTENT_TYPE, zipped)
 
     async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> Answer:
-        """The verb on one sink, or on all of this worker's."""
-        refused = self._refused(authorization)
-        if refused is not None:
-            return refused
+        """Performs the verb on one sink, or on all sinks of this worker."""
+        denial = self._denial(authorization)
+        if denial is not None:
+            return denial
         perform = self._facts.verbs.get(verb)
         if perform is None:
             return refusal(404, f"this worker has no verb {verb!r}")
         if verb == "drain" and not worker:
             return refusal(400, "drain needs the worker to drain: ?worker=NAME")
         names = self._hosted(sink)
-        hosted = [known for known in self._facts.sinks if known.settings.name in names]
+        hosted = [candidate for candidate in self._facts.sinks if candidate.settings.name in names]
         if self._verbs_waiting >= MOST_VERBS:
             return refusal(503, f"{MOST_VERBS} verbs are under way already; try again")
         self._verbs_waiting += 1
         try:
-            performed = in_context(lambda: _perform(perform, hosted, worker))
-            return await asyncio.get_running_loop().run_in_executor(self._verbs, performed)
+            task = in_context(lambda: _perform(perform, hosted, worker))
+            return await asyncio.get_running_loop().run_in_executor(self._verbs, task)
         finally:
             self._verbs_waiting -= 1
 
-    def _refused(self, authorization: str) -> Answer | None:
-        """Returns 401 without a token, 403 for a wrong one, and where there is none."""
+    def _denial(self, authorization: str) -> Answer | None:
+        """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
         if self._token is None:
             return refusal(403, "http.token is not set: nothing can be changed by HTTP; use the commands of `sink`")
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not given.strip():
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
             return refusal(401, "send the token of http.token: Authorization: Bearer ...")
-        wanted = self._token.get_secret_value().encode()
-        if not hmac.compare_digest(given.strip().encode(errors="surrogateescape"), wanted):
+        expected = self._token.get_secret_value().encode()
+        if not hmac.compare_digest(token.strip().encode(errors="surrogateescape"), expected):
             return refusal(403, "that is not the token of http.token")
         return None
 
@@ -180,7 +180,7 @@ class Answers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)
 
     def _document(self, kind: str, sink: str) -> Answer:
-        fleet = self._fleet.ask()
+        fleet = self._fleet.last_reading()
         names = fleet.names
         if sink and sink not in names:
             raise UnknownSink(sink, names)
@@ -188,16 +188,16 @@ class Answers:
         if kind == "health":
             healthy, body = documents.health(fleet, chosen)
             return Answer(200 if healthy else 503, body)
-        with self._making:
-            if self._made is None or self._made.fleet is not fleet:
-                self._made = _Made(fleet)
-            known = self._made.documents.get((kind, sink))
-            if known is None:
-                known = self._made.documents[kind, sink] = _document_of(kind, fleet, chosen)
-            return known
+        with self._cache_lock:
+            if self._cache is None or self._cache.fleet is not fleet:
+                self._cache = _DocumentCache(fleet)
+            answer = self._cache.documents.get((kind, sink))
+            if answer is None:
+                answer = self._cache.documents[kind, sink] = _make_document(kind, fleet, chosen)
+            return answer
 
 
-def _document_of(kind: str, fleet: Fleet, names: Sequence[str]) -> Answer:
+def _make_document(kind: str, fleet: Fleet, names: Sequence[str]) -> Answer:
     if kind == "overview":
         body = documents.overview(fleet)
     else:
@@ -210,20 +210,20 @@ def _zipped(body: bytes) -> bytes | None:
 
 
 def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> Answer:
-    """Performs the verb on each sink, also where another one refused; the status is that of the first that did."""
-    done: dict[str, Any] = {}
-    failed: dict[str, str] = {}
+    """Performs the verb on each sink, also after an error. The status is that of the first error."""
+    results: dict[str, Any] = {}
+    errors: dict[str, str] = {}
     status = 200
     for sink in hosted:
         name = sink.settings.name
         try:
-            done[name] = verb(sink.settings, sink.client, worker)
+            results[name] = verb(sink.settings, sink.client, worker)
         except SinkError as error:
-            failed[name] = str(error)
+            errors[name] = str(error)
             status = _status_of(error) if status == 200 else status
     if not hosted:
         return refusal(503, "this worker has no session of ZooKeeper yet")
-    return Answer(status, documents.to_bytes({"done": done, "failed": failed}))
+    return Answer(status, documents.to_bytes({"done": results, "failed": errors}))
 
 
 def _status_of(error: SinkError) -> int:

@@ -1,7 +1,7 @@
 """The answers of the addresses, as JSON: health, status, history, and the overview that the page refreshes.
 
-Each document has a `format` number; fields are added to it, never renamed or taken away within one format. Pure but for
-what `sink.http.fleet` has read; raises nothing.
+Each document has a `format` number. Within one format, fields are added, never renamed or removed. Pure, except for the
+clock; raises nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sink.operations.trend import PartitionTrend, Trend
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0
-"""A reading that is older says that ZooKeeper does not answer, or that this worker has no time to look."""
+"""An older reading means that ZooKeeper does not answer, or that this worker has no time to look."""
 POINTS = 60
 """Points of a chart."""
 SHOWN_NOTES = 20
@@ -31,21 +31,23 @@ def to_bytes(document: Any) -> bytes:
 
 
 def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
-    """Returns whether all these sinks are healthy; without any, no health is known."""
-    age = time.monotonic() - fleet.looked
+    """Returns whether all these sinks are healthy, and the document. A worker without sinks is not healthy."""
+    age = time.monotonic() - fleet.read_at
     sinks: dict[str, Any] = {}
     reasons: list[dict[str, str]] = []
     for name in names:
         judgement = fleet.judgement(name)
-        ill = list(judgement.reasons)
+        problems = list(judgement.reasons)
         if age > STALE_SECONDS:
-            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow"))
+            problems.append(
+                finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow")
+            )
         sinks[name] = {
-            "healthy": not ill,
-            "reasons": [reason.to_json() for reason in ill],
+            "healthy": not problems,
+            "reasons": [reason.to_json() for reason in problems],
             "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
         }
-        reasons += [{"sink": name, **reason.to_json()} for reason in ill]
+        reasons += [{"sink": name, **reason.to_json()} for reason in problems]
     if not fleet.sinks:
         reasons.append(finding("not-read", "this worker has no session of ZooKeeper yet, or hosts no sink").to_json())
     document = {"format": 1, "worker": fleet.worker, "at": fleet.at, "healthy": not reasons}
@@ -53,7 +55,7 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
 
 
 def status(fleet: Fleet, names: Iterable[str]) -> bytes:
-    """Returns `sink status --json` of each sink, with what only repeated looks tell."""
+    """Returns `sink status --json` of each sink, with the trends of repeated looks."""
     head = to_bytes({"format": FORMAT, "worker": fleet.worker, "version": sink_version(), "at": fleet.at})
     return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet, name)) for name in names) + b"]}"
 
@@ -67,7 +69,7 @@ def history(fleet: Fleet, names: Iterable[str]) -> bytes:
 def overview(fleet: Fleet) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
-    age = round(time.monotonic() - fleet.looked, 1)
+    age = round(time.monotonic() - fleet.read_at, 1)
     sinks = [_line(fleet, name) for name in fleet.names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 
@@ -78,24 +80,30 @@ def _ended(sink: SinkNow | None) -> Iterator[EndedStatus]:
 
 
 def _status(fleet: Fleet, name: str) -> dict[str, Any]:
-    told = _health(fleet.judgement(name))
+    health_document = _health(fleet.judgement(name))
     sink = fleet.sinks.get(name)
     evidence = None if sink is None else sink.evidence
     if sink is None or evidence is None or evidence.status is None or evidence.view is None:
-        return {"sink": name, "health": told}
-    # Partitions by hand: there may be thousands, and asdict takes ten times as long.
+        return {"sink": name, "health": health_document}
+    # Build partitions by hand: there may be thousands, and asdict takes ten times as long.
     document = replace(evidence.status, partitions=()).to_json()
-    document["health"] = told
+    document["health"] = health_document
     document["bad_records"] = _bad_records(evidence.settings.errors_tolerance, evidence.status)
     document["waiting_seconds"] = round(sink.trend.waiting, 1)
     document["catch_up_seconds"] = _rounded(sink.trend.catch_up)
     document["last_commit"] = last_commit(evidence.view)
-    for shown, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
-        shown["entered"] = dict(transaction.header.times)
-    for shown, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
-        shown["entered"] = dict(summary.times)
-    trends = {(source.topic, source.partition): trend for source, trend in sink.trend.partitions.items()}
-    document["partitions"] = [_partition(p, trends.get((p.topic, p.partition))) for p in evidence.status.partitions]
+    for entry, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
+        entry["entered"] = dict(transaction.header.times)
+    for entry, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
+        entry["entered"] = dict(summary.times)
+    trends = {
+        (topic_partition.topic, topic_partition.partition): trend
+        for topic_partition, trend in sink.trend.partitions.items()
+    }
+    document["partitions"] = [
+        _partition(partition, trends.get((partition.topic, partition.partition)))
+        for partition in evidence.status.partitions
+    ]
     return document
 
 
@@ -110,8 +118,8 @@ def _partition(partition: PartitionStatus, trend: PartitionTrend | None) -> dict
     return document
 
 
-def _bad_records(tolerance: str, found: Status) -> dict[str, Any]:
-    return {"tolerance": tolerance, "recent": sum(ended.errors for ended in found.history)}
+def _bad_records(tolerance: str, sink_status: Status) -> dict[str, Any]:
+    return {"tolerance": tolerance, "recent": sum(ended.errors for ended in sink_status.history)}
 
 
 def _health(judgement: Judgement) -> dict[str, Any]:
@@ -159,7 +167,7 @@ def _member(member: Any) -> Mapping[str, Any]:
 
 
 def _state(judgement: Judgement, is_paused: bool) -> str:
-    """Returns one word: the state that an operator has to see first."""
+    """Returns the most urgent state, in one word."""
     kinds = [reason.kind for reason in judgement.reasons]
     if kinds:
         return "halted" if "halted" in kinds else kinds[0]

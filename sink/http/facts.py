@@ -12,20 +12,20 @@ from coordination.state.model import LogView
 from sink.config import Settings
 
 Verb = Callable[[Settings, KazooClient, str], Any]
-"""Performs a verb on one sink; the text is the worker that `?worker=` names, or empty. Returns a value for JSON, raises
+"""Performs a verb on one sink. The text is the worker of `?worker=`, or empty. Returns a value for JSON, raises
 SinkError."""
 
 
 class RecentLog(Protocol):
-    """Kafka's offsets for readers that decide nothing, from any thread."""
+    """Kafka's offsets for readers that make no decisions; for any thread."""
 
     def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = (), /) -> LogView:
-        """As `sink.clients.kafka.Log.view`, but what is younger than `age` seconds may be answered from memory."""
+        """Returns as `sink.clients.kafka.Log.view`, possibly a view from memory that is younger than `age` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedSink:
-    """One sink that the process hosts, and how it is reached."""
+    """One sink that the process hosts, with its clients."""
 
     settings: Settings
     client: KazooClient
@@ -45,26 +45,26 @@ class WorkerFacts(Protocol):
 
     @property
     def misconfigured(self) -> Mapping[str, str]:
-        """Why sinks of this process's configuration cannot be made of it, by their names."""
+        """The reasons why configured sinks of this process cannot be used, by name."""
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
         """Requests that a client with the token may make, by name."""
 
     def metrics(self) -> bytes:
-        """The answer to `/metrics`, in Prometheus' text format."""
+        """Returns the answer to `/metrics`, in Prometheus' text format."""
 
     def liveness(self) -> Sequence[str]:
-        """Why this process should be started again. Nothing that a restart does not mend."""
+        """Returns the reasons to restart this process: only faults that a restart mends."""
 
     def readiness(self) -> Sequence[str]:
-        """Why this worker takes no part in the fleet (yet, or any more)."""
+        """Returns the reasons why this worker takes no part in the fleet (yet, or any more)."""
 
     def leads(self, sink: str) -> bool:
         """Whether this worker coordinates the sink."""
 
     def retention(self, sink: str, /) -> Mapping[str, float]:
-        """How long Kafka keeps a record, in seconds, by topic, where this worker knows it."""
+        """Returns Kafka's retention in seconds, by topic, as far as this worker knows it."""
 
     def troubles(self, sink: str, /) -> Sequence[str]:
-        """Servers that keep this worker from its work on the sink: a store or a registry that does not answer."""
+        """Returns the failures of servers (store, registry) that keep this worker from its work on the sink."""

@@ -1,9 +1,9 @@
 """Reads the fleet for HTTP clients: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
 
-Two threads look every few seconds, and only while a client has asked in the last minutes. No client waits for them, but
-for the first reading, a moment. Guarantee: the requests to ZooKeeper and Kafka do not grow with the number of clients,
-and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings fresh: a quiet tree is not read
-again. Raises nothing: what cannot be read is a finding.
+Two threads look every few seconds, and only while a client has asked in the last minutes. Clients wait only for the
+first reading, and only for a moment. Guarantee: the requests to ZooKeeper and Kafka do not grow with the number of
+clients, and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings fresh: a quiet tree is
+not read again. Raises nothing: a failed reading is a finding.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
-from sink.http.logs import LogLooks
-from sink.http.outside import OutsideLooks
+from sink.http.logs import LogCache
+from sink.http.outside import OutsideWorkers
 from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import NEWEST, build, catalog_status
@@ -33,23 +33,23 @@ from sink.operations.trend import Trend
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 3.0
+POLL_SECONDS = 3.0
 LOG_SECONDS = 5.0
 SHARE = 0.1
 """The share of one core that looking may take at most."""
 WHOLE_SECONDS = 60.0
-"""Seconds after which a tree is read again though no watch has fired."""
+"""Seconds after which a tree is read again, even if no watch has fired."""
 RECORDS_SECONDS = 15.0
 """Seconds after which the records without a watch (table services, catalogue) are read again."""
 IDLE_SECONDS = 600.0
 FIRST_SECONDS = 5.0
 GONE_SECONDS = 900.0
-"""How long it is told that a worker has left without draining."""
+"""Seconds for which a note says that a worker has left without draining."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkNow:
-    """One sink as it was read last."""
+    """The last reading of one sink."""
 
     evidence: Evidence
     judgement: Judgement
@@ -58,14 +58,14 @@ class SinkNow:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`at` is the wall clock of the reading, `looked` the monotonic one."""
+    """`at` is the wall clock of the reading, `read_at` the monotonic one."""
 
     worker: str
     at: float
-    looked: float
+    read_at: float
     sinks: Mapping[str, SinkNow] = field(default_factory=dict)
     misconfigured: Mapping[str, Judgement] = field(default_factory=dict)
-    """Sinks of this worker's configuration that cannot be made of it."""
+    """The configured sinks of this worker that cannot be used."""
 
     @property
     def names(self) -> list[str]:
@@ -77,7 +77,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class _Watched:
-    """The parts of a sink that are kept from look to look."""
+    """The state of a sink that is kept from reading to reading."""
 
     hosted: HostedSink
     keeper: Keeper
@@ -90,9 +90,9 @@ class _Watched:
     records_at: float = -RECORDS_SECONDS
     unread: Finding | None = None
     members: dict[str, str] = field(default_factory=dict)
-    """Worker ids by incarnation, of those that have joined."""
+    """The ids of joined workers, by incarnation."""
     draining: set[str] = field(default_factory=set)
-    """Incarnations that have said so: a drain may be over before the next look."""
+    """Incarnations that have announced a drain: it may be over before the next reading."""
     left: dict[str, float] = field(default_factory=dict)
 
 
@@ -100,25 +100,25 @@ class FleetWatch:
     def __init__(self, facts: WorkerFacts) -> None:
         self._facts = facts
         self._watched: dict[str, _Watched] = {}
-        self._logs = LogLooks()
-        self._outside = OutsideLooks()
+        self._logs = LogCache()
+        self._outside = OutsideWorkers()
         self._asked_at = -IDLE_SECONDS
         self._waking = threading.Condition()
         self._ended = False
         self._started = False
         self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
 
-    def ask(self) -> Fleet:
-        """Returns the last reading. May wait for a first one, a moment."""
+    def last_reading(self) -> Fleet:
+        """Returns the last reading. Waits for a moment if there is none yet."""
         now = time.monotonic()
         with self._waking:
             self._asked_at = now
             if not self._started and not self._ended:
                 self._started = True
-                for run, name in ((self._look_at_trees, "http-trees"), (self._look_at_logs, "http-logs")):
+                for run, name in ((self._read_trees, "http-trees"), (self._refresh_logs, "http-logs")):
                     ContextThread(target=run, name=name, daemon=True).start()
             self._waking.notify_all()
-            self._waking.wait_for(lambda: now - self._fleet.looked < IDLE_SECONDS or self._ended, FIRST_SECONDS)
+            self._waking.wait_for(lambda: now - self._fleet.read_at < IDLE_SECONDS or self._ended, FIRST_SECONDS)
         return self._fleet
 
     def close(self) -> None:
@@ -127,51 +127,51 @@ class FleetWatch:
             self._waking.notify_all()
 
     def _pause(self, seconds: float) -> bool:
-        """Waits until the next look is due and a client has asked lately; False when it is over."""
+        """Waits until the next reading is due and a client has asked lately. Returns False after `close`."""
         with self._waking:
             self._waking.wait_for(lambda: self._ended, seconds)
             self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
             return not self._ended
 
-    def _look_at_trees(self) -> None:
+    def _read_trees(self) -> None:
         pause = 0.0
         while self._pause(pause):
-            began = time.thread_time()
+            cpu_before = time.thread_time()
             try:
-                self._look()
+                self._read_all()
             except Exception:  # a defect: the page stands still, the worker does not
                 LOG.exception("http.look_failed")
-            pause = max(LOOK_SECONDS, (time.thread_time() - began) / SHARE)
+            pause = max(POLL_SECONDS, (time.thread_time() - cpu_before) / SHARE)
 
-    def _look_at_logs(self) -> None:
+    def _refresh_logs(self) -> None:
         pause = 0.0
         while self._pause(pause):
-            began = time.thread_time()
+            cpu_before = time.thread_time()
             try:
                 # A copy: sinks come and go on the other thread.
-                views = {name: (w.hosted, w.view) for name, w in self._watched.copy().items()}
-                self._logs.look(views)
+                views = {name: (watched.hosted, watched.view) for name, watched in self._watched.copy().items()}
+                self._logs.refresh(views)
             except Exception:
                 LOG.exception("http.look_failed")
-            pause = max(LOG_SECONDS, (time.thread_time() - began) / SHARE) if self._watched else 0.2
+            pause = max(LOG_SECONDS, (time.thread_time() - cpu_before) / SHARE) if self._watched else 0.2
 
-    def _look(self) -> None:
+    def _read_all(self) -> None:
         self._follow_sinks()
         is_first = not self._fleet.sinks
-        self._outside.look([watched.hosted for watched in self._watched.values()])
+        self._outside.refresh([watched.hosted for watched in self._watched.values()])
         for watched in self._watched.values():
             self._read(watched)
         if is_first and self._watched:
             self._logs.wait_for(self._watched, FIRST_SECONDS / 2)
         wall = time.time()
-        sinks = {name: self._now(name, watched, wall) for name, watched in sorted(self._watched.items())}
-        wrong = {
+        sinks = {name: self._sink_now(name, watched, wall) for name, watched in sorted(self._watched.items())}
+        misconfigured = {
             name: Judgement((finding("refused", reason),))
             for name, reason in self._facts.misconfigured.items()
             if name not in sinks
         }
         with self._waking:
-            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks, wrong)
+            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks, misconfigured)
             self._waking.notify_all()
 
     def _follow_sinks(self) -> None:
@@ -179,10 +179,14 @@ class FleetWatch:
         for name in self._watched.keys() - hosted.keys():
             self._drop(name)
         for name, sink in hosted.items():
-            known = self._watched.get(name)
-            if known is not None and known.hosted.client is sink.client and known.hosted.settings is sink.settings:
+            watched = self._watched.get(name)
+            if (
+                watched is not None
+                and watched.hosted.client is sink.client
+                and watched.hosted.settings is sink.settings
+            ):
                 continue
-            if known is not None:
+            if watched is not None:
                 self._drop(name)
             changed = threading.Event()
             keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
@@ -191,8 +195,8 @@ class FleetWatch:
             self._watched[name] = _Watched(sink, keeper, trend, changed)
 
     def _drop(self, name: str) -> None:
-        gone = self._watched.pop(name)
-        gone.hosted.client.remove_listener(gone.keeper.session_changed)
+        watched = self._watched.pop(name)
+        watched.hosted.client.remove_listener(watched.keeper.session_changed)
 
     def _read(self, watched: _Watched) -> None:
         client: KazooClient = watched.hosted.client
@@ -219,21 +223,23 @@ class FleetWatch:
         else:
             watched.unread = None
 
-    def _now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
+    def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
         settings, view = watched.hosted.settings, watched.view
         troubles, silent = tuple(self._facts.troubles(name)), tuple(self._facts.liveness())
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
         if view is not None:
-            log, error = self._logs.of(name)
-            watched.trend.look(view.states, log, last_commit(view), wall)
+            log, error = self._logs.view_of(name)
+            watched.trend.observe(view.states, log, last_commit(view), wall)
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
-            outside = self._outside.of(watched.hosted)
+            outside = self._outside.workers_of(watched.hosted)
             evidence = replace(
                 evidence,
                 view=view,
                 status=replace(status, services=watched.services, catalog=catalog, outside=outside),
-                left=tuple(sorted(w for w, at in watched.left.items() if wall - at < GONE_SECONDS)),
+                departed_workers=tuple(
+                    sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
+                ),
                 trend=watched.trend,
                 retention=self._facts.retention(name),
             )
@@ -241,7 +247,7 @@ class FleetWatch:
 
 
 def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
-    """Remembers workers that left without having said that they drain. A member's znode changes for a drain only."""
+    """Remembers workers that left without announcing a drain. A member's znode changes only for a drain."""
     members = {member.incarnation: member.worker for member in view.members}
     for incarnation, worker in watched.members.items():
         if incarnation not in members and incarnation not in watched.draining:
@@ -251,22 +257,26 @@ def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
     watched.draining &= members.keys()
     watched.draining |= {member.incarnation for member in view.members if member.state is WorkerState.DRAINING}
     alive = set(members.values())
-    watched.left = {w: at for w, at in watched.left.items() if wall - at < GONE_SECONDS and w not in alive}
+    watched.left = {
+        gone_worker: left_at
+        for gone_worker, left_at in watched.left.items()
+        if wall - left_at < GONE_SECONDS and gone_worker not in alive
+    }
     watched.members = members
 
 
 def _watch_member(watched: _Watched, incarnation: str) -> None:
-    def seen(event: WatchedEvent) -> None:
+    def on_event(event: WatchedEvent) -> None:
         if event.type == EventType.CHANGED:
             watched.draining.add(incarnation)
         elif event.type == EventType.NONE:
-            # The connection ended, and the watch with it: what becomes of the worker meanwhile is not known.
+            # The connection ended, and the watch with it: a drain would go unnoticed.
             watched.members.pop(incarnation, None)
 
     path = f"{watched.hosted.settings.root_znode}/{member_path(incarnation)}"
-    watched.hosted.client.get_async(path, watch=seen)
+    watched.hosted.client.get_async(path, watch=on_event)
 
 
 def _newest(view: KeeperView) -> KeeperView:
-    """Returns the view with the last few ended transactions: each look makes a status of it, for all sinks."""
+    """Returns the view with only the last few ended transactions: each reading makes a status of it, for all sinks."""
     return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))

@@ -1,4 +1,4 @@
-"""The addresses: which answer each of them gives, and the headers that every answer has."""
+"""The addresses, their answers, and the headers that every answer has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sink.http.limits import Limits
 
 LOG = structlog.get_logger("sink.worker")
 TAKE_SECONDS = 20.0
-"""How long a client may take to read an answer."""
+"""The time that a client has to read an answer."""
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -28,15 +28,15 @@ _HEADERS: Mapping[str, str] = {
 
 
 class Handler(RequestHandler):
-    """Gives one answer. A method that an address does not have is refused with 405."""
+    """Gives one answer. Refuses a method that the address does not have with 405."""
 
     SUPPORTED_METHODS: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")  # type: ignore[misc]
 
-    def initialize(self, answers: Answers, limits: Limits, **rest: str) -> None:
-        self.answers, self.limits, self.rest = answers, limits, rest
+    def initialize(self, answers: Answers, limits: Limits, **route_options: str) -> None:
+        self.answers, self.limits, self.route_options = answers, limits, route_options
 
     def prepare(self) -> None:
-        self.limits.breathe()
+        self.limits.throttle()
         if (stream := self._stream()) is not None:
             self.limits.busy.add(stream)
 
@@ -53,7 +53,7 @@ class Handler(RequestHandler):
         return self.get_query_argument(name, "", strip=True)
 
     async def answer(self, answer: Answer) -> None:
-        """A client that does not take it in time loses its connection."""
+        """Sends the answer. Closes the connection of a client that does not read it in time."""
         body = answer.body
         self.set_status(answer.status)
         self.set_header("Content-Type", answer.content_type)
@@ -73,7 +73,7 @@ class Handler(RequestHandler):
                 stream.close()
 
     def compute_etag(self) -> None:
-        """Gives none: every answer is of its moment."""
+        """Sets no ETag: every answer is of its moment."""
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]
@@ -86,7 +86,7 @@ class Handler(RequestHandler):
         self.finish(refusal(status_code, sentence).body)
 
     def log_exception(self, _type: Any, value: Any, _traceback: Any) -> None:
-        """Logs a defect, but not a client's broken request."""
+        """Logs defects, but not broken requests of clients."""
         if not isinstance(value, HTTPError | UnknownSink | StreamClosedError | asyncio.CancelledError):
             LOG.error("http.answer_failed", path=self.request.path[:100], reason=repr(value)[:300])
 
@@ -95,18 +95,18 @@ class Handler(RequestHandler):
         return connection.stream if isinstance(connection, HTTP1Connection) else None
 
 
-class Missing(Handler):
+class NotFoundHandler(Handler):
     def prepare(self) -> None:
         super().prepare()
         raise HTTPError(404, reason="Not Found")
 
 
-class Looks(Handler):
-    """`rest["kind"]` says at what."""
+class QueryHandler(Handler):
+    """Answers questions; `route_options["kind"]` is the kind of question."""
 
     async def get(self) -> None:
         sink, answers = self.argument("sink"), self.answers
-        match self.rest["kind"]:
+        match self.route_options["kind"]:
             case "liveness":
                 answer = answers.liveness()
             case "readiness":
@@ -130,16 +130,16 @@ class Looks(Handler):
     head = get
 
 
-class Changes(Handler):
+class CommandHandler(Handler):
     async def post(self) -> None:
         authorization = self.request.headers.get("Authorization", "")
-        verb = self.rest["verb"]
+        verb = self.route_options["verb"]
         await self.answer(
             await self.answers.perform(verb, self.argument("sink"), self.argument("worker"), authorization)
         )
 
 
-class Page(Handler):
+class PageHandler(Handler):
     async def get(self) -> None:
         self.set_header("Content-Security-Policy", page.POLICY)
         await self.answer(page.ANSWER)
@@ -147,10 +147,10 @@ class Page(Handler):
     head = get
 
 
-LOOKS = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
+QUERIES = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
 VERBS = ("pause", "resume", "flush", "drain", "switchover")
 ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
-    (r"/", Page, {}),
-    *((f"/{kind}", Looks, {"kind": kind}) for kind in LOOKS),
-    *((f"/{verb}", Changes, {"verb": verb}) for verb in VERBS),
+    (r"/", PageHandler, {}),
+    *((f"/{kind}", QueryHandler, {"kind": kind}) for kind in QUERIES),
+    *((f"/{verb}", CommandHandler, {"verb": verb}) for verb in VERBS),
 )

@@ -1,4 +1,4 @@
-"""The process's metrics as one text, made at most once a second however many ask."""
+"""The process's metrics as one text, made at most once a second for all clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MetricsText:
         self._text, self._zipped, self._made_at = b"", b"", -AGE_SECONDS
 
     def text(self) -> tuple[bytes, bytes]:
-        """Returns the text, plain and by gzip."""
+        """Returns the text, plain and compressed by gzip."""
         with self._making:
             if time.monotonic() - self._made_at >= AGE_SECONDS:
                 self._text = self._facts.metrics()

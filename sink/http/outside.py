@@ -1,6 +1,6 @@
-"""Looks at the records of the fleet's processes: which of them host a sink and take no part in it.
+"""Looks at the records of the fleet's processes, to find workers that host a sink and take no part in it.
 
-One look is for all sinks below one root, and rare: only notes depend on it. Raises nothing.
+One reading serves all sinks below one root. Readings are rare, because only notes depend on them. Raises nothing.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from sink.http.facts import HostedSink
 from sink.operations.status import OutsideStatus, outside_workers
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 15.0
+POLL_SECONDS = 15.0
 
 
-class OutsideLooks:
-    """For one thread."""
+class OutsideWorkers:
+    """For one thread only."""
 
     def __init__(self) -> None:
-        self._looked_at = -LOOK_SECONDS
+        self._refreshed_at = -POLL_SECONDS
         self._records: dict[tuple[int, str], tuple[WorkerRecord, ...]] = {}
 
-    def look(self, sinks: Iterable[HostedSink]) -> None:
+    def refresh(self, sinks: Iterable[HostedSink]) -> None:
         now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._refreshed_at < POLL_SECONDS:
             return
-        self._looked_at = now
-        roots = {_place(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
-        self._records = {place: _records(sink.client, place[1]) for place, sink in roots.items()}
+        self._refreshed_at = now
+        sinks_by_root = {_root_key(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
+        self._records = {root_key: _records(sink.client, root_key[1]) for root_key, sink in sinks_by_root.items()}
 
-    def of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
-        records = self._records.get(_place(sink.settings, sink.client), ())
+    def workers_of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
+        records = self._records.get(_root_key(sink.settings, sink.client), ())
         name = sink.settings.name
         return outside_workers({record.worker: record.sinks[name] for record in records if name in record.sinks})
 
 
-def _place(settings: Settings, client: KazooClient) -> tuple[int, str]:
+def _root_key(settings: Settings, client: KazooClient) -> tuple[int, str]:
     return id(client), settings.root_znode.rpartition("/")[0]
 
 

@@ -25,7 +25,7 @@ from coordination.errors import ConfigError
 from sink.config import ProcessSettings
 from sink.http.answers import Answers
 from sink.http.facts import WorkerFacts
-from sink.http.handlers import ROUTES, Missing
+from sink.http.handlers import ROUTES, NotFoundHandler
 from sink.http.limits import Limits
 from sink.telemetry.logs import ContextThread
 
@@ -48,7 +48,7 @@ class WorkerHttp:
 
     @property
     def url(self) -> str:
-        """Where the page is; empty where nothing is served."""
+        """The address of the page; empty if nothing is served."""
         if self._settings.http_address is None:
             return ""
         scheme = "http" if self._settings.http_certificate is None else "https"
@@ -58,7 +58,7 @@ class WorkerHttp:
         address = self._settings.http_address
         if address is None:
             return
-        secured = _context(self._settings)
+        tls_context = _tls_context(self._settings)
         host, port = address
         try:
             sockets = bind_sockets(port, host)
@@ -68,7 +68,7 @@ class WorkerHttp:
                 raise ConfigError(f"{sentence}; choose another one for each worker of a host, or `none`") from error
             LOG.warning("http.not_served", reason=f"{sentence}; set http.listen to another one, or to `none`")
             return
-        self._thread = ContextThread(target=self._run, args=(sockets, secured), name="http", daemon=True)
+        self._thread = ContextThread(target=self._run, args=(sockets, tls_context), name="http", daemon=True)
         self._thread.start()
         LOG.info("http.served", url=self.url)
 
@@ -79,32 +79,32 @@ class WorkerHttp:
             try:
                 loop.call_soon_threadsafe(ended.set)
             except RuntimeError:
-                return  # it has ended by itself
+                return  # the loop has ended by itself
             thread.join(JOIN_SECONDS)
 
-    def _run(self, sockets: list[socket], secured: ssl.SSLContext | None) -> None:
+    def _run(self, sockets: list[socket], tls_context: ssl.SSLContext | None) -> None:
         try:
-            asyncio.run(self._serve(sockets, secured))
+            asyncio.run(self._serve(sockets, tls_context))
         except Exception:  # a defect: the worker goes on without its addresses
             LOG.exception("http.failed")
 
-    async def _serve(self, sockets: list[socket], secured: ssl.SSLContext | None) -> None:
+    async def _serve(self, sockets: list[socket], tls_context: ssl.SSLContext | None) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        # Of what strangers send, not a line goes into the log.
+        # Tornado would log the requests of strangers.
         for name in ("tornado.access", "tornado.general", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         limits = Limits()
-        self._loop.set_exception_handler(lambda _loop, _context: limits.breathe())
-        given = {"answers": self._answers, "limits": limits}
+        self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
+        handler_arguments = {"answers": self._answers, "limits": limits}
         application = Application(
-            [(path, handler, {**given, **more}) for path, handler, more in ROUTES],
-            default_handler_class=Missing,
-            default_handler_args=given,
+            [(path, handler, {**handler_arguments, **options}) for path, handler, options in ROUTES],
+            default_handler_class=NotFoundHandler,
+            default_handler_args=handler_arguments,
             log_function=lambda _handler: None,
         )
         server = BoundedServer(
             application,
-            ssl_options=secured,
+            ssl_options=tls_context,
             idle_connection_timeout=CLIENT_SECONDS,
             body_timeout=CLIENT_SECONDS,
             max_header_size=MOST_BYTES,
@@ -119,14 +119,14 @@ class WorkerHttp:
 
 
 class BoundedServer(HTTPServer):
-    """Ends the oldest connection at rest for a new one, where there are too many."""
+    """Closes the oldest idle connection for a new one if there are too many."""
 
     limits: Limits
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        self.limits.breathe()
+        self.limits.throttle()
         if len(self._connections) >= MOST_CONNECTIONS:
-            oldest = next((known for known in self.limits.open if known not in self.limits.busy), stream)
+            oldest = next((connection for connection in self.limits.open if connection not in self.limits.busy), stream)
             oldest.close()
             if oldest is stream:
                 return
@@ -140,7 +140,7 @@ class BoundedServer(HTTPServer):
         super().on_close(server_conn)
 
 
-def _context(settings: ProcessSettings) -> ssl.SSLContext | None:
+def _tls_context(settings: ProcessSettings) -> ssl.SSLContext | None:
     certificate, key = settings.http_certificate, settings.http_key
     if certificate is None or key is None:
         return None

@@ -1,8 +1,8 @@
 """Reads a table on storage for the page (files, instants, bad records by reason) in a process of its own.
 
-A store that hangs hangs that process only, its memory ends with it, and it runs at the lowest priority. Guarantee: one
-reading at a time, at most one a minute and sink; further clients get the last one. Raises Unavailable when no answer
-came in time, or another reading is under way.
+A hanging store blocks that process only, its memory ends with it, and it runs at low priority. Guarantee: one reading
+at a time, at most one a minute and sink; further clients get the last one. Raises Unavailable if no answer comes in
+time, or another reading is under way.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class TableQuestion:
 
 
 class TableReports:
-    """For any thread."""
+    """Any thread may call it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         self._reading = threading.Lock()
-        self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._cache: dict[str, tuple[float, Mapping[str, Any]]] = {}
 
     def close(self) -> None:
         """Ends a reading that is under way."""
@@ -52,21 +52,21 @@ class TableReports:
         if (process := self._process) is not None:
             process.kill()
 
-    def of(self, settings: Settings) -> Mapping[str, Any]:
-        """Returns a document for JSON; at most a minute old, as `age` says."""
-        known = self._known.get(settings.name)
-        if known is None or time.monotonic() - known[0] > AGE_SECONDS:
+    def report_of(self, settings: Settings) -> Mapping[str, Any]:
+        """Returns a document for JSON, at most a minute old; `age` is its age in seconds."""
+        cached = self._cache.get(settings.name)
+        if cached is None or time.monotonic() - cached[0] > AGE_SECONDS:
             if not self._reading.acquire(blocking=False):
                 raise Unavailable("another table is being read; ask again in some seconds")
             try:
                 question = TableQuestion(settings.base_path, settings.errors_base_path, settings.storage)
-                known = self._known[settings.name] = time.monotonic(), self._ask(question)
+                cached = self._cache[settings.name] = time.monotonic(), self._ask(question)
             finally:
                 self._reading.release()
-        return {"sink": settings.name, "age": round(time.monotonic() - known[0], 1), **known[1]}
+        return {"sink": settings.name, "age": round(time.monotonic() - cached[0], 1), **cached[1]}
 
     def _ask(self, question: TableQuestion) -> Mapping[str, Any]:
-        """Asks the process. Keys go through a pipe: neither the command line nor the environment shows them."""
+        """Runs the process. Sends keys through a pipe: neither the command line nor the environment shows them."""
         command = [sys.executable, "-m", "sink.http.table_process"]
         pipe = subprocess.PIPE
         try:
@@ -93,7 +93,7 @@ class TableReports:
 
 
 def replay_command(group: Mapping[str, Any]) -> str:
-    """Returns a command for a shell. A reason quotes records: what a shell or a terminal could act upon is left out."""
+    """Returns a shell command. A reason quotes records: one that a shell or terminal could act upon is left out."""
     command, reason, first = "sink errors replay --config FILE", group["reason"], group["first"]
     if reason.isascii() and reason.isprintable():
         return f"{command} --reason={shlex.quote(reason)}"
@@ -107,13 +107,17 @@ def _table(question: TableQuestion) -> Mapping[str, Any]:
     from sink.audit.rows import rust_table
     from sink.audit.timeline import active_names, any_commit, open_table
 
-    files = open_table(question.base_path, question.access)
-    names = active_names(files)
+    table_files = open_table(question.base_path, question.access)
+    names = active_names(table_files)
     if not any_commit(names):
         return {"files": 0, "bytes": 0, "instants": 0}
-    slices = rust_table(files).get_file_slices(HudiReadOptions())
+    file_slices = rust_table(table_files).get_file_slices(HudiReadOptions())
     instants = {name.partition("_")[0] for name in names if "_" in name}
-    return {"files": len(slices), "bytes": sum(piece.total_size_bytes() for piece in slices), "instants": len(instants)}
+    return {
+        "files": len(file_slices),
+        "bytes": sum(file_slice.total_size_bytes() for file_slice in file_slices),
+        "instants": len(instants),
+    }
 
 
 def _bad_records(question: TableQuestion) -> Mapping[str, Any]:
@@ -127,19 +131,19 @@ def _bad_records(question: TableQuestion) -> Mapping[str, Any]:
     return {"groups": [{**group, "replay": replay_command(group)} for group in groups]}
 
 
-def _told(read: Callable[[TableQuestion], Mapping[str, Any]], question: TableQuestion) -> Mapping[str, Any]:
+def _read_part(read: Callable[[TableQuestion], Mapping[str, Any]], question: TableQuestion) -> Mapping[str, Any]:
     try:
         return read(question)
     except SinkError as error:
         return {"error": str(error)}
-    except Exception as error:  # noqa: BLE001 (hudi-rs raises what it likes, and one part must not hide the other)
+    except Exception as error:  # noqa: BLE001 (hudi-rs raises any exception, and one part must not hide the other)
         return {"error": repr(error)[:300]}
 
 
 def main() -> None:
     os.nice(NICE)
     question = pickle.loads(sys.stdin.buffer.read())
-    document = {"table": _told(_table, question), "bad_records": _told(_bad_records, question)}
+    document = {"table": _read_part(_table, question), "bad_records": _read_part(_bad_records, question)}
     sys.stdout.write(json.dumps(document, default=str))
 
 

@@ -41,7 +41,7 @@ from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 
-_METADATA_PATIENCE = 2
+_METADATA_SERVICE_FACTOR = 2
 """A transaction serves the metadata table itself when it has twice as many commits as a compaction waits for: no worker
 has run `metadata_services`."""
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
@@ -55,7 +55,7 @@ class TableOutcome(Enum):
     COMPLETED = "completed"
     ALREADY_COMPLETE = "the instant is already complete"
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
-    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and whoever passes by will finish it"
+    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and the next Hudi writer will finish it"
     ABSENT = "the instant is not on the timeline"
     CONFLICT = "another commit has changed the same file groups meanwhile: found while the table lock was held"
 
@@ -77,7 +77,7 @@ class Table:
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
         self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
-        self._hudi.metadata_patience = _METADATA_PATIENCE
+        self._hudi.metadata_service_factor = _METADATA_SERVICE_FACTOR
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
@@ -144,27 +144,26 @@ class Table:
         checkpoint: Checkpoint,
         guard: Callable[[TableView], None],
         columns: str = "",
-        more: Mapping[str, str] | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
     ) -> TableOutcome:
-        """Completes the instant with all stats and the checkpoint, and what `more` its metadata shall have. `guard`
-        raises to refuse; the instant stays pending. The table's columns become what holds `columns` too, in which the
-        stats' files were written.
+        """Completes the instant with all stats, the checkpoint and `extra_metadata`. `guard` raises to refuse; the
+        instant stays pending. The table's columns grow to hold `columns` too, with which the stats' files were written.
         """
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
-        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
+        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
         updated = changed_groups(stats) if self._changes_rows else frozenset()
         with self._locks():
-            now = self._timeline.snapshot()
-            view = self._timeline.view((instant,), now)
-            if (settled := _settled(now, view, instant)) is not None:
+            snapshot = self._timeline.snapshot()
+            view = self._timeline.view((instant,), snapshot)
+            if (settled := _settled(snapshot, view, instant)) is not None:
                 return settled
-            if updated & self._timeline.touched_since(now, instant):
+            if updated & self._timeline.touched_since(snapshot, instant):
                 return TableOutcome.CONFLICT
             with self._reading():
                 self._hudi.keep_metadata_table()
                 rollback_conflicting_clusterings(self._hudi, updated)
-                self._hudi.beat(instant)
+                self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
             avro = self._columns_with(columns)
             with self._reading():
@@ -190,18 +189,22 @@ class Table:
         """
         if not stats or self._changes_rows:
             return ()
-        written = [json.loads(stat) for stat in stats]
-        ids = {stat["fileId"] for stat in written}
+        parsed = [json.loads(stat) for stat in stats]
+        ids = {stat["fileId"] for stat in parsed}
         with self._reading():
-            now = self._timeline.snapshot()
-            names = self._data_files.names(sorted({stat["partitionPath"] for stat in written}))
+            snapshot = self._timeline.snapshot()
+            names = self._data_files.names(sorted({stat["partitionPath"] for stat in parsed}))
             files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m]
-            gone = {instant for instant in {instant for _, instant in files} if now.is_gone(instant)}
-            if gone:
-                # Of an instant before the active timeline readers would take it for committed.
+            gone_instants = {instant for instant in {instant for _, instant in files} if snapshot.is_gone(instant)}
+            if gone_instants:
+                # Readers would take a file of an instant before the active timeline for committed.
                 sweep(self._hudi, self._timeline)
-        existing = {file for file, instant in files if file in ids and instant not in gone and _counts(now, instant)}
-        return tuple(sorted(existing | (ids & self._timeline.replaced(now))))
+        existing = {
+            file
+            for file, instant in files
+            if file in ids and instant not in gone_instants and _counts(snapshot, instant)
+        }
+        return tuple(sorted(existing | (ids & self._timeline.replaced(snapshot))))
 
     def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
         """Returns file ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by
@@ -213,7 +216,7 @@ class Table:
 
     def services(self) -> tuple[Service, ...]:
         """Compacts, clusters, cleans, archives, off the commit path, with Hudi taking the table lock itself. Safe
-        beside everything but another run of this sink: of one process a second one waits.
+        beside everything but another run of this sink: a second one of the same process waits.
         """
         with self._serving, self._reading():
             return HudiTableServices(self._hudi, self._settings, self._locks).run()
@@ -245,12 +248,12 @@ class Table:
     def stop_heartbeats(self) -> None:
         """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""
         with self._reading():
-            self._hudi.stop_beating()
+            self._hudi.stop_heartbeats()
 
     def _look_at_columns(self) -> None:
         """Reads the table's columns, unless no other writer has completed an instant since the last read."""
-        new = self._timeline.completed - (self._looked_at or frozenset())
-        if self._looked_at is not None and {entry.requested for entry in new} <= {self._completed}:
+        new_instants = self._timeline.completed - (self._looked_at or frozenset())
+        if self._looked_at is not None and {entry.requested for entry in new_instants} <= {self._completed}:
             self._looked_at = self._timeline.completed
             return
         with self._reading():
@@ -270,23 +273,27 @@ class Table:
         """
         self._look_at_columns()
         try:
-            wanted = self._schema.with_columns(columns).spark if columns else self.columns
-            self.columns = evolved(self.columns, wanted, Compatibility.BACKWARD)
+            required = self._schema.with_columns(columns).spark if columns else self.columns
+            self.columns = evolved(self.columns, required, Compatibility.BACKWARD)
         except SchemaConflict as error:
             raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
         return avro_schema(self.columns, self._settings.table_name)
 
     def _roll_back(self, instant: str) -> None:
         state = self._timeline.state(instant)
-        now = self._timeline.snapshot()
+        snapshot = self._timeline.snapshot()
         if state is InstantState.COMPLETED:
             raise Conflict(f"{self._settings.base_path}: instant {instant} is complete and is never rolled back")
-        if state is not InstantState.PENDING and instant not in now.rolling_back and not now.writes_at(instant):
+        if (
+            state is not InstantState.PENDING
+            and instant not in snapshot.rolling_back
+            and not snapshot.writes_at(instant)
+        ):
             return
         with self._changing(f"rolling back instant {instant}"):
             self._hudi.roll_back(instant)
-        now = self._timeline.snapshot()
-        if instant not in now.rolled_back or now.writes_at(instant):
+        snapshot = self._timeline.snapshot()
+        if instant not in snapshot.rolled_back or snapshot.writes_at(instant):
             raise OutcomeUnknown(
                 f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
             )
@@ -313,14 +320,14 @@ class Table:
             raise Unavailable(f"{self._settings.base_path}: {message(error)}") from error
 
     @contextmanager
-    def _changing(self, what: str) -> Iterator[None]:
+    def _changing(self, action: str) -> Iterator[None]:
         try:
             yield
         except (*JAVA_ERRORS, OSError) as error:
-            raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
+            raise OutcomeUnknown(f"{self._settings.base_path}: {action}: {message(error)}") from error
 
 
-def _settled(now: ActiveTimeline, view: TableView, instant: str) -> TableOutcome | None:
+def _settled(snapshot: ActiveTimeline, view: TableView, instant: str) -> TableOutcome | None:
     match view.instants[instant]:
         case InstantState.COMPLETED:
             return TableOutcome.ALREADY_COMPLETE
@@ -328,9 +335,9 @@ def _settled(now: ActiveTimeline, view: TableView, instant: str) -> TableOutcome
             return TableOutcome.ROLLED_BACK
         case InstantState.ABSENT:
             return TableOutcome.ABSENT
-    return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
+    return TableOutcome.ROLLING_BACK if instant in snapshot.rolling_back else None
 
 
-def _counts(now: ActiveTimeline, instant: str) -> bool:
+def _counts(snapshot: ActiveTimeline, instant: str) -> bool:
     """Whether readers treat the instant as committed. They do for every instant older than the active timeline."""
-    return instant < now.first or any(entry.done for entry in now.writes_at(instant))
+    return instant < snapshot.first or any(entry.done for entry in snapshot.writes_at(instant))

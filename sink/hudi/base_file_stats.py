@@ -27,7 +27,7 @@ _STAT = "org.apache.hudi.common.model.HoodieWriteStat"
 _COLUMN_STATS = "column_stats"
 _BLOOM_FILTERS = "bloom_filters"
 _VERSION = "V2"
-"""Version of the index of column statistics: an older one wraps values otherwise."""
+"""Version of the index of column statistics: an older one wraps values in another way."""
 
 
 def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> Any:
@@ -37,25 +37,25 @@ def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> 
     columns = _indexed_columns(hudi, avro) if any(carried) else ()
     plain, counted, ranges = [], [], {}
     for stat, document in zip(parsed, carried, strict=True):
-        wanted = None if document is None else _wanted(document, columns)
-        if wanted:
+        indexed = None if document is None else _indexed_ranges(document, columns)
+        if indexed:
             counted.append(json.dumps(stat))
-            ranges[stat["path"].rpartition("/")[2]] = wanted
+            ranges[stat["path"].rpartition("/")[2]] = indexed
         else:
             plain.append(json.dumps(stat))
     stats = java_stats(hudi, plain, "HoodieWriteStat")
     if counted:
         with_ranges = java_stats(hudi, counted, "HoodieDeltaWriteStat")
-        _give(hudi, with_ranges, ranges)
+        _set_ranges(hudi, with_ranges, ranges)
         stats.addAll(with_ranges)
     return stats
 
 
 def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
-    """Returns the columns of which Hudi wants statistics; none where it wants none, or other ones than are carried."""
+    """Returns the columns whose statistics Hudi wants; none if it wants none, or other statistics than are carried."""
     meta = hudi.meta_client()
     indexes = set(meta.getTableConfig().getMetadataPartitions())
-    # Of a `HoodieDeltaWriteStat` Hudi looks for no bloom filter.
+    # Hudi looks for no bloom filter of a `HoodieDeltaWriteStat`.
     if not hudi.has_metadata_table or _COLUMN_STATS not in indexes or _BLOOM_FILTERS in indexes:
         return ()
     util = hudi.java.metadata.HoodieTableMetadataUtil
@@ -66,7 +66,7 @@ def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
     return frozenset(hudi.json(util.getColumnsToIndex(metadata, meta, config, hudi.option()).keySet()))
 
 
-def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[ColumnRange]:
+def _indexed_ranges(document: Mapping[str, Any], columns: Collection[str]) -> list[ColumnRange]:
     """Returns the ranges of these columns; none where one of the columns may be among those that were cut off."""
     file = decode_ranges(document)
     if file.cut and not set(columns) <= {column_range.column for column_range in file.ranges}:
@@ -76,7 +76,7 @@ def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[Colum
     return [column_range for column_range in file.ranges if column_range.column in names]
 
 
-def _give(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
+def _set_ranges(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
     """Gives each stat the ranges of its file."""
     functions = JavaFunctions(hudi.context)
     string, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
@@ -106,8 +106,8 @@ def _column_stats(hudi: HudiObjects, kind: Any, ranges: Mapping[str, Sequence[Co
     """Encodes all in one Avro document, which Hudi's own classes read."""
     avro = hudi.jvm.org.apache.avro
     schema = avro.Schema.createArray(hudi.java.avro.model.HoodieMetadataColumnStats.getClassSchema())
-    kinds = {each.value_type for columns in ranges.values() for each in columns}
-    ordinals = {each: int(hudi.java.stats.ValueType.valueOf(each).ordinal()) for each in kinds}
+    value_types = {column_range.value_type for columns in ranges.values() for column_range in columns}
+    ordinals = {name: int(hudi.java.stats.ValueType.valueOf(name).ordinal()) for name in value_types}
     stream = io.BytesIO()
     records = [record for file, columns in ranges.items() for record in _records(file, columns, ordinals)]
     fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema.toString())), records)
@@ -153,6 +153,6 @@ def _wrapped(kind: str, value: Any) -> Any:
     if value is None:
         return None
     if kind == "DECIMAL":
-        # As Java's BigInteger writes itself: as few bytes as hold the number and its sign.
+        # As Java's BigInteger writes itself: the fewest bytes that hold the number and its sign.
         value = value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
     return f"{_MODEL}.{_WRAPPERS.get(kind, 'Long')}Wrapper", {"value": value}

@@ -1,4 +1,4 @@
-"""Registers the table in a catalogue by Hudi's own sync: a Hive metastore, or what another class of Hudi's knows.
+"""Registers the table in a catalogue by Hudi's own sync: a Hive metastore, or one that another class of Hudi's knows.
 
 Guarantee: the sync reads the table and changes nothing in it. It registers what a commit of the timeline has written,
 with partition values as the rows have them, or nothing, with the reason. It may be repeated, also by two workers at
@@ -17,15 +17,15 @@ from sink.hudi.java_objects import METADATA
 from sink.hudi.options import commit_options, partition_columns
 
 ANSWER_SECONDS = 60
-"""So long a metastore is waited for, unless Hadoop's configuration says otherwise. Hive's own default: ten minutes."""
+"""How long to wait for a metastore, unless Hadoop's configuration says otherwise. Hive's own default: ten minutes."""
 _SYNC = "hoodie.datasource.hive_sync"
 _EXTRACTORS = "org.apache.hudi.hive"
 _URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
 
 
 def extractor(settings: Settings) -> str:
-    """Names Hudi's class that makes the rows' values from the sink's partition paths. One that cannot fails; none makes
-    up other values.
+    """Names Hudi's class that makes the rows' values from the sink's partition paths. A class that cannot do so fails;
+    none makes up other values.
     """
     if settings.catalog_extractor is not None:
         return settings.catalog_extractor
@@ -39,7 +39,7 @@ def extractor(settings: Settings) -> str:
 
 
 def sync_options(settings: Settings) -> Mapping[str, str]:
-    """Options of Hudi's sync: the table's own, the user's, and the names."""
+    """Returns the options of Hudi's sync: the table's own, the user's, and the names."""
     names = {
         f"{_SYNC}.database": settings.catalog_database,
         f"{_SYNC}.table": settings.catalog_table or settings.table_name,
@@ -62,9 +62,9 @@ def sync_options(settings: Settings) -> Mapping[str, str]:
 def register(hudi: HudiClient, settings: Settings) -> str:
     """Runs the sync. Returns the newest instant that the catalogue knows then; empty where the table has none."""
     meta = hudi.meta_client()
-    last = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()
+    newest = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()
     options = dict(sync_options(settings))
-    # Partitions are listed from the metadata table where there is one, and else from storage.
+    # Hudi lists partitions from the metadata table if there is one, else from storage.
     options[METADATA] = str(bool(meta.getTableConfig().isMetadataTableAvailable())).lower()
     properties = hudi.java.common.config.TypedProperties()
     properties.putAll(hudi.java_map(options))
@@ -77,4 +77,4 @@ def register(hudi: HudiClient, settings: Settings) -> str:
     hudi.java.sync.common.util.SyncUtilHelpers.runHoodieMetaSync(
         settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta)
     )
-    return str(last.get().requestedTime()) if last.isPresent() else ""
+    return str(newest.get().requestedTime()) if newest.isPresent() else ""

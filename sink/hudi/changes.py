@@ -24,7 +24,7 @@ DEBEZIUM_COLUMNS: Mapping[str, T.StructField] = {
 
 
 def ordering_fields(settings: Settings) -> tuple[str, ...]:
-    """The columns that order two records of one key. Without any, the later record in the log wins."""
+    """Returns the columns that order two records of one key. Without any, the later record in the log wins."""
     column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
     return settings.ordering_fields if column is None else (column.name,)
 
@@ -63,26 +63,26 @@ def write_options(settings: Settings) -> dict[str, str]:
     if settings.operation == "append":
         return options
     options |= {
-        # The coordinator has made the inflight file: the writer may put its own in that place.
+        # The coordinator has made the inflight file: the writer may replace it.
         "_.hoodie.allow.multi.write.on.same.instant": "true",
         "hoodie.metadata.streaming.write.enabled": "false",
-        # Whether a pending clustering gives way is decided when a transaction is completed, under the table lock.
+        # The coordinator decides whether a pending clustering gives way, under the table lock, when it completes.
         "hoodie.clustering.updates.strategy": (
             "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
         ),
     }
     if settings.operation == "insert":
-        # Rows of the same key are rows of their own, also those that come to an older one's file.
+        # Rows of the same key stay apart, also a row that comes to an older one's file.
         return {**options, "hoodie.merge.allow.duplicate.on.inserts": "true"}
     options |= {
         "hoodie.index.type": _INDEXES[settings.index_type],
-        # What is written is the last change of each row already.
+        # Only the last change of each row is written, already.
         "hoodie.combine.before.upsert": "false",
     }
     if settings.index_type == "record":
         options |= {
             "hoodie.metadata.global.record.level.index.enable": "true",
-            # A row whose partition has changed moves: not looked for where none can be.
+            # A row whose partition has changed moves. Without partitions there is none to look for.
             "hoodie.record.index.update.partition.path": str(_is_partitioned(settings)).lower(),
         }
     options["hoodie.write.record.merge.mode"] = merge_mode(settings)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sink.clients.inline_reads import close_inline_reads
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.hudi.base_file_stats import base_file_stats
-from sink.hudi.column_stats import carrying, is_log, log_stats
+from sink.hudi.column_stats import is_log, log_stats, with_column_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
 
@@ -27,19 +27,19 @@ COMPACTION = "compaction"
 
 
 class HudiClient(HudiObjects):
-    """The Java objects of one table. One thread at a time for what changes the table; reading is free."""
+    """The Java objects of one table. One thread at a time may change the table; reading is free."""
 
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
         super().__init__(spark, base_path, avro_schema, options)
         close_inline_reads(spark, base_path)
         self._client: Any = None
         self._begun = ""
-        self._own: set[str] = set()
-        self._has_made_sure = False
+        self._begun_here: set[str] = set()
+        self._is_initialized = False
         self._metafiles: set[str] = set()
-        self.metadata_patience = 1
-        """How many times as many commits as Hudi's setting says may come before `begin` serves the metadata table:
-        above one where another client runs them."""
+        self.metadata_service_factor = 1
+        """`begin` serves the metadata table after so many times the commits of Hudi's setting: above one if another
+        client runs its services."""
 
     def with_options(self, options: Mapping[str, str], avro_schema: str | None = None) -> HudiClient:
         """Returns the same table with other options, and other columns if they are given."""
@@ -50,7 +50,7 @@ class HudiClient(HudiObjects):
         """The write client, whose heartbeats go on until `close`."""
         if self._client is None:
             self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
-            self._has_made_sure = False
+            self._is_initialized = False
         return self._client
 
     @property
@@ -94,21 +94,21 @@ class HudiClient(HudiObjects):
         with self._beating(instant):
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             client.setOperationType(self.operation)
-            if not self._has_made_sure or self._wants_service():
+            if not self._is_initialized or self._wants_service():
                 client.initTable(self.operation, self.option(instant))
-                self._has_made_sure = True
-            # Without it a foreign change of the schema between two commits makes the next one fail.
+                self._is_initialized = True
+            # Without it, another writer's change of the schema between two commits makes the next commit fail.
             client.preWrite(instant, self.operation, meta)
             timeline.transitionRequestedToInflight(requested, content)
         self._begun = instant
-        self._own.add(instant)
+        self._begun_here.add(instant)
         return instant
 
     def refresh_conflict_baseline(self, instant: str, meta: Any = None) -> None:
         """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
         earlier commit for a conflict. `meta` as for `begin`.
         """
-        if instant not in self._own and self._wants_service():
+        if instant not in self._begun_here and self._wants_service():
             self.client.initTable(self.operation, self.option(instant))
         if self._begun != instant:
             self.client.setOperationType(self.operation)
@@ -116,13 +116,13 @@ class HudiClient(HudiObjects):
             self._begun = instant
 
     def _wants_service(self) -> bool:
-        return wants_service(self, self.metadata_patience * compaction_interval(self.options))
+        return wants_service(self, self.metadata_service_factor * compaction_interval(self.options))
 
-    def beat(self, instant: str) -> None:
+    def ensure_heartbeat(self, instant: str) -> None:
         """Starts, or restarts, this process's heartbeat for the instant."""
         beats = self.heartbeats
         if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
-            # One that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
+            # A heartbeat that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
             beats.stop(instant)
         with self._beating(instant):
             pass
@@ -150,11 +150,11 @@ class HudiClient(HudiObjects):
 
     def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
         """Completes the instant. `avro`: the table's schema that the commit names, by default that of this object."""
-        # The client reads it from the very configuration that it was made with.
+        # The client reads the schema from the very configuration that it was made with.
         self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.operation)
         self.client.commitStats(instant, stats, self.option(self.java_map(extra)), self.action)
-        self._own.discard(instant)
+        self._begun_here.discard(instant)
 
     def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
@@ -167,14 +167,14 @@ class HudiClient(HudiObjects):
         helper = self.java.HoodieDatasetBulkInsertHelper
         prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
         sorted_ = partitioner.arePartitionRecordsSorted()
-        written = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
-        return self.stats_of(self._rdd(written))
+        statuses = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
+        return self.stats_of(self._rdd(statuses))
 
     def write_records(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under an instant that another process has begun, with Hudi's index and merge; one
-        write stat per file. Without a write client: that one would look after the metadata table, and its heartbeats.
+        write stat per file. Uses no write client: it would look after the metadata table, and its heartbeats.
         """
-        # For records that are not to be combined, as the write below is told, Hudi makes no ordering value.
+        # Hudi makes no ordering value for records that are not to be combined, as the options of the write below say.
         options, meta = {**self.options, "hoodie.combine.before.upsert": "true"}, self.meta_client()
         records = self.records_of(frame, instant, options, meta)
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
@@ -184,7 +184,7 @@ class HudiClient(HudiObjects):
         try:
             return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
         finally:
-            # Hudi keeps the records and statuses of an instant until its client commits it, which is not here.
+            # Hudi keeps the records and statuses of an instant until its client commits it: another process does.
             release = self.java.client.utils.SparkReleaseResources
             release.releaseCachedData(self.engine_context, self.config, self.base_path, instant)
 
@@ -193,9 +193,11 @@ class HudiClient(HudiObjects):
         arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
         schema, avro = self.java.common.schema.HoodieSchema.parse(self._avro), json.loads(self._avro)
         scala = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(options))
-        given = (frame, self.config, scala, avro["name"], avro["namespace"], schema, schema, self.operation, instant)
+        values = (frame, self.config, scala, avro["name"], avro["namespace"], schema, schema, self.operation, instant)
         flags = (False, False, False)
-        return self.java.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments(*given, *flags, meta.getTableConfig()))
+        return self.java.HoodieCreateRecordUtils.createHoodieRecordRdd(
+            arguments(*values, *flags, meta.getTableConfig())
+        )
 
     def _rdd(self, data: Any) -> Any:
         return self.java.data.HoodieJavaRDD.getJavaRDD(data)
@@ -210,17 +212,17 @@ class HudiClient(HudiObjects):
             if slim.getTotalErrorRecords():
                 raise OSError(f"Hudi's writer: {slim.getTotalErrorRecords()} errors in {stat.getFileId()}")
             stats.append(stat)
-        return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
+        return with_column_stats(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
         """Writes the partition metafiles. Readers that list storage skip a partition without one, and so does a rebuild
         of the metadata table.
         """
         kind, storage = self.java.common.model.HoodiePartitionMetadata, self.storage()
-        base, none = self.path(), self.option()
+        base, no_value = self.path(), self.option()
         for path in paths:
             if path not in self._metafiles:
-                kind(storage, instant, base, self.path(path), none).trySave()
+                kind(storage, instant, base, self.path(path), no_value).trySave()
                 if storage.exists(self.path(f"{path}/.hoodie_partition_metadata".lstrip("/"))):
                     self._metafiles.add(path)
 
@@ -231,7 +233,7 @@ class HudiClient(HudiObjects):
         self._drop_heartbeat(instant)
 
     def _drop_heartbeat(self, instant: str) -> None:
-        """Deletes the instant's heartbeat file. No other process deletes that of a dead one."""
+        """Deletes the instant's heartbeat file. No other process deletes that of a dead process."""
         folder = self.heartbeats.getHeartbeatFolderPath()
         self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
 
@@ -248,8 +250,8 @@ class HudiClient(HudiObjects):
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
         """Returns the extra metadata of a pending plan."""
         timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
-        read = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
-        return dict(read(requested).getExtraMetadata() or {})
+        read_plan = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
+        return dict(read_plan(requested).getExtraMetadata() or {})
 
     def drop_compaction(self, meta: Any, instant: str, inflight: bool) -> None:
         """Takes a pending plan off the timeline: a completion that comes after it finds no instant."""
@@ -274,11 +276,11 @@ class HudiClient(HudiObjects):
         pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
         for clustering in pending.getInstants():
             if str(clustering.requestedTime()) == instant:
-                at = str(self.client.createNewInstantTime(False))
-                table.scheduleRollback(self.engine_context, at, clustering, False, True, False)
-                table.rollback(self.engine_context, at, clustering, True, True)
+                rollback_instant = str(self.client.createNewInstantTime(False))
+                table.scheduleRollback(self.engine_context, rollback_instant, clustering, False, True, False)
+                table.rollback(self.engine_context, rollback_instant, clustering, True, True)
 
-    def stop_beating(self) -> None:
+    def stop_heartbeats(self) -> None:
         """Stops this process's heartbeats. Leaves their files, which another process may own by now."""
         if self._client is not None:
             self.heartbeats.close()

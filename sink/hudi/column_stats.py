@@ -26,8 +26,8 @@ def is_log(stat: str) -> bool:
     return '"logVersion"' in stat
 
 
-def carrying(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
-    """Returns the stats' texts, those of log files with their column statistics."""
+def with_column_stats(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
+    """Returns the stats as JSON, those of log files with their column statistics."""
     counted = {}
     for number, (stat, stat_json) in enumerate(zip(stats, stats_json, strict=True)):
         if is_log(stat_json) and (column_stats := stat.getColumnStats()).isPresent():
@@ -74,6 +74,8 @@ def _decoded(hudi: HudiObjects, columns: Sequence[str]) -> Any:
     """Decodes column ranges into a Java map by column name."""
     ranges, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
     for column in columns:
-        read = stats.fromByteBuffer(hudi.jvm.java.nio.ByteBuffer.wrap(base64.b64decode(column)))
-        ranges.put(read.getColumnName(), hudi.java.stats.HoodieColumnRangeMetadata.fromColumnStats(read))
+        column_stats = stats.fromByteBuffer(hudi.jvm.java.nio.ByteBuffer.wrap(base64.b64decode(column)))
+        ranges.put(
+            column_stats.getColumnName(), hudi.java.stats.HoodieColumnRangeMetadata.fromColumnStats(column_stats)
+        )
     return ranges

@@ -1,10 +1,10 @@
 """Resolves concurrent changes to the same file groups.
 
 Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
-so that it can never complete with the rows of before. If another writer has completed a change meanwhile
-(`Timeline.touched_since`), that is a conflict, and the transaction is formed again. A pending compaction conflicts with
-nothing: what is appended after its plan belongs to the file slice that it makes. Voided by writers without the table
-lock. Raises what py4j raises.
+so that it can never complete with the earlier rows. If another writer has completed a change meanwhile
+(`HudiTimeline.touched_since`), that is a conflict, and the transaction is formed again. A pending compaction conflicts
+with nothing: rows that are appended after its plan belong to the file slice that it makes. Voided by writers without
+the table lock. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from collections.abc import Collection, Sequence
 from sink.hudi.client import HudiClient
 
 NEW = "null"
-"""The earlier commit of a file group that has none, as Hudi writes it."""
+"""Hudi writes it as the earlier commit of a file group that has none."""
 
 
 def changed_groups(stats: Sequence[str]) -> frozenset[str]:
     """Returns ids of the existing file groups that these stats have changed."""
-    written = (json.loads(stat) for stat in stats)
-    return frozenset(stat["fileId"] for stat in written if stat["prevCommit"] not in (None, NEW))
+    parsed = (json.loads(stat) for stat in stats)
+    return frozenset(stat["fileId"] for stat in parsed if stat["prevCommit"] not in (None, NEW))
 
 
 def rollback_conflicting_clusterings(hudi: HudiClient, groups: Collection[str]) -> None:
     """Rolls back every pending clustering that would replace one of these file groups."""
     if groups:
-        for instant in sorted({at for group, at in hudi.pending_clusterings().items() if group in groups}):
+        for instant in sorted(
+            {clustering for group, clustering in hudi.pending_clusterings().items() if group in groups}
+        ):
             hudi.roll_back_clustering(instant)

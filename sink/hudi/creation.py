@@ -3,7 +3,7 @@
 Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes. A
 table that does not fit is refused, and the error names both sides; so is an older table version, which Hudi would
 upgrade without a word. Workers that start together make one table, under the table lock. Raises TableError and
-ConfigError; what else py4j raises passes through.
+ConfigError; other errors of py4j pass through.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
 BUCKETS = "sink.bucket.index.num.buckets"
-"""The sink's own among the table's properties; empty where rows are found by another index."""
+"""The sink's own property of the table; empty if another index finds the rows."""
 
 Locks = Callable[[], AbstractContextManager[None]]
 
 
 def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> bool:
-    """Creates the table where there is none, but for what `init_table` makes. Returns whether it did."""
+    """Creates the table if it is missing, without the parts that `init_table` makes. Returns whether it did."""
     require_usable(settings, schema)
     _require_options(hudi)
     if _is_table(hudi):
@@ -52,7 +52,7 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
         # Another worker may have been first.
         if _is_table(hudi):
             return False
-        _refuse_anything_else(hudi)
+        _refuse_other_content(hudi)
         _create(hudi, settings, schema)
     return True
 
@@ -101,13 +101,13 @@ def _is_table(hudi: HudiClient) -> bool:
     return bool(hudi.storage().exists(hudi.path(".hoodie/hoodie.properties")))
 
 
-def _refuse_anything_else(hudi: HudiClient) -> None:
+def _refuse_other_content(hudi: HudiClient) -> None:
     names = set(hudi.names(""))
     unexpected = sorted(names - {".hoodie"})
     if unexpected:
-        shown = ", ".join(unexpected[:5])
+        examples = ", ".join(unexpected[:5])
         raise TableError(
-            f"{hudi.base_path} holds something else than a Hudi table ({shown}); name an empty place with"
+            f"{hudi.base_path} holds something else than a Hudi table ({examples}); name an empty place with"
             " target.base.path"
         )
     # A creation that was cut short leaves directories, but never an instant.
@@ -145,76 +145,78 @@ def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
 
 def _verified_columns(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
-    has = hudi.json(meta.getTableConfig().getProps())
-    wrong = next(schema_conflicts(settings, has), None) or index_conflict(has, hudi.index_definitions(meta))
+    properties = hudi.json(meta.getTableConfig().getProps())
+    conflict = next(schema_conflicts(settings, properties), None) or index_conflict(
+        properties, hudi.index_definitions(meta)
+    )
     avro = hudi.table_schema(meta)
-    if wrong is None and avro is not None:
-        wrong = columns_conflict(avro, schema, settings)
-    if wrong is not None:
-        raise TableError(f"{hudi.base_path}: {wrong}")
+    if conflict is None and avro is not None:
+        conflict = columns_conflict(avro, schema, settings)
+    if conflict is not None:
+        raise TableError(f"{hudi.base_path}: {conflict}")
     return schema.spark if avro is None else columns_of_table(avro)
 
 
-def schema_conflicts(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
+def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Iterator[str]:
     """Yields the differences of a table's `hoodie.properties` from the settings, each with both sides."""
-    for what, is_, wanted, remedy in _compared(settings, has):
-        if is_ != wanted:
-            yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
-    if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
+    for name, actual, configured, remedy in _compared(settings, properties):
+        if actual != configured:
+            yield f"the table's {name}: {actual or 'none'}; the settings ask for {configured or 'none'} ({remedy})"
+    if (form := properties.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
         yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
-    if settings.operation == "upsert" and (partial := has.get("hoodie.table.partial.update.mode")):
+    if settings.operation == "upsert" and (partial := properties.get("hoodie.table.partial.update.mode")):
         yield (
             f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
             " table)"
         )
-    generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
-    if generator and generator not in _generators_alike(has):
+    generator = properties.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
+    if generator and generator not in _generators_alike(properties):
         yield (
             f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
             " and updates by others would miss rows (no setting: name another table)"
         )
 
 
-def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+def _compared(settings: Settings, properties: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
     """Returns each property's name for people, the table's value, the settings' value, and what to change."""
     yes, no = "true", "false"
     pairs = [
-        ("version", has.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
-        ("name", has.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
-        ("type", has.get("hoodie.table.type", ""), table_type(settings), "target.table.type"),
+        ("version", properties.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
+        ("name", properties.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
+        ("type", properties.get("hoodie.table.type", ""), table_type(settings), "target.table.type"),
         (
             "partition columns",
-            _partition_fields(has),
+            _partition_fields(properties),
             ",".join(partition_columns(settings)),
             "partition.field.name" + (", partition.time.field" if partition_time(settings) else ""),
         ),
         (
             "record key",
-            has.get("hoodie.table.recordkey.fields", ""),
+            properties.get("hoodie.table.recordkey.fields", ""),
             ",".join(record_key_fields(settings)),
             "record.key.fields",
         ),
         (
             "meta columns",
-            has.get("hoodie.populate.meta.fields", yes).lower(),
+            properties.get("hoodie.populate.meta.fields", yes).lower(),
             yes if populate_meta_fields(settings) else no,
             "hoodie.populate.meta.fields",
         ),
         (
             "buckets",
-            has.get(BUCKETS, _buckets(settings)),
+            properties.get(BUCKETS, _buckets(settings)),
             _buckets(settings),
             "index.type, hoodie.bucket.index.num.buckets",
         ),
     ]
     if settings.operation == "upsert":
-        has_fields = has.get("hoodie.table.ordering.fields", has.get("hoodie.table.precombine.field", ""))
+        has_fields = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
         pairs.append(("ordering columns", has_fields, ",".join(ordering_fields(settings)), "ordering.field.name"))
         mode = merge_mode(settings)
-        pairs.append(("merge mode", has.get("hoodie.record.merge.mode", mode), mode, "ordering.field.name"))
+        pairs.append(("merge mode", properties.get("hoodie.record.merge.mode", mode), mode, "ordering.field.name"))
     if partition_columns(settings):
-        style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
-        encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
+        style = properties.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
+        encode = properties.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
         pairs += [
             ("hive style partitions", style, str(settings.hive_style).lower(), "partition.hive.style"),
             (
@@ -227,13 +229,13 @@ def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str
     return pairs
 
 
-def index_conflict(has: Mapping[str, str], definitions: str) -> str | None:
-    """Tells of an index of the table that a fleet's commits cannot keep. `definitions`: Hudi's file of them, or
-    nothing.
+def index_conflict(properties: Mapping[str, str], definitions: str) -> str | None:
+    """Tells which index of the table a fleet's commits cannot keep; None if there is none. `definitions`: Hudi's file
+    of index definitions, or nothing.
     """
-    indexes = [name for name in has.get("hoodie.table.metadata.partitions", "").split(",") if name]
-    known = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
-    options = known.get(RECORD_INDEX, {}).get("indexOptions") or {}
+    indexes = [name for name in properties.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    indexed = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
+    options = indexed.get(RECORD_INDEX, {}).get("indexOptions") or {}
     if RECORD_INDEX in indexes and options.get("isPartitioned") == "true":
         refused = f"{RECORD_INDEX}, by partition"
     elif not (refused := ", ".join(name for name in indexes if name.startswith("expr_index_"))):
@@ -244,52 +246,54 @@ def index_conflict(has: Mapping[str, str], definitions: str) -> str | None:
     )
 
 
-def _generators_alike(has: Mapping[str, str]) -> set[str]:
+def _generators_alike(properties: Mapping[str, str]) -> set[str]:
     """Returns Hudi's generators that make the sink's record keys and partition paths from the table's own fields."""
-    keys = len([name for name in has.get("hoodie.table.recordkey.fields", "").split(",") if name])
-    columns = len([name for name in _partition_fields(has).split(",") if name])
+    keys = len([name for name in properties.get("hoodie.table.recordkey.fields", "").split(",") if name])
+    columns = len([name for name in _partition_fields(properties).split(",") if name])
     if columns == 0:
         alike = {"NON_PARTITION"}
     elif keys == 0:
-        # Whatever the keys are: no writer can update such a table by them.
+        # Either kind of key fits: no writer can update such a table by keys.
         alike = {"SIMPLE", "COMPLEX"}
     else:
         alike = {"SIMPLE" if keys == columns == 1 else "COMPLEX"}
     # CUSTOM writes a single key field without its name, also where there are several columns.
-    if ":TIMESTAMP" not in has.get("hoodie.table.partition.fields", "").upper() and (columns < 2 or keys != 1):
+    if ":TIMESTAMP" not in properties.get("hoodie.table.partition.fields", "").upper() and (columns < 2 or keys != 1):
         alike.add("CUSTOM")
     return alike
 
 
-def _partition_fields(has: Mapping[str, str]) -> str:
+def _partition_fields(properties: Mapping[str, str]) -> str:
     """Strips the field kinds that some writers append after a colon."""
     return ",".join(
-        part.partition(":")[0].strip() for part in has.get("hoodie.table.partition.fields", "").split(",") if part
+        part.partition(":")[0].strip()
+        for part in properties.get("hoodie.table.partition.fields", "").split(",")
+        if part
     )
 
 
 def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str | None:
     """Tells why a table's columns, as Avro in JSON, cannot become those of the schema; None if they can."""
     try:
-        has = columns_of_table(avro)
+        table_columns = columns_of_table(avro)
     except ConfigError as error:
         return f"the table has columns that the sink cannot write: {error}"
     if settings.schema_subject is not None:
-        # The columns are looked up for each transaction, which is not made with any that do not fit.
+        # Each transaction looks its columns up, and is not made with any that do not fit.
         return None
     try:
-        evolved(has, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
+        evolved(table_columns, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
     except SchemaConflict as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
-    # Columns of the settings are meant: one that the table lacks is as likely a name that was misspelt.
-    known = {name.lower() for name in schema.spark.names}
-    unnamed = [field for field in has.fields if field.name.lower() not in known]
+    # The settings name all columns: one that the table lacks is as likely a misspelt name.
+    configured_names = {name.lower() for name in schema.spark.names}
+    unnamed = [field for field in table_columns.fields if field.name.lower() not in configured_names]
     if not unnamed:
         return None
-    shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in unnamed)
+    unnamed_columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in unnamed)
     return (
-        f"the table's columns do not fit the schema: {shown} {'is' if len(unnamed) == 1 else 'are'} in the table, not"
-        " in the schema; correct schema.ddl or schema.file, or change the table with Spark SQL"
+        f"the table's columns do not fit the schema: {unnamed_columns} {'is' if len(unnamed) == 1 else 'are'} in the"
+        " table, not in the schema; correct schema.ddl or schema.file, or change the table with Spark SQL"
     )
 
 

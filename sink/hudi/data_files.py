@@ -1,7 +1,8 @@
 """Lists the data files of a table's partitions by the cheaper of two ways.
 
-Guarantee: every committed file is named; others may be. With the metadata table a look costs four requests for each
-of its commits since it was compacted: on an object store, partitions that are known to be small are listed instead.
+Guarantee: every committed file is named; other files may be. With the metadata table a look costs four requests for
+each of its commits since it was compacted: on an object store, partitions that are known to be small are listed
+instead.
 Raises what py4j and pyarrow raise.
 """
 
@@ -19,7 +20,7 @@ from sink.storage.files import cached_storage
 _LISTED = 16
 _COUNTED = 64
 _PAGE = 1000
-"""Entries that an object store gives at once."""
+"""Entries that an object store lists at once."""
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
 
@@ -27,7 +28,7 @@ class DataFiles:
     """The data files of one table. Remembers which of its partitions are small."""
 
     def __init__(self, hudi: HudiClient, access: Callable[[], Access] | None) -> None:
-        """`access` where Python reaches the table, too: each time anew, for keys may expire."""
+        """`access` is given if Python reaches the table, too; it is called each time, for keys may expire."""
         self._hudi = hudi
         self._access = access
         self._on_object_store = scheme_of(hudi.base_path) in S3_SCHEMES
@@ -55,9 +56,9 @@ class DataFiles:
         try:
             partitions = list(metadata.getAllPartitionPaths())
             counted = 0
-            for first in range(0, len(partitions), _COUNTED):
+            for start in range(0, len(partitions), _COUNTED):
                 paths = hudi.jvm.java.util.ArrayList()
-                for partition in partitions[first : first + _COUNTED]:
+                for partition in partitions[start : start + _COUNTED]:
                     paths.add(str(hudi.path(str(partition)).toString()))
                 counted += sum(files.size() for files in metadata.getAllFilesInPartitions(paths).values())
             return counted

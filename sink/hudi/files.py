@@ -38,7 +38,7 @@ class Content(Enum):
 @dataclass(frozen=True, slots=True)
 class BasePath:
     """`names` are some of the entries that make it `OTHER`; `schema` is the newest commit's, as Avro;
-    `indexes` the definitions of its indexes, as JSON, empty where there are none.
+    `indexes` the definitions of the table's indexes, as JSON, empty if there are none.
     """
 
     content: Content
@@ -55,8 +55,8 @@ def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
         if kind is fs.FileType.File:
             return BasePath(Content.OTHER, ("a file",))
         if storage.exists(PROPERTIES):
-            properties = javaproperties.loads(_read(storage, PROPERTIES))
-            indexes = _read(storage, INDEXES) if storage.exists(INDEXES) else ""
+            properties = javaproperties.loads(_read_text(storage, PROPERTIES))
+            indexes = _read_text(storage, INDEXES) if storage.exists(INDEXES) else ""
             return BasePath(Content.TABLE, (), properties, _newest_schema(storage, properties), indexes)
         names = storage.names("") if kind is fs.FileType.Directory else []
     except (OSError, pa.ArrowException) as error:
@@ -88,7 +88,7 @@ def _schema(document: str) -> Mapping[str, Any] | None:
     return schema if isinstance(schema, dict) and isinstance(schema.get("fields"), list) else None
 
 
-def _read(storage: Storage, path: str) -> str:
+def _read_text(storage: Storage, path: str) -> str:
     return _read_bytes(storage, path).decode("utf-8", "replace")
 
 

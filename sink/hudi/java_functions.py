@@ -32,28 +32,28 @@ class JavaFunctions:
         return self._lookup.unreflect(owner.getMethod(name, kinds))
 
     def chain(self, first: Any, *more: Any) -> Any:
-        """Composes handles: each is given the result of the one before."""
+        """Composes handles: each takes the result of the one before."""
         for handle in more:
-            taken = first.type().returnType()
-            given = handle.type().changeParameterType(0, taken)
-            first = self._invoke.MethodHandles.filterReturnValue(first, handle.asType(given))
+            result_type = first.type().returnType()
+            adapted_type = handle.type().changeParameterType(0, result_type)
+            first = self._invoke.MethodHandles.filterReturnValue(first, handle.asType(adapted_type))
         return first
 
     def with_derived(self, action: Any, derive: Any) -> Any:
         """Returns a handle of one parameter: `action(it, derive(it))`."""
-        kind, taken = action.type(), derive.type().returnType()
-        swapped = kind.changeParameterType(0, taken).changeParameterType(1, kind.parameterType(0))
+        kind, derived_type = action.type(), derive.type().returnType()
+        swapped = kind.changeParameterType(0, derived_type).changeParameterType(1, kind.parameterType(0))
         order = self._gateway.new_array(self._jvm.int, 2)
         order[0], order[1] = 1, 0
-        typed = action.asType(kind.changeParameterType(1, taken))
+        typed = action.asType(kind.changeParameterType(1, derived_type))
         reordered = self._invoke.MethodHandles.permuteArguments(typed, swapped, order)
         return self._invoke.MethodHandles.foldArguments(reordered, derive)
 
     def function(self, handle: Any) -> Any:
-        return self._as("java.util.function.Function", handle)
+        return self._as_interface("java.util.function.Function", handle)
 
     def consumer(self, handle: Any) -> Any:
-        return self._as("java.util.function.Consumer", handle)
+        return self._as_interface("java.util.function.Consumer", handle)
 
-    def _as(self, interface: str, handle: Any) -> Any:
+    def _as_interface(self, interface: str, handle: Any) -> Any:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self.kind(interface), handle)

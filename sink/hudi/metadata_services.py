@@ -3,7 +3,7 @@
 Hudi does the three in one go when a writer begins an instant. Guarantee: each runs under the table lock, which is free
 between them, so that a transaction waits for one of them at most; each does what Hudi does at that moment, with Hudi's
 own client of that table. A run that dies leaves a pending plan, which the next writer that begins an instant carries
-out. Never raises for what goes wrong in a service: it says so.
+out. Never raises for a service that fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.metadata_timeline import compaction_interval, completed, is_due, pending, timeline_names
 from sink.hudi.options import commit_options
-from sink.hudi.service_outcome import performed
+from sink.hudi.service_outcome import run_service
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -47,7 +47,7 @@ class MetadataTableServices:
             for name, service in self._steps():
                 if services and wait():
                     break
-                services.append(performed(name, service))
+                services.append(run_service(name, service))
             return tuple(services)
         finally:
             if "_client" in self.__dict__:
@@ -56,9 +56,9 @@ class MetadataTableServices:
 
     def _steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
         for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
-            yield f"metadata {name}", partial(self._alone, step)
+            yield f"metadata {name}", partial(self._under_lock, step)
 
-    def _alone(self, step: Callable[[], str]) -> str:
+    def _under_lock(self, step: Callable[[], str]) -> str:
         with self._locks():
             return step()
 
@@ -73,9 +73,9 @@ class MetadataTableServices:
 
     def _clean(self) -> str:
         names = timeline_names(self._hudi) or ()
-        done = completed(names)
+        complete = completed(names)
         compacted = max((name.partition("_")[0] for name in names if name.endswith(".commit")), default="")
-        if compacted and sum(1 for instant in done if instant > compacted) < _LATE_READERS:
+        if compacted and sum(1 for instant in complete if instant > compacted) < _LATE_READERS:
             return ""
         cleaned = self._client.clean()
         return "" if cleaned is None else str(cleaned.getStartCleanTime())
@@ -88,7 +88,7 @@ class MetadataTableServices:
             return ""
         if not self._client.scheduleCompactionAtInstant(instant, self._hudi.option()):
             return ""
-        self._failpoints.at("Metadata.compaction.scheduled")
+        self._failpoints.reach("Metadata.compaction.scheduled")
         self._client.compact(instant, True)
         return instant
 
@@ -96,12 +96,12 @@ class MetadataTableServices:
         """Returns a time before each transaction that the metadata table holds and the table does not yet, so that it
         can be rolled back; without any, now.
         """
-        held = completed(timeline_names(self._hudi) or ())
-        open_ones = pending(self._hudi.names(_TIMELINE)) & held
-        if not open_ones:
+        metadata_instants = completed(timeline_names(self._hudi) or ())
+        open_instants = pending(self._hudi.names(_TIMELINE)) & metadata_instants
+        if not open_instants:
             return str(self._client.createNewInstantTime(False))
         times = self._hudi.java.common.table.timeline.HoodieInstantTimeGenerator
-        return str(times.instantTimeMinusMillis(min(open_ones), 1))
+        return str(times.instantTimeMinusMillis(min(open_instants), 1))
 
     def _archive(self) -> str:
         self._client.archive()

@@ -1,6 +1,6 @@
 """Tells whether Hudi's metadata table needs services, by the names on its timeline.
 
-Hudi runs them whenever a writer opens the table: with some forty requests to a store, also when nothing is to be done.
+Hudi runs them whenever a writer opens the table: with some forty requests to a store, even if none is due.
 Guarantee: they are needed where an instant is pending (the writer that left it may be dead, and the next commit would
 wait for ever), and after a number of commits since the last compaction; else they are not. Raises what py4j raises.
 """
@@ -67,6 +67,6 @@ def commits_since_compaction(names: Collection[str]) -> int:
     """Counts as Hudi does: without a commit that was begun before a compaction and became complete after the compaction
     was planned.
     """
-    done = [match.groups() for name in names if (match := _COMPLETED.fullmatch(name))]
-    compacted = max((begun for begun, _, action in done if action == "commit"), default="")
-    return sum(1 for _, ended, action in done if action == "deltacommit" and ended > compacted)
+    completions = [match.groups() for name in names if (match := _COMPLETED.fullmatch(name))]
+    compacted = max((begun for begun, _, action in completions if action == "commit"), default="")
+    return sum(1 for _, ended, action in completions if action == "deltacommit" and ended > compacted)

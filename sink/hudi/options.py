@@ -1,4 +1,4 @@
-"""Hudi's settings for the sink's table: defaults, the user's own, and what the guarantee rests on, in this order.
+"""Hudi's settings for the sink's table: defaults, the user's own, and those that the guarantee needs, in this order.
 
 Guarantee: the same settings give the same options in every worker. `sink.config.rules` refuses settings that the
 guarantee forbids; this module sets their values in any case. No I/O.
@@ -106,8 +106,8 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
         **settings.hudi,
         **_required(settings),
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
-        # Whether there shall be commits without files is decided when a transaction is planned. One that is complete
-        # has to be on the timeline: Hudi would say yes, and write nothing.
+        # The coordinator decides about commits without files when it plans. A completed one has to be on the timeline:
+        # else Hudi would say yes, and write nothing.
         "hoodie.allow.empty.commit": "true",
         "hoodie.clean.automatic": "false",
         "hoodie.clean.async.enabled": "false",
@@ -123,7 +123,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
         **_DEFAULTS,
         # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
-        # Hudi's own would take files that are as large as ours get for small ones, and one alone for worth rewriting.
+        # Hudi's defaults would take files of the sink's full size for small ones, and would rewrite a single one.
         f"{_CLUSTERING}.small.file.limit": str(settings.file_max_bytes // 2),
         f"{_CLUSTERING}.target.file.max.bytes": str(settings.file_max_bytes),
         f"{_CLUSTERING}.max.bytes.per.group": str(4 * settings.file_max_bytes),
@@ -149,7 +149,7 @@ def _required(settings: Settings) -> dict[str, str]:
         "path": settings.base_path,
         "hoodie.table.name": settings.table_name,
         **write_options(settings),
-        # Or Hudi takes it, for a table that is merged on read, into every commit.
+        # Else Hudi compacts in every commit to a table that is merged on read.
         "hoodie.compact.inline": "false",
         "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
         "hoodie.datasource.write.partitionpath.field": ",".join(partition_columns(settings)),
@@ -157,7 +157,7 @@ def _required(settings: Settings) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
         "hoodie.populate.meta.fields": str(populate_meta_fields(settings)).lower(),
-        # An index of others would be dropped because our settings do not ask for it.
+        # Else Hudi drops another writer's index, because these settings do not ask for it.
         "hoodie.metadata.auto.delete.partitions": "false",
         # Else Hudi takes a record index's entries from its own writers alone, and the index misses other workers' rows.
         "hoodie.metadata.streaming.write.enabled": "false",

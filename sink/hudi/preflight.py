@@ -1,7 +1,7 @@
 """Checks whether the settings allow creating the table and writing it with the engine.
 
-The one list of such conditions: a worker refuses by it before it asks any server, an engine and a new table do, and
-`sink validate` tells all of it at once. No I/O.
+The one list of such conditions: a worker checks it before it asks any server; an engine and a new table check it, too;
+`sink validate` reports every error at once. No I/O.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ int 0 for one without a value, which wins over everything."""
 
 
 def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
-    """Raises the first error: ConfigError or TableError. `engine`: another one than the settings'."""
-    for wrong in preflight_errors(settings, schema, engine):
-        raise wrong
+    """Raises the first error: ConfigError or TableError. `engine` replaces the settings' one."""
+    for error in preflight_errors(settings, schema, engine):
+        raise error
 
 
 def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
@@ -106,9 +106,9 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
         )
     deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
     if deletes_by_key and not key_is_global(settings) and not set(partitions) <= set(keys):
-        named = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
+        setting = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
         yield ConfigError(
-            f"{named}: a record's key does not say in which partition of the table its row is, and"
+            f"{setting}: a record's key does not say in which partition of the table its row is, and"
             f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
         )
     if settings.delete_key_format == "string" and len([name for name in keys if name != KEY]) != 1:
@@ -125,8 +125,8 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
             f"partition.field.name: {time.name!r} is the column that partition.time.field makes, and the table is"
             " partitioned by it already; remove it there"
         )
-    own = {name.lower() for name in (*schema.value_struct.names, *schema.added.names)}
-    if time.name.lower() in own or time.name.lower().startswith(RESERVED_PREFIXES):
+    other_columns = {name.lower() for name in (*schema.value_struct.names, *schema.added.names)}
+    if time.name.lower() in other_columns or time.name.lower().startswith(RESERVED_PREFIXES):
         yield ConfigError(
             f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"
             " Hudi's own; choose one"
@@ -142,7 +142,7 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
             f"partition.time.format: {time.format!r} tells {time.pattern.finest}s apart, but column {time.field!r} is"
             " date; use daily, or a column with a time"
         )
-    # Spark finds no way back from directories to columns when there are more of the ones than of the others.
+    # Spark finds no way back from directories to columns when their numbers differ.
     (example,) = time.texts(pa.array([0], pa.timestamp("us", "UTC"))).to_pylist()
     if "/" in example and paths.fields and not (paths.hive_style or paths.url_encode):
         yield ConfigError(
@@ -150,7 +150,7 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
             " set partition.hive.style=true, or use another sign"
         )
     try:
-        alone = PartitionPaths((), paths.hive_style, paths.url_encode, time)
-        alone.group(pa.RecordBatch.from_pydict({time.name: [example]}))
+        time_paths = PartitionPaths((), paths.hive_style, paths.url_encode, time)
+        time_paths.group(pa.RecordBatch.from_pydict({time.name: [example]}))
     except BadPartition as error:
         yield ConfigError(f"partition.time.format: {time.format!r} makes no directory: {error}")

@@ -12,7 +12,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 _REASON = 300
 
 
-def performed(name: str, service: Callable[[], str]) -> Service:
+def run_service(name: str, service: Callable[[], str]) -> Service:
     """Runs the service, which returns the instant of its commit, if it made one. A failure becomes the reason."""
     began = time.monotonic()
     instant, reason = "", ""

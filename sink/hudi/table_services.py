@@ -20,7 +20,7 @@ from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import commit_options, service_options
-from sink.hudi.service_outcome import performed
+from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
@@ -34,8 +34,8 @@ _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
 
 class HudiTableServices:
-    """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for what Hudi has no call
-    for.
+    """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for steps that Hudi has no
+    call for.
     """
 
     def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
@@ -43,7 +43,7 @@ class HudiTableServices:
         self._locks = locks
         self._hudi = hudi.with_options(service_options(settings))
         self._locked = hudi.with_options(commit_options(settings))
-        """For what is done under the table lock held here."""
+        """The client for steps under the table lock held here."""
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
 
@@ -51,12 +51,12 @@ class HudiTableServices:
         try:
             self._hudi.keep_metadata_table()
             self._locked.keep_metadata_table()
-            return tuple(performed(name, service) for name, service in self._wanted())
+            return tuple(run_service(name, service) for name, service in self._services())
         finally:
             self._hudi.close()
             self._locked.close()
 
-    def _wanted(self) -> Iterator[tuple[str, Callable[[], str]]]:
+    def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
         if self._settings.services_compaction and self._is_merge_on_read():
             yield "compaction", lambda: self._rewrite("Compaction")
         if self._settings.services_clustering:
@@ -73,7 +73,7 @@ class HudiTableServices:
         instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
         if not instant:
             return ""
-        self._failpoints.at(f"{service}.scheduled")
+        self._failpoints.reach(f"{service}.scheduled")
         try:
             self._execute(service, instant)
         except (*JAVA_ERRORS, OSError):
@@ -96,8 +96,8 @@ class HudiTableServices:
         left them.
         """
         action = _ACTIONS[service]
-        now, meta = self._timeline.snapshot(), self._hudi.meta_client()
-        for entry in now.instants:
+        snapshot, meta = self._timeline.snapshot(), self._hudi.meta_client()
+        for entry in snapshot.instants:
             if entry.action != action or entry.done:
                 continue
             if self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) != self._settings.name:
@@ -121,13 +121,13 @@ class HudiTableServices:
                 self._locked.drop_compaction(self._locked.meta_client(), instant, pending[0].state == "INFLIGHT")
 
     def _clean(self) -> str:
-        done = self._hudi.client.clean()
-        return "" if done is None else str(done.getStartCleanTime())
+        cleaned = self._hudi.client.clean()
+        return "" if cleaned is None else str(cleaned.getStartCleanTime())
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
         self._hudi.client.archive()
-        # What is left of those who were killed, like the files that are swept.
+        # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)
         return ""
 
@@ -137,28 +137,30 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     again, and those that a late task has marked since. Also removes quarantined bad records of transactions that have
     ended.
     """
-    # Before the timeline: what is set aside belongs to an instant that was begun before.
-    aside = hudi.names(QUARANTINE)
+    # Listed before the timeline: quarantined records belong to an instant that was begun before.
+    quarantined = hudi.names(QUARANTINE)
     storage = hudi.storage()
     for name in _revived(hudi, timeline.snapshot()):
         storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
-    now = timeline.snapshot()
-    for path in timeline.removed_files(now):
+    snapshot = timeline.snapshot()
+    for path in timeline.removed_files(snapshot):
         if storage.exists(hudi.path(path)):
             storage.deleteFile(hudi.path(path))
     for instant in hudi.names(TEMP):
-        if now.is_gone(instant):
+        if snapshot.is_gone(instant):
             _remove_marked(hudi, instant)
-    for instant in aside:
-        if not any(not entry.done for entry in now.writes_at(instant)):
+    for instant in quarantined:
+        if not any(not entry.done for entry in snapshot.writes_at(instant)):
             storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
 
 
-def _revived(hudi: HudiClient, now: ActiveTimeline) -> list[str]:
+def _revived(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
     """Returns inflight files of rolled back instants that a late writer has made again, where the requested files are
     gone: Hudi's writer notes its plan there.
     """
-    pending = {entry.requested for entry in now.instants if entry.requested in now.rolled_back and not entry.done}
+    pending = {
+        entry.requested for entry in snapshot.instants if entry.requested in snapshot.rolled_back and not entry.done
+    }
     names = hudi.names(TIMELINE) if pending else []
     begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
     return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]

@@ -27,9 +27,9 @@ CHECKPOINT_KEY = "sink.checkpoint."
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
-OWN = frozenset({COMMIT, DELTA_COMMIT})
-"""Actions that a sink's transactions are, by the type of the table."""
-WRITES = OWN | {"replacecommit"}
+TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
+"""Actions of a sink's transactions, by the type of the table."""
+WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
 """Actions whose completion changes what readers see."""
 REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
 """Actions whose plan outlives a rollback, so that one instant may be tried several times."""
@@ -88,7 +88,7 @@ class ActiveTimeline:
 
 
 class HudiTimeline:
-    """Reads for one sink of one table."""
+    """Reads the timeline of one table for one sink."""
 
     def __init__(self, hudi: HudiClient, sink: str) -> None:
         self._hudi = hudi
@@ -110,19 +110,19 @@ class HudiTimeline:
         """Hudi's meta client, with the active timeline as it was last read."""
         return self._meta
 
-    def view(self, instants: Collection[str], now: ActiveTimeline | None = None) -> TableView:
-        now = now or self.snapshot()
-        states = {instant: self._state(now, instant) for instant in instants}
-        checkpoint, since = now.checkpoint, now.instants
-        if now.checkpoint_instant is not None:
-            since = tuple(entry for entry in now.instants if entry.requested > now.checkpoint_instant.requested)
+    def view(self, instants: Collection[str], active: ActiveTimeline | None = None) -> TableView:
+        active = active or self.snapshot()
+        states = {instant: self._state(active, instant) for instant in instants}
+        checkpoint, since = active.checkpoint, active.instants
+        if active.checkpoint_instant is not None:
+            since = tuple(entry for entry in active.instants if entry.requested > active.checkpoint_instant.requested)
         elif (archived := self._archived_checkpoint()) is not None:
             checkpoint = archived[0]
             since = (
-                *now.instants,
+                *active.instants,
                 *(entry for entry in self._archive() if entry.requested > archived[1].requested),
             )
-        return TableView(checkpoint, states, self._orphans(now), len({e.requested for e in since if e.done}))
+        return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))
 
     def note_begun(self, instant: str) -> None:
         """Notes an instant that this process wrote: its file need not be read to know its owner."""
@@ -133,7 +133,7 @@ class HudiTimeline:
         self._completed = {instant: checkpoint}
 
     def snapshot(self) -> ActiveTimeline:
-        """Reads the active timeline; again where archiving or a rollback removes what was just listed."""
+        """Reads the active timeline; again if archiving or a rollback removes an instant that was just listed."""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._snapshot()
@@ -148,24 +148,24 @@ class HudiTimeline:
     def state(self, instant: str) -> InstantState:
         return self._state(self.snapshot(), instant)
 
-    def replaced(self, now: ActiveTimeline) -> frozenset[str]:
+    def replaced(self, active: ActiveTimeline) -> frozenset[str]:
         """Returns file ids that a commit of the active timeline has replaced, whether or not their files are still
         there.
         """
         file_ids: set[str] = set()
-        for entry in now.instants:
+        for entry in active.instants:
             if entry.done and entry.action == "replacecommit":
                 if entry not in self._replaced:
                     self._replaced[entry] = self._read_replaced(entry)
                 file_ids |= self._replaced[entry]
         return frozenset(file_ids)
 
-    def touched_since(self, now: ActiveTimeline, instant: str) -> frozenset[str]:
+    def touched_since(self, active: ActiveTimeline, instant: str) -> frozenset[str]:
         """Returns file ids that other writers have changed or replaced since the instant was requested. Rows that a
         compaction has merged did not change.
         """
         file_ids: set[str] = set()
-        for entry in now.instants:
+        for entry in active.instants:
             if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
                 try:
                     file_ids |= self._touched(entry)
@@ -181,11 +181,11 @@ class HudiTimeline:
             return frozenset()
         return frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
 
-    def removed_files(self, now: ActiveTimeline) -> list[str]:
+    def removed_files(self, active: ActiveTimeline) -> list[str]:
         """Returns files, relative to the table, that completed rollbacks of the active timeline were to remove."""
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
         paths: list[str] = []
-        for entry in now.instants:
+        for entry in active.instants:
             if entry.action == "rollback" and entry.done:
                 paths += (path.removeprefix(base) for path in self._removed(entry))
         return paths
@@ -194,7 +194,7 @@ class HudiTimeline:
         if entry not in self._removals:
             metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(entry))
             paths: list[str] = []
-            if any(about.getAction() in REPEATED for about in metadata.getInstantsRollback()):
+            if any(rolled_back.getAction() in REPEATED for rolled_back in metadata.getInstantsRollback()):
                 # A later attempt at the same instant may have made a file of the same name.
                 self._removals[entry] = paths
                 return paths
@@ -211,7 +211,7 @@ class HudiTimeline:
         instants = tuple(self._listed(timeline))
         newest, checkpoint_instant = None, None
         for entry in instants:
-            if entry.done and entry.action in OWN:
+            if entry.done and entry.action in TRANSACTION_ACTIONS:
                 checkpoint = self._checkpoint(timeline, entry)
                 if checkpoint is not None and (newest is None or checkpoint.number > newest.number):
                     newest, checkpoint_instant = checkpoint, entry
@@ -249,8 +249,8 @@ class HudiTimeline:
         """Returns the instants that a rollback rolls back. One that is only requested may lose its plan to a crash."""
         if entry not in self._rollbacks:
             if entry.done:
-                named = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
-                self._rollbacks[entry] = frozenset(str(instant) for instant in named)
+                instants = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
+                self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
             else:
                 requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
                 if timeline.isEmpty(requested):
@@ -262,26 +262,26 @@ class HudiTimeline:
     def _read_replaced(self, entry: Instant) -> frozenset[str]:
         try:
             metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(entry))
-            named = self._hudi.json(metadata.getPartitionToReplaceFileIds())
+            replaced = self._hudi.json(metadata.getPartitionToReplaceFileIds())
         except (*JAVA_ERRORS, OSError) as error:
             raise self._timeline_error(error) from error
-        return frozenset(file_id for ids in named.values() for file_id in ids)
+        return frozenset(file_id for ids in replaced.values() for file_id in ids)
 
-    def _state(self, now: ActiveTimeline, instant: str) -> InstantState:
-        if instant in now.rolled_back:
+    def _state(self, active: ActiveTimeline, instant: str) -> InstantState:
+        if instant in active.rolled_back:
             return InstantState.ROLLED_BACK
-        entries = now.writes_at(instant)
+        entries = active.writes_at(instant)
         if entries:
             return InstantState.COMPLETED if any(entry.done for entry in entries) else InstantState.PENDING
-        if now.first and instant > now.first and not self._maybe_archived(now, instant):
+        if active.first and instant > active.first and not self._maybe_archived(active, instant):
             return InstantState.ABSENT
         return self._archived_state(instant)
 
-    def _maybe_archived(self, now: ActiveTimeline, instant: str) -> bool:
+    def _maybe_archived(self, active: ActiveTimeline, instant: str) -> bool:
         """Whether the instant may be archived: archiving takes the oldest first, but also single rollbacks in the
         middle.
         """
-        writes = [entry.requested for entry in now.instants if entry.done and entry.action in WRITES]
+        writes = [entry.requested for entry in active.instants if entry.done and entry.action in WRITES]
         return not writes or instant < min(writes)
 
     def _archived_state(self, instant: str) -> InstantState:
@@ -294,9 +294,9 @@ class HudiTimeline:
             )
         return InstantState.ROLLED_BACK if rolled_back else InstantState.ABSENT
 
-    def _orphans(self, now: ActiveTimeline) -> tuple[str, ...]:
-        pending = {entry.requested for entry in now.instants if not entry.done and entry.action == self._hudi.action}
-        return tuple(instant for instant in sorted(pending - now.rolled_back) if self._owner(instant) == self._sink)
+    def _orphans(self, active: ActiveTimeline) -> tuple[str, ...]:
+        pending = {entry.requested for entry in active.instants if not entry.done and entry.action == self._hudi.action}
+        return tuple(instant for instant in sorted(pending - active.rolled_back) if self._owner(instant) == self._sink)
 
     def _owner(self, instant: str) -> str | None:
         """Returns the sink that began a pending instant, by its requested file; None for other writers'."""
@@ -323,12 +323,12 @@ class HudiTimeline:
             raise self._timeline_error(error) from error
 
     def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
-        """Returns the highest number of the newest stretch of the archive that has any checkpoint of this sink."""
-        after = self._archived[1].requested if self._archived else ""
+        """Returns the highest checkpoint of the newest stretch of the archive that has any of this sink."""
+        read_until = self._archived[1].requested if self._archived else ""
         commits = [
             entry
             for entry in self._archive()
-            if entry.action in OWN and entry.requested > after and entry not in self._archive_read
+            if entry.action in TRANSACTION_ACTIONS and entry.requested > read_until and entry not in self._archive_read
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
             chunk = commits[start : start + _ARCHIVE_CHUNK]
@@ -360,10 +360,10 @@ class HudiTimeline:
         if entry not in self._rollbacks:
             try:
                 self._load(entry.requested, entry.requested)
-                named = self._history.readRollbackMetadata(self._java(entry)).getCommitsRollback()
+                instants = self._history.readRollbackMetadata(self._java(entry)).getCommitsRollback()
             except (*JAVA_ERRORS, OSError) as error:
                 raise self._timeline_error(error) from error
-            self._rollbacks[entry] = frozenset(str(instant) for instant in named)
+            self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
         return self._rollbacks[entry]
 
     def _java(self, entry: Instant) -> Any:
@@ -372,11 +372,11 @@ class HudiTimeline:
         return generator.createNewInstant(getattr(states, entry.state), entry.action, entry.requested, entry.completed)
 
     def _forget(self, instants: Collection[Instant]) -> None:
-        """Forgets instants that left the active timeline: they are archived or rolled back, and not asked for again."""
-        known = set(instants)
+        """Forgets instants that left the active timeline: they are archived or rolled back, and not read again."""
+        listed = set(instants)
         pending = {entry.requested for entry in instants if not entry.done}
-        self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in known}
-        self._replaced = {k: v for k, v in self._replaced.items() if k in known}
+        self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in listed}
+        self._replaced = {k: v for k, v in self._replaced.items() if k in listed}
         self._owners = {k: v for k, v in self._owners.items() if k in pending}
 
     def _describe(self, entry: Instant) -> str:

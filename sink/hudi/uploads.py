@@ -22,9 +22,7 @@ DAY = 24 * 3600.0
 
 
 def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
-    """Returns how many it aborted. None where the key may not ask for them: then the bucket's lifecycle rule has to do
-    it.
-    """
+    """Returns how many it aborted: 0 if the key may not list them, which the bucket's lifecycle rule has to do then."""
     base = hudi.base_path
     if scheme_of(base) not in S3_SCHEMES:
         return 0
@@ -32,17 +30,17 @@ def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
     helper = _s3a(hudi).getWriteOperationHelper()
     try:
         uploads = list(helper.listMultipartUploads(prefix))
-        old = [upload for upload in uploads if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
-        for upload in old:
+        abandoned = [upload for upload in uploads if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
+        for upload in abandoned:
             helper.abortMultipartUpload(upload)
     except JAVA_ERRORS as error:
         if "AccessDenied" not in message(error):
             raise
         LOG.debug("uploads.unseen", bucket=bucket_of(base), reason="the key may not list or abort uploads")
         return 0
-    if old:
-        LOG.info("uploads.aborted", count=len(old), below=base)
-    return len(old)
+    if abandoned:
+        LOG.info("uploads.aborted", count=len(abandoned), below=base)
+    return len(abandoned)
 
 
 def _s3a(hudi: HudiClient) -> Any:

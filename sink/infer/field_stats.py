@@ -82,7 +82,7 @@ class FieldStats:
         if kind is Kind.WHOLE:
             self._add_whole(value, index)
         elif kind is Kind.FRACTION:
-            if self.lossy is None and _loses(value):
+            if self.lossy is None and _loses_digits(value):
                 self.lossy = index
         elif kind is Kind.TEXT:
             self._add_text(value, index)
@@ -112,9 +112,9 @@ class FieldStats:
     def _add_text(self, text: str, index: int) -> None:
         if Form.OTHER in self.forms:
             return
-        if _ISO_DATE.fullmatch(text) and _takes(spark_times.days, text):
+        if _ISO_DATE.fullmatch(text) and _parses(spark_times.days, text):
             self.forms.add(Form.DATE)
-        elif (match := _ISO_TIME.fullmatch(text)) and _takes(spark_times.micros, text):
+        elif (match := _ISO_TIME.fullmatch(text)) and _parses(spark_times.micros, text):
             self.forms.add(Form.TIME)
             if self.nanos is None and len(match["fraction"] or "") > _MICROS:
                 self.nanos = index
@@ -155,7 +155,7 @@ def _kind_of(value: Any, depth: int) -> Kind:
     return {bool: Kind.BOOLEAN, WholeNumber: Kind.WHOLE, FractionalNumber: Kind.FRACTION, str: Kind.TEXT}[type(value)]
 
 
-def _takes(parse: Callable[[str], int], text: str) -> bool:
+def _parses(parse: Callable[[str], int], text: str) -> bool:
     try:
         parse(text)
     except ValueError:
@@ -170,11 +170,11 @@ def _is_double(number: int | None) -> bool:
         return False
 
 
-def _loses(text: str) -> bool:
+def _loses_digits(text: str) -> bool:
     """Returns whether the nearest double has other digits, or is infinite."""
     try:
-        written = Decimal(text)
+        exact = Decimal(text)
     except InvalidOperation:
         # The exponent is too large.
         return True
-    return written.is_finite() and Decimal(repr(float(text))) != written
+    return exact.is_finite() and Decimal(repr(float(text))) != exact

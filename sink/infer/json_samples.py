@@ -49,8 +49,8 @@ class Inferred:
     bad: tuple[BadValue, ...] = ()
 
 
-def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str) -> Inferred:
-    """Infers the columns. `where` returns the coordinates of a value by its index. Without good values: no columns."""
+def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], str] = str) -> Inferred:
+    """Infers the columns. `coordinates_of` returns a value's coordinates by its index. No good values: no columns."""
     documents: dict[int, Any] = {}
     bad: dict[int, str] = {}
     is_object = record_decoder(T.StructType([]))
@@ -62,38 +62,38 @@ def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str
         except Undecodable as error:
             bad[index] = str(error)
     while True:
-        builder = _TypeBuilder(where)
+        builder = _TypeBuilder(coordinates_of)
         columns = builder.columns(documents)
-        wrong = _refused(columns, {index: values[index] for index in documents})
-        if not wrong:
+        refused = _refused(columns, {index: values[index] for index in documents})
+        if not refused:
             bad_values = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
             return Inferred(columns, tuple(builder.warnings), tuple(builder.null), tuple(builder.missing), bad_values)
         # No columns hold these values, for example half a surrogate pair: start again without them.
-        bad |= wrong
-        documents = {index: document for index, document in documents.items() if index not in wrong}
+        bad |= refused
+        documents = {index: document for index, document in documents.items() if index not in refused}
 
 
 def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int, str]:
     decode = record_decoder(columns)
-    wrong: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for index, value in values.items():
         try:
             decode(value)
         except Undecodable as error:
-            wrong[index] = str(error)
+            reasons[index] = str(error)
         except RecursionError:
-            wrong[index] = "nested too deeply"
-    return wrong
+            reasons[index] = "nested too deeply"
+    return reasons
 
 
 def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
     """Returns the columns whose names a table can have; adds a warning for each other one."""
-    kept = _usable_names(struct.names, Counter(), warnings, path)
+    usable_names = _usable_names(struct.names, Counter(), warnings, path)
     fields = []
     for field in struct.fields:
-        if field.name not in kept:
+        if field.name not in usable_names:
             continue
-        kind = _inside(field.dataType, warnings, f"{path}{field.name}")
+        kind = _nameable_type(field.dataType, warnings, f"{path}{field.name}")
         if kind is None:
             warnings.append(f"left out, because none of its fields can be a column: {path}{field.name}")
         else:
@@ -101,13 +101,13 @@ def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = ""
     return T.StructType(fields)
 
 
-def _inside(kind: T.DataType, warnings: list[SchemaWarning], path: str) -> T.DataType | None:
+def _nameable_type(kind: T.DataType, warnings: list[SchemaWarning], path: str) -> T.DataType | None:
     """Returns the type with usable names; None if a struct in it has no usable field."""
     if isinstance(kind, T.ArrayType):
-        element = _inside(kind.elementType, warnings, f"{path}[]")
+        element = _nameable_type(kind.elementType, warnings, f"{path}[]")
         return None if element is None else T.ArrayType(element, kind.containsNull)
     if isinstance(kind, T.MapType):
-        value = _inside(kind.valueType, warnings, f"{path}{{}}")
+        value = _nameable_type(kind.valueType, warnings, f"{path}{{}}")
         return None if value is None else T.MapType(kind.keyType, value, kind.valueContainsNull)
     if isinstance(kind, T.StructType):
         struct = nameable(kind, warnings, f"{path}.")
@@ -133,26 +133,26 @@ def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[Sc
         warnings.append(f"left out, because Hudi cannot have columns of such names: {prefix}{_listed(unusable)}")
     if reserved:
         warnings.append(f"left out, because Hudi and the sink add columns of such names: {_listed(reserved)}")
-    kept = []
+    usable = []
     for group in alike.values():
         best = max(group, key=lambda name: weights[name])
-        kept.append(best)
+        usable.append(best)
         if len(group) > 1:
             dropped = [name for name in group if name != best]
             warnings.append(f"left out, because only its case differs from {path}{best}: {prefix}{_listed(dropped)}")
-    return kept
+    return usable
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name if len(name) <= 60 else f"{name[:60]}...") for name in names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
+    listed = ", ".join(repr(name if len(name) <= 60 else f"{name[:60]}...") for name in names[:_NAMED])
+    return listed if len(names) <= _NAMED else f"{listed} and {len(names) - _NAMED:,} more"
 
 
 class _TypeBuilder:
     """Derives types from statistics, and collects warnings."""
 
-    def __init__(self, where: Callable[[int], str]) -> None:
-        self._where = where
+    def __init__(self, coordinates_of: Callable[[int], str]) -> None:
+        self._coordinates_of = coordinates_of
         self.warnings: list[SchemaWarning] = []
         self.null: list[str] = []
         self.missing: list[str] = []
@@ -179,7 +179,7 @@ class _TypeBuilder:
         if set(kinds) == {Kind.WHOLE, Kind.FRACTION}:
             return self._mixed(stats, path)
         if len(kinds) > 1:
-            kinds_seen = ", ".join(f"{kind.value} ({self._where(stats.first[kind])})" for kind in kinds)
+            kinds_seen = ", ".join(f"{kind.value} ({self._coordinates_of(stats.first[kind])})" for kind in kinds)
             return self._string(path, f"it holds {kinds_seen}, each of which goes into it as text")
         return self._of_one_kind(stats, kinds[0], path)
 
@@ -205,23 +205,25 @@ class _TypeBuilder:
 
     def _whole(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.wider is not None:
-            reason = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(stats.wider)})"
+            reason = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._coordinates_of(stats.wider)})"
             return self._string(path, reason)
         if stats.wide is not None:
-            reason = f"it holds an integer beyond 64 bits ({self._where(stats.wide)})"
+            reason = f"it holds an integer beyond 64 bits ({self._coordinates_of(stats.wide)})"
             self.warnings.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {reason}")
             return T.DecimalType(DECIMAL_DIGITS, 0)
         return T.LongType()
 
     def _mixed(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.inexact is not None:
-            reason = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(stats.inexact)})"
+            reason = (
+                f"it holds fractions, and an integer that a DOUBLE would change ({self._coordinates_of(stats.inexact)})"
+            )
             return self._string(path, reason)
         return self._double(stats, path)
 
     def _double(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.lossy is not None:
-            reason = f"it holds more digits than that keeps ({self._where(stats.lossy)})"
+            reason = f"it holds more digits than that keeps ({self._coordinates_of(stats.lossy)})"
             self.warnings.append(f"{path} is DOUBLE: {reason}; make it a DECIMAL if they matter")
         return T.DoubleType()
 
@@ -233,10 +235,10 @@ class _TypeBuilder:
         if Form.OTHER in stats.forms:
             return T.StringType()
         if stats.unzoned is not None:
-            reason = f"it holds some without a zone ({self._where(stats.unzoned)}), which are taken as UTC"
+            reason = f"it holds some without a zone ({self._coordinates_of(stats.unzoned)}), which are taken as UTC"
             self.warnings.append(f"{path} is TIMESTAMP: {reason}")
         if stats.nanos is not None:
-            reason = f"it holds more digits than microseconds ({self._where(stats.nanos)}), which are dropped"
+            reason = f"it holds more digits than microseconds ({self._coordinates_of(stats.nanos)}), which are dropped"
             self.warnings.append(f"{path} is TIMESTAMP: {reason}")
         return T.TimestampType()
 

@@ -58,7 +58,7 @@ def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarnin
 
 def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.DataType:
     root = _parsed(schema)
-    registry: Registry[Schema] = Registry().with_resources(_named(schema, root))
+    registry: Registry[Schema] = Registry().with_resources(_named_resources(schema, root))
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
     return _Walk(registry.resolver_with_root(root), specification, (), warnings).type_of(root.contents, "")
 
@@ -75,30 +75,34 @@ def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
     return Resource.from_contents(contents, default_specification=DRAFT7)
 
 
-def _named(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
+def _named_resources(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
     """Yields all references, and their references, by the names under which the resolver looks them up."""
     for name, reference in schema.references:
         resource = _parsed(reference)
         yield name, resource
         yield urljoin(parsed.id() or "", name), resource
-        yield from _named(reference, resource)
+        yield from _named_resources(reference, resource)
 
 
 class _Walk:
     """Walks through a schema and its subschemas."""
 
     def __init__(
-        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], warnings: list[SchemaWarning]
+        self,
+        resolver: Any,
+        specification: Specification[Schema],
+        enclosing: tuple[int, ...],
+        warnings: list[SchemaWarning],
     ) -> None:
         self._resolver = resolver
         self._specification = specification
-        self._above = above
+        self._enclosing = enclosing
         """The ids of the enclosing schemas."""
         self._warnings = warnings
 
     def type_of(self, schema: Any, path: str) -> T.DataType:
         """Returns the type. Raises ConfigError if the schema has no type, or several."""
-        walk, target = self._at(schema)
+        walk, target = self._resolve(schema)
         return walk._type_of(target, path)
 
     def column_of(self, schema: Any, path: str) -> T.DataType:
@@ -108,25 +112,25 @@ class _Walk:
             self._warnings.append(f"{path} is STRING, the JSON of its values: {error}")
             return T.StringType()
 
-    def _at(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
+    def _resolve(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
         """Resolves `$ref`. Returns the schema, and the walk there."""
         if not isinstance(schema, dict):
             raise ConfigError("it has no type")
         if "$ref" not in schema:
             resolver = self._resolver.in_subresource(self._specification.create_resource(schema))
-            return self._to(resolver, schema), schema
+            return self._inner_walk(resolver, schema), schema
         reference = schema["$ref"]
         try:
             resolved = self._resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):
             # The resolver raises the last two for a path through a value that is not a schema.
             raise ConfigError(f"it refers to {reference}, which does not exist") from None
-        if id(resolved.contents) in self._above:
+        if id(resolved.contents) in self._enclosing:
             raise ConfigError("it contains itself")
-        return self._to(resolved.resolver, schema)._at(resolved.contents)
+        return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents)
 
-    def _to(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
-        return _Walk(resolver, self._specification, (*self._above, id(schema)), self._warnings)
+    def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
+        return _Walk(resolver, self._specification, (*self._enclosing, id(schema)), self._warnings)
 
     def _type_of(self, schema: Mapping[str, Any], path: str) -> T.DataType:
         name = _type_name(schema)
@@ -169,7 +173,7 @@ class _Walk:
     def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
         """Yields the properties of all schemas in `allOf`; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
-            walk, target = self._at(branch)
+            walk, target = self._resolve(branch)
             yield from walk._properties(target)
         for name, property_schema in schema.get("properties", {}).items():
             yield name, property_schema, self

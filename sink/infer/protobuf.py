@@ -50,33 +50,33 @@ def columns_of_message(
 
 
 def _struct(
-    message: Descriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+    message: Descriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.StructType | None:
-    """Returns the columns; None if no field can be a column. `above` are the enclosing messages."""
+    """Returns the columns; None if no field can be a column. `enclosing` are the enclosing messages."""
     fields = []
     for field in message.fields:
         inner = f"{path}{field.name}"
-        kind = _type(field, inner, (*above, message.full_name), warnings)
+        kind = _type(field, inner, (*enclosing, message.full_name), warnings)
         if kind is not None:
             fields.append(T.StructField(field.name, kind))
     return T.StructType(fields) if fields else None
 
 
 def _type(
-    field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
-        value = _single_type(entry.fields_by_name["value"], f"{path}{{}}", above, warnings)
+        value = _single_type(entry.fields_by_name["value"], f"{path}{{}}", enclosing, warnings)
         return None if value is None else T.MapType(T.StringType(), value)
     if field.is_repeated:
-        element = _single_type(field, f"{path}[]", above, warnings)
+        element = _single_type(field, f"{path}[]", enclosing, warnings)
         return None if element is None else T.ArrayType(element)
-    return _single_type(field, path, above, warnings)
+    return _single_type(field, path, enclosing, warnings)
 
 
 def _single_type(
-    field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     message = field.message_type
     if message is None:
@@ -86,12 +86,12 @@ def _single_type(
         return _MESSAGES[name]
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
-    if name in above:
+    if name in enclosing:
         warnings.append(OmittedField(path, f"it is a {name} within a {name}, which no column can hold"))
         return None
     if name in _DECIMALS:
         warnings.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
-    struct = _struct(message, f"{path}.", above, warnings)
+    struct = _struct(message, f"{path}.", enclosing, warnings)
     if struct is None:
         warnings.append(OmittedField(path, f"it is a {name}, which has no field that a column can hold"))
     return struct

@@ -35,24 +35,26 @@ class SchemaSelection:
     message_path: tuple[int, ...] = (0,)
 
 
-def columns_of_registered(named: SchemaSelection, kind: str, warnings: list[SchemaWarning]) -> tuple[str, T.StructType]:
-    schema = named.schema
-    where = f"schema id {schema.id}"
+def columns_of_registered(
+    selection: SchemaSelection, kind: str, warnings: list[SchemaWarning]
+) -> tuple[str, T.StructType]:
+    schema = selection.schema
+    origin = f"schema id {schema.id}"
     if schema.kind != kind:
-        raise ConfigError(f"{where} has kind {schema.kind}, and value.format has {kind}. Correct value.format.")
+        raise ConfigError(f"{origin} has kind {schema.kind}, and value.format has {kind}. Correct value.format.")
     try:
         if kind == "AVRO":
-            return where, columns_of_avro(schema.text, referred(schema), warnings)
+            return origin, columns_of_avro(schema.text, referred(schema), warnings)
         if kind == "JSON":
             # This imports a validator, which the other formats do not need.
             from sink.infer.json_schema import columns_of_json_schema
 
-            return where, columns_of_json_schema(schema, warnings)
+            return origin, columns_of_json_schema(schema, warnings)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    name, columns, message_warnings = columns_of_message(descriptor_set(schema), named.message_path)
+        raise ConfigError(f"{origin}: {error}") from None
+    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message_path)
     warnings += message_warnings
-    return f"{name} of {where}", columns
+    return f"{name} of {origin}", columns
 
 
 def nullable(struct: T.StructType) -> T.StructType:
@@ -73,11 +75,11 @@ def columns_of_avro(schema: str, references: Sequence[str], warnings: list[Schem
         AvroReader(schema, T.StructType([]), references)
     except SchemaMismatch as error:
         raise ConfigError(f"{error}. Only the fields of a record can be columns.") from None
-    named: dict[str, Any] = {}
+    named_types: dict[str, Any] = {}
     for reference in references:
-        parse_schema(json.loads(reference), named)
+        parse_schema(json.loads(reference), named_types)
     # `struct_of_avro` needs named types written out where they are used.
-    expanded: Any = parse_schema(json.loads(schema), named, expand=True)
+    expanded: Any = parse_schema(json.loads(schema), named_types, expand=True)
     fields = _fitting(expanded, "", warnings)
     return _struct_of(fields) if fields else T.StructType([])
 
@@ -88,7 +90,7 @@ def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
 
 def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]) -> list[dict[str, Any]]:
     """Returns the fields that can be columns, without inner fields that cannot."""
-    kept = []
+    fitting_fields = []
     for field in record["fields"]:
         name, inner = field["name"], f"{path}{field['name']}"
         try:
@@ -100,8 +102,8 @@ def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]
                 continue
             warnings.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
-            kept.append(fitting)
-    return kept
+            fitting_fields.append(fitting)
+    return fitting_fields
 
 
 def _without_misfits(kind: Any, path: str, warnings: list[SchemaWarning]) -> Any:

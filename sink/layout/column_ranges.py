@@ -86,23 +86,23 @@ def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
 
 def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:
     """Returns the write stats; beyond the limit of a status they lose their column statistics."""
-    total, kept = 0, []
+    total, bounded = 0, []
     for stat in stats:
         total += len(stat)
         if total > STATUS_BYTES_MOST and f'"{KEY}"' in stat:
             stat = json.dumps({name: value for name, value in json.loads(stat).items() if name != KEY})
-        kept.append(stat)
-    return tuple(kept)
+        bounded.append(stat)
+    return tuple(bounded)
 
 
 def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
-    return FileRanges(tuple(_read(*row) for row in document["ranges"]), bool(document["cut"]))
+    return FileRanges(tuple(_decode_range(*row) for row in document["ranges"]), bool(document["cut"]))
 
 
 def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
     """Merges the statistics of all row groups as Hudi does: in the order of Java's values."""
-    described = metadata.schema.column(index)
-    kind = _kind(described.logical_type.to_json(), described.physical_type)
+    column_schema = metadata.schema.column(index)
+    kind = _kind(column_schema.logical_type.to_json(), column_schema.physical_type)
     key = _ORDER.get(kind, _natural)
     least, greatest, nulls, values, size, uncompressed = None, None, 0, 0, 0, 0
     for number in range(metadata.num_row_groups):
@@ -110,7 +110,7 @@ def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
         statistics = chunk.statistics
         if statistics is None or not statistics.has_null_count:
             raise _Unknown(name)
-        low, high = _ends(statistics, kind, described.physical_type)
+        low, high = _ends(statistics, kind, column_schema.physical_type)
         if low is not None:
             least = low if least is None or key(low) < key(least) else least
             greatest = high if greatest is None or key(high) > key(greatest) else greatest
@@ -122,8 +122,8 @@ def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
 
 
 @lru_cache
-def _kind(described: str, physical: str) -> str:
-    logical = json.loads(described)
+def _kind(logical_json: str, physical: str) -> str:
+    logical = json.loads(logical_json)
     match logical["Type"]:
         case "None" if physical in _PLAIN:
             return _PLAIN[physical]
@@ -135,7 +135,7 @@ def _kind(described: str, physical: str) -> str:
             return f"DECIMAL({logical['precision']},{logical['scale']})"
         case "Timestamp" if logical["timeUnit"] in _UNITS:
             return f"{'' if logical['isAdjustedToUTC'] else 'LOCAL_'}TIMESTAMP_{_UNITS[logical['timeUnit']]}"
-    raise _Unknown(described)
+    raise _Unknown(logical_json)
 
 
 def _ends(statistics: Any, kind: str, physical: str) -> tuple[Any, Any]:
@@ -172,18 +172,18 @@ _ORDER: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _row(column: ColumnRange) -> list[Any]:
-    ends = [_written(value) for value in (column.least, column.greatest)]
+    ends = [_json_value(value) for value in (column.least, column.greatest)]
     return [column.column, column.kind, *ends, column.nulls, column.values, column.size, column.uncompressed]
 
 
-def _written(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     # JSON has no infinity.
     return repr(value) if isinstance(value, float) else value
 
 
-def _read(column: str, kind: str, least: Any, greatest: Any, *counts: int) -> ColumnRange:
+def _decode_range(column: str, kind: str, least: Any, greatest: Any, *counts: int) -> ColumnRange:
     convert: Callable[[Any], Any] = _READ.get(kind, _natural)
     low, high = (None if value is None else convert(value) for value in (least, greatest))
     return ColumnRange(column, kind, low, high, *counts)

@@ -32,8 +32,8 @@ def unplanned(table: str, sink: str, tasks: Iterable[WriteTask], stats: Iterable
     for path, ids in paths.items():
         for task in tasks:
             roll = 0
-            while (written := file_id(table, sink, task, path, roll)) in ids:
-                ids.discard(written)
+            while (planned := file_id(table, sink, task, path, roll)) in ids:
+                ids.discard(planned)
                 roll += 1
     return tuple(sorted(unclaimed for ids in paths.values() for unclaimed in ids))
 

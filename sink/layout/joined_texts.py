@@ -30,17 +30,17 @@ def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
             pieces += [(f"V{len(constant_bytes)}", constant_bytes)] if constant_bytes else []
         else:
             pieces += ((f"V{_width(part)}", part) for part in group)
-    row = np.dtype([(str(at), kind) for at, (kind, _) in enumerate(pieces)])
+    row = np.dtype([(str(index), kind) for index, (kind, _) in enumerate(pieces)])
     if count * row.itemsize > _INT_MAX:
         return pc.binary_join_element_wise(*parts, pa.scalar(""))
     # Arrow keeps its memory; numpy would map new memory for every batch.
     data, ends = pa.allocate_buffer(count * row.itemsize), pa.allocate_buffer(4 * (count + 1))
     rows = np.frombuffer(data, row)
-    for at, (kind, piece) in enumerate(pieces):
+    for index, (kind, piece) in enumerate(pieces):
         if isinstance(piece, bytes):
-            rows[str(at)] = np.void(piece)
+            rows[str(index)] = np.void(piece)
         else:
-            rows[str(at)] = np.frombuffer(piece.buffers()[2], kind, count, int(_offsets(piece)[0]))
+            rows[str(index)] = np.frombuffer(piece.buffers()[2], kind, count, int(_offsets(piece)[0]))
     offsets = np.frombuffer(ends, np.int32)
     np.multiply(np.arange(count + 1, dtype=np.int32), np.int32(row.itemsize), out=offsets)
     return pa.StringArray.from_buffers(count, ends, data)

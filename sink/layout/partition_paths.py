@@ -77,11 +77,11 @@ class PartitionPaths:
         for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
             names = [self._name(field, value) for value in _texts(encoded.dictionary)]
-            # Number the combinations that occur, column by column: all possible ones may exceed 64 bits.
+            # Number the combinations that occur, column by column: the possible ones may exceed 64 bits.
             codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
             present, codes = np.unique(codes, return_inverse=True)
-            before = [divmod(code, len(names)) for code in present.tolist()]
-            paths = [f"{paths[code]}/{names[position]}" for code, position in before]
+            combinations = [divmod(code, len(names)) for code in present.tolist()]
+            paths = [f"{paths[code]}/{names[position]}" for code, position in combinations]
         # The first separator is not part of the path.
         paths = [path.removeprefix("/") for path in paths]
         reasons = ((code, _refusal(path) or self._misreading(path)) for code, path in enumerate(paths))

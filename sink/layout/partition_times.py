@@ -69,15 +69,15 @@ class Pattern:
         fields = _fields(units * _SECONDS[self.finest])
         usual = (fields["year"] >= 0) & (fields["year"] <= 9_999)
         if not usual.all():
-            every = zip(*(fields[name].tolist() for name in fields), strict=True)
-            return pa.array([self._text(dict(zip(fields, values, strict=True))) for values in every], pa.string())
+            rows = zip(*(fields[name].tolist() for name in fields), strict=True)
+            return pa.array([self._text(dict(zip(fields, values, strict=True))) for values in rows], pa.string())
         columns: list[npt.NDArray[np.uint8]] = []
         for part in self.parts:
             if isinstance(part, str):
                 columns += [np.full(len(units), byte, np.uint8) for byte in part.encode()]
             else:
                 name, digits = part
-                powers = (10**at for at in reversed(range(digits)))
+                powers = (10**exponent for exponent in reversed(range(digits)))
                 columns += [(fields[name] // power % 10 + ord("0")).astype(np.uint8) for power in powers]
         offsets = np.arange(len(units) + 1, dtype=np.int32) * len(columns)
         data = pa.py_buffer(np.column_stack(columns).tobytes())
@@ -177,15 +177,15 @@ class PartitionTime:
         texts = self.pattern.texts(encoded.dictionary.to_numpy()).take(encoded.indices)
         if len(valid) == len(times):
             return texts
-        places = np.full(len(times), -1, np.int64)
-        places[times.is_valid().to_numpy(zero_copy_only=False)] = np.arange(len(valid))
-        return texts.take(pa.array(places, mask=places < 0))
+        positions = np.full(len(times), -1, np.int64)
+        positions[times.is_valid().to_numpy(zero_copy_only=False)] = np.arange(len(valid))
+        return texts.take(pa.array(positions, mask=positions < 0))
 
     def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
         if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            sentence = "{} is {}, which is out of range for seconds since 1970".format
+            describe = "{} is {}, which is out of range for seconds since 1970".format
             impossible = {row: time for row, time in enumerate(times.to_pylist()) if time and abs(time) > _LAST_SECOND}
-            raise BadPartition({row: sentence(self.field, time) for row, time in impossible.items()})
+            raise BadPartition({row: describe(self.field, time) for row, time in impossible.items()})
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:
@@ -237,17 +237,17 @@ class _Zone:
 
     def _changes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yields `(second, offset from then on)`, the first at the beginning. No zone changes twice in a day."""
-        before = self._offset(first * _DAY)
-        yield first * _DAY, before
+        offset = self._offset(first * _DAY)
+        yield first * _DAY, offset
         for day in range(first, last):
-            after = self._offset((day + 1) * _DAY)
-            if after != before:
+            next_offset = self._offset((day + 1) * _DAY)
+            if next_offset != offset:
                 low, high = day * _DAY, (day + 1) * _DAY
                 while high - low > 1:
                     middle = (low + high) // 2
-                    low, high = (middle, high) if self._offset(middle) == before else (low, middle)
-                yield high, after
-                before = after
+                    low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
+                yield high, next_offset
+                offset = next_offset
 
     def _offset(self, second: int) -> int:
         offset = datetime.fromtimestamp(second, timezone.utc).astimezone(self._zone).utcoffset()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from sink.decode.debezium import picked, spread
+from sink.decode.debezium import if_else, take_or_null
 from sink.decode.formats import ValueFormat
 from sink.schema import KEY, TableSchema
 
@@ -47,34 +47,37 @@ class KeyBytes:
             key = T.StructType([*key.fields, T.StructField(_PAYLOAD, key)])
         self._decoder = form.decoder(TableSchema(key, provenance=False))
 
-    def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, wanted: Flags) -> dict[int, str]:
-        """Fills the key columns of the `wanted` rows from their Kafka keys. Returns the bad rows with reasons."""
-        if not wanted.any() or not self._fields:
+    def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, needs_key: Flags) -> dict[int, str]:
+        """Fills the key columns of the `needs_key` rows from their Kafka keys. Returns the bad rows with reasons."""
+        if not needs_key.any() or not self._fields:
             return {}
-        rows = np.flatnonzero(wanted)
+        rows = np.flatnonzero(needs_key)
         if self._decoder is None:
             return dict.fromkeys(rows.tolist(), _NO_FORMAT)
-        chosen = keys.take(pa.array(rows))
-        if chosen.null_count:
-            return dict.fromkeys(rows[chosen.is_null().to_numpy(zero_copy_only=False)].tolist(), _NO_KEY)
-        decoded = self._decoder.decode(chosen)
+        chosen_keys = keys.take(pa.array(rows))
+        if chosen_keys.null_count:
+            return dict.fromkeys(rows[chosen_keys.is_null().to_numpy(zero_copy_only=False)].tolist(), _NO_KEY)
+        decoded = self._decoder.decode(chosen_keys)
         if decoded.bad:
             return {int(rows[bad_value.index]): f"its key: {bad_value.reason}" for bad_value in decoded.bad}
-        source_rows = np.full(len(wanted), -1, np.int64)
+        source_rows = np.full(len(needs_key), -1, np.int64)
         source_rows[rows] = np.arange(len(rows))
-        for name, kind, column in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
-            if wrong := _unlike(column, kind):
-                return {int(rows[at]): f"its key is not of type {kind}: {value[:60]!r}" for at, value in wrong.items()}
-            columns[name] = picked(wanted, spread(column.cast(kind), source_rows), columns[name])
+        for name, kind, column in zip(self._fields, self._kinds, self._key_columns(decoded.rows), strict=True):
+            if mismatches := _unlike(column, kind):
+                return {
+                    int(rows[index]): f"its key is not of type {kind}: {value[:60]!r}"
+                    for index, value in mismatches.items()
+                }
+            columns[name] = if_else(needs_key, take_or_null(column.cast(kind), source_rows), columns[name])
         return {}
 
-    def _read(self, rows: pa.RecordBatch) -> list[pa.Array]:
+    def _key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
         plain = [rows.column(name) for name in self._fields]
         if not self._wrapped:
             return plain
         payload = rows.column(_PAYLOAD)
         wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
-        return [picked(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
+        return [if_else(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
 
 
 def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
@@ -82,10 +85,16 @@ def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
     if not pa.types.is_string(column.type) or pa.types.is_string(kind):
         return {}
     # Arrow also parses hexadecimal numbers, which are no record keys.
-    odd = pc.match_substring(column, "x", ignore_case=True).to_numpy(zero_copy_only=False) & pa.types.is_integer(kind)
-    if not odd.any() and _casts(column, kind):
+    is_hexadecimal = pc.match_substring(column, "x", ignore_case=True).to_numpy(
+        zero_copy_only=False
+    ) & pa.types.is_integer(kind)
+    if not is_hexadecimal.any() and _casts(column, kind):
         return {}
-    return {at: column[at].as_py() for at in range(len(column)) if odd[at] or not _casts(column[at : at + 1], kind)}
+    return {
+        index: column[index].as_py()
+        for index in range(len(column))
+        if is_hexadecimal[index] or not _casts(column[index : index + 1], kind)
+    }
 
 
 def _casts(texts: pa.Array, kind: pa.DataType) -> bool:

@@ -30,19 +30,20 @@ EMPTY = "__empty__"
 
 @dataclass(frozen=True)
 class RecordKeys:
-    """The fields of the record key; without fields it is topic, partition and offset. With `named` a key reads
-    `field:value,field:value`."""
+    """The fields of the record key; without fields it is topic, partition and offset. `with_field_names`: a key reads
+    `field:value,field:value`.
+    """
 
     fields: tuple[str, ...]
-    named: bool
+    with_field_names: bool
 
     def column(self, rows: pa.RecordBatch, topic: str, partitions: pa.Array | pa.Scalar, offsets: pa.Array) -> pa.Array:
         """Returns the keys. `partitions` and `offsets` are texts; `partitions` may be one text for all rows."""
         if not self.fields:
-            before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
-            return joined(before, partitions, between, offsets)
+            prefix, separator = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
+            return joined(prefix, partitions, separator, offsets)
         texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
-        if not self.named:
+        if not self.with_field_names:
             return texts[0]
         parts = []
         for name, value in zip(self.fields, texts, strict=True):
@@ -50,21 +51,25 @@ class RecordKeys:
             parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), value, pa.scalar("")))
         return pc.binary_join_element_wise(*parts, pa.scalar(","))
 
-    def bad(self, rows: pa.RecordBatch) -> dict[int, str]:
+    def invalid_keys(self, rows: pa.RecordBatch) -> dict[int, str]:
         """Returns the rows without a valid key, with the reasons."""
         reasons: dict[int, str] = {}
 
-        def note(which: pa.Array, reason: str) -> None:
-            for row in pc.indices_nonzero(which).to_pylist():
+        def note(flags: pa.Array, reason: str) -> None:
+            for row in pc.indices_nonzero(flags).to_pylist():
                 reasons.setdefault(row, reason)
 
         for name in self.fields:
             column = rows.column(name)
             if column.null_count:
                 note(column.is_null(), f"record key column {name!r} is null")
-            if not self.named and pa.types.is_string(column.type):
+            if not self.with_field_names and pa.types.is_string(column.type):
                 note(pc.equal(column, ""), f"record key column {name!r} is empty")
-        if self.named and self.fields and all(pa.types.is_string(rows.column(name).type) for name in self.fields):
+        if (
+            self.with_field_names
+            and self.fields
+            and all(pa.types.is_string(rows.column(name).type) for name in self.fields)
+        ):
             blank = pc.equal(rows.column(self.fields[0]), "")
             for name in self.fields[1:]:
                 blank = pc.and_(blank, pc.equal(rows.column(name), ""))

@@ -2,14 +2,14 @@
 
 Hudi Streamer and hudi-kafka-connect put their offsets into every commit: for each partition the offset to be read next.
 The newest completed commit with offsets counts, in the active or the archived timeline; later commits of other writers
-(a clustering, a new column) have none. An adoption is a reset of a sink that has not begun: the same fence, the same
-records, and the table stays as it is.
+(a clustering, a new column) have none. An adoption is a reset of a sink that has not begun: it uses the same fence and
+the same records, and does not touch the table.
 
-Voided by a job that still writes the table, by a topic that was made anew under its name, and by another Kafka cluster:
-the other writers record neither topic ids nor clusters, so that only offsets which the log cannot have are found out.
-Until the sink's first commit an adoption lives in ZooKeeper alone; adopt again if that was emptied. Errors: ConfigError
-(nothing that can be adopted, or not with these settings), Conflict (the sink, or another one, has begun, or workers are
-alive), TableError, Unavailable.
+A job that still writes the table voids it, and so does a topic that was created again, or another Kafka cluster: the
+other writers record neither topic ids nor clusters, so that only offsets outside the log are detected. Until the sink's
+first commit an adoption lives in ZooKeeper alone; adopt again if ZooKeeper was emptied. Errors: ConfigError (nothing
+can be adopted, or not with these settings), Conflict (the sink, or another one, has begun, or workers are alive),
+TableError, Unavailable.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sink.storage.access import NO_ACCESS, Access
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
 STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
-"""Where offsets are, and a `--checkpoint` that was given instead of them. Hudi looks at version 2 first."""
+"""The keys of the offsets, and of a `--checkpoint` that replaces them. Hudi looks at version 2 first."""
 CONNECT = "kafka.commit.offsets"
 
 _STREAMER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(?P<pairs>(,\d{1,9}:\d{1,18})+)", re.ASCII)
 _CONNECT = re.compile(r"\d{1,9}=\d{1,18}(,\d{1,9}=\d{1,18})*", re.ASCII)
-_SHOWN = 200
+_MAX_QUOTED = 200
 
 
 class Tool(Enum):
@@ -47,8 +47,8 @@ class Tool(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty where the tool was only told
-    to begin elsewhere.
+    """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty if the commit only records a
+    `--checkpoint`.
     """
 
     tool: Tool
@@ -62,14 +62,14 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ForeignOffsets:
-    """The other writers' part of the whole timeline: newest offsets, and the topics that sinks have read, by sink."""
+    """The newest offsets of other writers in the whole timeline, and the topics that each sink has read."""
 
     newest: tuple[CommitOffsets, ...]
     sinks: Mapping[str, frozenset[str]]
 
 
 def read_foreign_offsets(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
-    """Reads the timeline. Reports that there are no offsets only after it has read all of it."""
+    """Reads the whole timeline: only then it is known that there are no offsets."""
     problems: list[AuditFinding] = []
     newest: tuple[CommitOffsets, ...] = ()
     sinks: dict[str, frozenset[str]] = {}
@@ -87,7 +87,7 @@ def read_foreign_offsets(base_path: str, access: Access = NO_ACCESS) -> ForeignO
     except OSError as error:
         raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
     except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
-        raise _damaged(base_path, f"{type(error).__name__}: {error}"[:_SHOWN]) from error
+        raise _damaged(base_path, f"{type(error).__name__}: {error}"[:_MAX_QUOTED]) from error
     if problems:
         raise _damaged(base_path, problems[0].sentence)
     return ForeignOffsets(newest, sinks)
@@ -107,130 +107,141 @@ def offsets_in_commit(extra: Mapping[str, str], instant: str) -> Iterator[Commit
         yield CommitOffsets(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
 
 
-def unadopted_offsets_warning(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
-    """Returns the warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
-    if not remains.newest or sink in remains.sinks or view.states:
+def unadopted_offsets_warning(foreign_offsets: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
+    """Returns a warning if a new sink would ignore the offsets of another tool in its table. Pure."""
+    if not foreign_offsets.newest or sink in foreign_offsets.sinks or view.states:
         return None
     return (
-        f"{remains.newest[0]}: found offsets, and sink {sink} has not begun in this table. To resume at these offsets,"
-        " run `sink adopt` before the first worker starts."
+        f"{foreign_offsets.newest[0]}: found offsets, and sink {sink} has not begun in this table. To resume at these"
+        " offsets, run `sink adopt` before the first worker starts."
     )
 
 
-def choose(base_path: str, remains: ForeignOffsets) -> CommitOffsets:
-    """Chooses the offsets to adopt. Raises ConfigError where there are none, or several."""
-    if not remains.newest:
+def choose(base_path: str, foreign_offsets: ForeignOffsets) -> CommitOffsets:
+    """Returns the offsets to adopt. Raises ConfigError if there are none, or several."""
+    if not foreign_offsets.newest:
         raise ConfigError(
             f"{base_path}: no commit has offsets of Hudi Streamer or hudi-kafka-connect; there is nothing to adopt,"
             " name the offsets with `sink reset --offset`"
         )
-    if len(remains.newest) > 1:
-        first, second = remains.newest
+    if len(foreign_offsets.newest) > 1:
+        first, second = foreign_offsets.newest
         raise ConfigError(
             f"{base_path}: {first} and {second.key} of {second.tool.value} are in one commit; name the offsets that"
             " count with `sink reset --offset`"
         )
-    return remains.newest[0]
+    return foreign_offsets.newest[0]
 
 
-def offsets_of(left: CommitOffsets, topics: Sequence[str], topic: str | None = None) -> dict[TopicPartition, int]:
-    """Returns the next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not write
-    down the topic: `topic` names it where several are configured.
+def offsets_of(
+    commit_offsets: CommitOffsets, topics: Sequence[str], topic: str | None = None
+) -> dict[TopicPartition, int]:
+    """Returns the next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not record
+    the topic: `topic` names it if several are configured.
     """
     if topic is not None and topic not in topics:
         raise ConfigError(f"--topic {topic} is not one of kafka.topic.names ({', '.join(topics)})")
-    if left.tool is Tool.CONNECT:
+    if commit_offsets.tool is Tool.CONNECT:
         if topic is None and len(topics) > 1:
             raise ConfigError(
-                f"{left}: it does not say of which topic its offsets are, and kafka.topic.names has"
+                f"{commit_offsets}: it does not say of which topic its offsets are, and kafka.topic.names has"
                 f" {', '.join(topics)}; name it with --topic"
             )
-        return _connect(left, topic or topics[0])
-    offsets = _several(left) if left.text.startswith("{") else _streamer(left, left.text)
-    found_topics = sorted({source.topic for source in offsets})
+        return _connect(commit_offsets, topic or topics[0])
+    offsets = (
+        _streamers(commit_offsets)
+        if commit_offsets.text.startswith("{")
+        else _streamer(commit_offsets, commit_offsets.text)
+    )
+    found_topics = sorted({partition.topic for partition in offsets})
     if unknown := [name for name in found_topics if name not in topics]:
         raise ConfigError(
-            f"{left}: offsets of {', '.join(found_topics)}, but kafka.topic.names is {', '.join(topics)}; add"
+            f"{commit_offsets}: offsets of {', '.join(found_topics)}, but kafka.topic.names is {', '.join(topics)}; add"
             f" {', '.join(unknown)}, or begin elsewhere with `sink reset --offset`"
         )
     if topic is not None and found_topics != [topic]:
-        raise ConfigError(f"{left}: offsets of {', '.join(found_topics)}, not of {topic}; leave --topic out")
+        raise ConfigError(f"{commit_offsets}: offsets of {', '.join(found_topics)}, not of {topic}; leave --topic out")
     return offsets
 
 
-def _streamer(left: CommitOffsets, text: str) -> dict[TopicPartition, int]:
-    """Parses `orders,0:120,1:80`, as Streamer's Kafka sources write it."""
+def _streamer(commit_offsets: CommitOffsets, text: str) -> dict[TopicPartition, int]:
+    """Parses `orders,0:120,1:80`, the format of Streamer's Kafka sources."""
     match = _STREAMER.fullmatch(text)
     if match is None:
-        raise _unreadable(left, text, "TOPIC,PARTITION:OFFSET,...")
-    return _pairs(left, match["topic"], match["pairs"][1:], ":")
+        raise _unreadable(commit_offsets, text, "TOPIC,PARTITION:OFFSET,...")
+    return _pairs(commit_offsets, match["topic"], match["pairs"][1:], ":")
 
 
-def _several(left: CommitOffsets) -> dict[TopicPartition, int]:
+def _streamers(commit_offsets: CommitOffsets) -> dict[TopicPartition, int]:
     """Parses `{"a": "orders,0:120", "b": "payments,0:7"}`: several Streamers of one table, by their identifiers."""
     try:
-        parts = json.loads(left.text)
+        parts = json.loads(commit_offsets.text)
     except (ValueError, RecursionError):
-        raise _unreadable(left, left.text, "JSON") from None
+        raise _unreadable(commit_offsets, commit_offsets.text, "JSON") from None
     offsets: dict[TopicPartition, int] = {}
     for value in parts.values():
-        for source, offset in _streamer(left, str(value)).items():
-            if source in offsets:
+        for partition, offset in _streamer(commit_offsets, str(value)).items():
+            if partition in offsets:
                 raise ConfigError(
-                    f"{left}: two writers have read {source}, one up to {offsets[source]}, one up to {offset}; name the"
-                    " offsets that count with `sink reset --offset`"
+                    f"{commit_offsets}: two writers have read {partition}, one up to {offsets[partition]}, one up to"
+                    f" {offset}; name the offsets that count with `sink reset --offset`"
                 )
-            offsets[source] = offset
+            offsets[partition] = offset
     if not offsets:
-        raise _unreadable(left, left.text, "TOPIC,PARTITION:OFFSET,...")
+        raise _unreadable(commit_offsets, commit_offsets.text, "TOPIC,PARTITION:OFFSET,...")
     return offsets
 
 
-def _connect(left: CommitOffsets, topic: str) -> dict[TopicPartition, int]:
+def _connect(commit_offsets: CommitOffsets, topic: str) -> dict[TopicPartition, int]:
     """Parses `0=120,1=80`."""
-    if _CONNECT.fullmatch(left.text) is None:
-        raise _unreadable(left, left.text, "PARTITION=OFFSET,...")
-    return _pairs(left, topic, left.text, "=")
+    if _CONNECT.fullmatch(commit_offsets.text) is None:
+        raise _unreadable(commit_offsets, commit_offsets.text, "PARTITION=OFFSET,...")
+    return _pairs(commit_offsets, topic, commit_offsets.text, "=")
 
 
-def _pairs(left: CommitOffsets, topic: str, text: str, sign: str) -> dict[TopicPartition, int]:
+def _pairs(commit_offsets: CommitOffsets, topic: str, text: str, sign: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for pair in text.split(","):
         partition, _, offset = pair.partition(sign)
-        source = TopicPartition(topic, int(partition))
-        if source in offsets:
-            raise ConfigError(f"{left}: names {source} twice; name the offsets that count with `sink reset --offset`")
-        offsets[source] = int(offset)
+        topic_partition = TopicPartition(topic, int(partition))
+        if topic_partition in offsets:
+            raise ConfigError(
+                f"{commit_offsets}: names {topic_partition} twice; name the offsets that count with `sink reset"
+                " --offset`"
+            )
+        offsets[topic_partition] = int(offset)
     return offsets
 
 
-def _unreadable(left: CommitOffsets, text: str, form: str) -> ConfigError:
-    problem = f"{text[:_SHOWN]!r} is not {form}" if text else "it was reset, and says no offsets"
+def _unreadable(commit_offsets: CommitOffsets, text: str, form: str) -> ConfigError:
+    problem = f"{text[:_MAX_QUOTED]!r} is not {form}" if text else "it was reset, and says no offsets"
     return ConfigError(
-        f"{left}: {problem}: nothing that was read from Kafka can be gone on with; name the offsets with"
+        f"{commit_offsets}: {problem}: nothing that was read from Kafka can be gone on with; name the offsets with"
         " `sink reset --offset`"
     )
 
 
-def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
-    """Raises TableError for a table that no worker would take: the operator learns it before the adoption."""
+def require_current_version(base_path: str, access: Access = NO_ACCESS) -> None:
+    """Raises TableError for a table version that no worker would open: the operator learns it before the adoption."""
     version = open_table(base_path, access).properties.get("hoodie.table.version", "")
     if version != str(TABLE_VERSION):
         raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
 
 
-def refuse_if_begun(sink: str, table: TimelineSnapshot, remains: ForeignOffsets, topics: Sequence[str]) -> None:
-    """Raises Conflict where this sink has a checkpoint in the table, or another one has read one of `topics`."""
+def require_not_begun(
+    sink: str, table: TimelineSnapshot, foreign_offsets: ForeignOffsets, topics: Sequence[str]
+) -> None:
+    """Raises Conflict if this sink has a checkpoint in the table, or another sink has read one of `topics`."""
     if table.checkpoint is not None:
         raise Conflict(
             f"sink {sink} has committed to this table already, up to transaction {table.checkpoint.number}: to adopt"
             " offsets now would repeat records or lose them; a sink that has begun is moved with `sink reset`"
         )
-    for other, read in sorted(remains.sinks.items()):
-        if both := sorted(read & set(topics)):
+    for other_sink, topics_read in sorted(foreign_offsets.sinks.items()):
+        if shared_topics := sorted(topics_read & set(topics)):
             raise Conflict(
-                f"sink {other} has read {', '.join(both)} into this table: the offsets of the writer before it are"
-                " behind what the table holds; go on with that sink.name"
+                f"sink {other_sink} has read {', '.join(shared_topics)} into this table: the offsets of the writer"
+                " before it are behind what the table holds; go on with that sink.name"
             )
 
 
@@ -238,7 +249,7 @@ def adopt(
     view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], table: TimelineSnapshot, log: LogView
 ) -> Reset:
     """Returns the reset that makes `sink` begin at `offsets`. Raises Conflict and ConfigError. Pure."""
-    committed = max((s.end for s in view.states.values() if s.end > s.start), default=None)
+    committed = max((state.end for state in view.states.values() if state.end > state.start), default=None)
     if view.ledger.committed != NO_TRANSACTION or committed is not None:
         raise Conflict(
             f"ZooKeeper records that sink {sink} has committed, but the table has no checkpoint of it: it was restored"
@@ -252,14 +263,14 @@ def adopt(
         )
     if view.halt is not None:
         raise Conflict(f"sink {sink} has halted ({view.halt.reason}); clear that with `sink reset`, then adopt again")
-    for source, offset in sorted(offsets.items()):
-        log_range = log.partitions.get(source)
+    for partition, offset in sorted(offsets.items()):
+        log_range = log.partitions.get(partition)
         if log_range is None:
-            raise ConfigError(f"{source}: offset {offset} was left in the table, but Kafka has no such partition")
+            raise ConfigError(f"{partition}: offset {offset} was left in the table, but Kafka has no such partition")
         if not log_range.start <= offset <= log_range.end:
             raise ConfigError(
-                f"{source}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]: Kafka has deleted"
-                " records that were not read, or this is another topic or cluster than that which was read; decide with"
-                " `sink reset --offset`"
+                f"{partition}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]: Kafka has"
+                " deleted records that were not read, or this is another topic or cluster than that which was read;"
+                " decide with `sink reset --offset`"
             )
     return plan_reset(view, ResetRequest(offsets=offsets), table, log)

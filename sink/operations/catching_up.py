@@ -1,7 +1,7 @@
-"""Waits until a sink has committed what was in Kafka at a moment.
+"""Waits until a sink has committed the records that Kafka had at a moment.
 
-The moment is now, or a time of records. A target is a set of offsets that stays as it is while records keep coming, so
-that a busy topic cannot keep a wait from ending. Commits of every worker count. Errors: Conflict (the sink is halted or
+The moment is now, or a time of records. A target is a fixed set of offsets, so that the records that keep coming into a
+busy topic cannot delay the end of a wait. Commits of every worker count. Errors: Conflict (the sink is halted or
 paused, or a topic was deleted), Overdue, Unavailable; those of Kafka.
 """
 
@@ -18,29 +18,31 @@ from coordination.state.model import LogView, PartitionLog, PartitionState, Topi
 from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log, UnknownTopic
 from sink.config import Settings
-from sink.operations.control import SinkControl, described
+from sink.operations.control import SinkControl, describe_request
 
 ASK_SECONDS = 10.0
-"""A wait asks Kafka whether the topics still exist after so long without progress, and then this often."""
+"""After so long without progress, and then this often, a wait asks Kafka whether the topics still exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The offsets to be committed of each partition: `[start, end)`, for those that have any."""
+    """The offsets to be committed of each partition, `[start, end)`, without empty ranges."""
 
     logs: Mapping[TopicPartition, PartitionLog]
 
     def missing(self, states: Mapping[TopicPartition, PartitionState]) -> int:
-        """Counts offsets that are not committed yet: an upper bound of the records."""
+        """Returns the number of uncommitted offsets: an upper bound of the records."""
         return sum(
-            max(0, log.end - max(log.start, _committed(states.get(source), log.topic_id)))
-            for source, log in self.logs.items()
+            max(0, log_range.end - max(log_range.start, _committed(states.get(partition), log_range.topic_id)))
+            for partition, log_range in self.logs.items()
         )
 
     def topics_behind(self, states: Mapping[TopicPartition, PartitionState]) -> Sequence[str]:
-        """Returns the topics that still have offsets to be committed."""
+        """Returns the topics that have uncommitted offsets."""
         behind = {
-            source.topic for source, log in self.logs.items() if _committed(states.get(source), log.topic_id) < log.end
+            partition.topic
+            for partition, log_range in self.logs.items()
+            if _committed(states.get(partition), log_range.topic_id) < log_range.end
         }
         return sorted(behind)
 
@@ -53,37 +55,42 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
 
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
-    """Returns where each partition ends now, or where its records of the time `at` begin."""
+    """Returns the offsets up to the present end of each partition, or up to its first record of the time `at`."""
     unfinished = unfinished_topics(view.states, settings.topics)
-    seen = log.view(settings.topics, settings.topic_pattern, unfinished)
-    offsets = {} if at is None else positions_at(log, seen, at)
-    logs = {source: replace(known, end=offsets.get(source, known.end)) for source, known in seen.partitions.items()}
-    return Target({source: known for source, known in logs.items() if known.end > known.start})
+    log_view = log.view(settings.topics, settings.topic_pattern, unfinished)
+    offsets = {} if at is None else positions_at(log, log_view, at)
+    log_ranges = {
+        partition: replace(log_range, end=offsets.get(partition, log_range.end))
+        for partition, log_range in log_view.partitions.items()
+    }
+    return Target(
+        {partition: log_range for partition, log_range in log_ranges.items() if log_range.end > log_range.start}
+    )
 
 
-def positions_at(log: Log, seen: LogView, at: float) -> dict[TopicPartition, int]:
-    """Returns where the records of that time and later begin in each partition: at its end, where there are none."""
-    offsets = log.offsets_at(sorted(seen.partitions), at)
+def positions_at(log: Log, log_view: LogView, at: float) -> dict[TopicPartition, int]:
+    """Returns each partition's first offset of the time `at` or later; the end of the partition if there is none."""
+    offsets = log.offsets_at(sorted(log_view.partitions), at)
     positions = {}
-    for source, known in seen.partitions.items():
-        offset = offsets[source]
-        positions[source] = known.end if offset is None else min(max(offset, known.start), known.end)
+    for partition, log_range in log_view.partitions.items():
+        offset = offsets[partition]
+        positions[partition] = log_range.end if offset is None else min(max(offset, log_range.start), log_range.end)
     return positions
 
 
 def wait_for(
     control: SinkControl, target: Target, seconds: float, hurry: bool = False, stop: Event | None = None
 ) -> str:
-    """Waits until the target is reached, or `stop` is set. With `hurry` it asks the sink to commit at once, whatever
-    its interval.
+    """Waits until the target is reached, or `stop` is set. With `hurry` it asks the sink to commit at once, without
+    regard to its interval.
     """
     missing = target.missing({})
-    is_asked = not hurry
+    is_flush_asked = not hurry
     next_question = time.monotonic() + ASK_SECONDS
 
-    def reached(view: KeeperView) -> str | None:
-        nonlocal missing, is_asked, next_question
-        before, missing = missing, target.missing(view.states)
+    def outcome(view: KeeperView) -> str | None:
+        nonlocal missing, is_flush_asked, next_question
+        missing_before, missing = missing, target.missing(view.states)
         if target.is_reached(view.states):
             return f"sink {control.name} has committed what was there, up to transaction {view.ledger.committed}"
         if view.halt is not None:
@@ -91,19 +98,19 @@ def wait_for(
         if view.control.paused is not None:
             raise Conflict(
                 f"sink {control.name} is paused, {missing:,} offsets before the end,"
-                f" {described(view.control.paused)}; run `sink resume`"
+                f" {describe_request(view.control.paused)}; run `sink resume`"
             )
-        if not is_asked and view.members:
+        if not is_flush_asked and view.members:
             control.flush()
-            is_asked = True
-        if missing < before:
+            is_flush_asked = True
+        if missing < missing_before:
             next_question = time.monotonic() + ASK_SECONDS
         elif time.monotonic() >= next_question:
             next_question = time.monotonic() + ASK_SECONDS
             _require_topics(control, target.topics_behind(view.states), missing)
         return None
 
-    return control.wait(reached, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end", stop)
+    return control.wait(outcome, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end", stop)
 
 
 def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:

@@ -1,9 +1,9 @@
-"""Asks something of a running sink through its `control` znode, and waits until the fleet has done it.
+"""Sends requests to a running sink through its `control` znode, and waits until the fleet has done them.
 
-Commands and the worker's HTTP server call the same functions. Guarantee: a request is one compare-and-set on what was
-read, tried again when another client has written in between; each is safe to be made twice. A function reads from
-ZooKeeper what it waits for, and does not trust its own request. Errors: ConfigError (there is nothing to ask it of),
-Conflict (the sink's state does not let it), Overdue, Unavailable, Corrupt, OutcomeUnknown.
+Commands and the worker's HTTP server call the same functions. Guarantee: a request is one compare-and-set on the last
+reading, tried again if another client has written in between; each request is safe to be made twice. A function waits
+for a state that it reads from ZooKeeper, and does not trust its own request. Errors: ConfigError (there is no such sink
+or worker), Conflict (the sink's state does not allow the request), Overdue, Unavailable, Corrupt, OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kazoo.client import KazooClient
 
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import PROTOCOL
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.config import Settings
 
 TRIES = 20
-LOOK_SECONDS = 2.0
-"""At least so often a wait looks again, whatever the watches say."""
+POLL_SECONDS = 2.0
+"""A wait reads again after this time at the latest, even without a watch event."""
 
 Edit = Callable[[KeeperView], Control]
 
@@ -41,7 +41,7 @@ class Overdue(SinkError):
 
 
 class SinkControl:
-    """One sink, as an operator acts on it. `by` names the author."""
+    """An operator's access to one sink. `by` names the author of requests."""
 
     def __init__(self, settings: Settings, client: KazooClient, by: str = "") -> None:
         self._settings = settings
@@ -56,14 +56,14 @@ class SinkControl:
 
     def pause(self, reason: str = "") -> str:
         """Asks to plan nothing more. Returns the author of an earlier pause, if there is one."""
-        known = self._ask(lambda view: view.control.pause(self._asked(reason))).control.paused
-        if known is not None:
-            return f"sink {self.name} is paused already, {described(known)}"
+        earlier_pause = self._write_request(lambda view: view.control.pause(self._new_request(reason))).control.paused
+        if earlier_pause is not None:
+            return f"sink {self.name} is paused already, {describe_request(earlier_pause)}"
         return f"sink {self.name} is paused"
 
     def wait_at_rest(self, seconds: float) -> str:
-        """Waits until a paused sink has nothing open. Raises Conflict without a worker, or for a halted sink: it would
-        never come.
+        """Waits until a paused sink has no open transaction. Returns early for a halted sink, or without a worker: the
+        transaction would stay open. Raises Conflict if the sink was resumed.
         """
 
         def at_rest(view: KeeperView) -> str | None:
@@ -71,29 +71,29 @@ class SinkControl:
                 raise Conflict(f"sink {self.name} was resumed meanwhile")
             if not view.transactions:
                 return "nothing is open"
-            still = f"transaction {view.transactions[0].header.number} is open"
+            still_open = f"transaction {view.transactions[0].header.number} is open"
             if view.halt is not None:
-                return f"{still} and stays so, for the sink is halted: see `sink status`"
+                return f"{still_open} and stays so, for the sink is halted: see `sink status`"
             if not view.members:
-                return f"{still} until a worker starts, which finishes it"
+                return f"{still_open} until a worker starts, which finishes it"
             return None
 
         return self.wait(at_rest, seconds, lambda: f"sink {self.name} is paused, but a transaction is still open")
 
     def resume(self) -> str:
-        before = self._ask(lambda view: view.control.resume())
+        before = self._write_request(lambda view: view.control.resume())
         if before.control.paused is None:
             return f"sink {self.name} is not paused"
-        return f"sink {self.name} goes on; it was paused {described(before.control.paused)}"
+        return f"sink {self.name} goes on; it was paused {describe_request(before.control.paused)}"
 
     def flush(self) -> int:
         """Asks to commit at once. Returns the number to wait for."""
 
         def edit(view: KeeperView) -> Control:
             self._require_running(view, "flush")
-            return view.control.ask_flush(self._asked())
+            return view.control.ask_flush(self._new_request())
 
-        return self._ask(edit).control.flush.asked + 1
+        return self._write_request(edit).control.flush.asked + 1
 
     def wait_flushed(self, request: int, seconds: float) -> str:
         def flushed(view: KeeperView) -> str | None:
@@ -107,8 +107,8 @@ class SinkControl:
         return self.wait(flushed, seconds, lambda: f"sink {self.name}: the flush is not done yet")
 
     def switchover(self) -> tuple[str, str]:
-        """Asks for another coordinator. Returns the contender that has to yield: its znode, and its incarnation."""
-        led: list[tuple[str, str]] = []
+        """Asks for another coordinator. Returns the contender that has to yield, as its znode and incarnation."""
+        leader: list[tuple[str, str]] = []
 
         def edit(view: KeeperView) -> Control:
             if len(view.contenders) < 2:
@@ -116,54 +116,54 @@ class SinkControl:
                     f"sink {self.name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
                     " could; start a second one first"
                 )
-            led[:] = [view.contenders[0]]
-            return view.control.ask_switchover(*view.contenders[0], self._asked())
+            leader[:] = [view.contenders[0]]
+            return view.control.ask_switchover(*view.contenders[0], self._new_request())
 
-        self._ask(edit)
-        return led[0]
+        self._write_request(edit)
+        return leader[0]
 
     def wait_switched(self, contender: tuple[str, str], seconds: float) -> str:
         incarnation = contender[1]
         late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
-        return self.wait(lambda view: switched(self.name, view, contender), seconds, lambda: late)
+        return self.wait(lambda view: switchover_outcome(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
         """Asks a worker to leave. Returns its incarnations."""
-        named: list[str] = []
+        incarnations: list[str] = []
 
         def edit(view: KeeperView) -> Control:
-            alive = [member.incarnation for member in view.members]
-            named[:] = [member.incarnation for member in view.members if member.worker == worker]
-            if not named:
-                known = ", ".join(sorted({member.worker for member in view.members})) or "none"
-                raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {known}")
-            return view.control.drain(named, alive, self._asked())
+            live_incarnations = [member.incarnation for member in view.members]
+            incarnations[:] = [member.incarnation for member in view.members if member.worker == worker]
+            if not incarnations:
+                live_workers = ", ".join(sorted({member.worker for member in view.members})) or "none"
+                raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {live_workers}")
+            return view.control.drain(incarnations, live_incarnations, self._new_request())
 
-        self._ask(edit)
-        return tuple(named)
+        self._write_request(edit)
+        return tuple(incarnations)
 
     def wait_left(self, incarnations: tuple[str, ...], seconds: float) -> str:
         worker = _worker(incarnations[0])
 
-        def left(view: KeeperView) -> str | None:
+        def outcome(view: KeeperView) -> str | None:
             members = {member.incarnation for member in view.members}
             if members & set(incarnations):
                 return None
-            rest = len(members)
-            alone = "; no worker is left, the sink stands still until one starts" if not rest else ""
-            return f"{worker} has left sink {self.name}{alone}"
+            remaining = len(members)
+            warning = "; no worker is left, the sink stands still until one starts" if not remaining else ""
+            return f"{worker} has left sink {self.name}{warning}"
 
-        return self.wait(left, seconds, lambda: f"sink {self.name}: {worker} has not left yet")
+        return self.wait(outcome, seconds, lambda: f"sink {self.name}: {worker} has not left yet")
 
     @property
     def name(self) -> str:
         return self._settings.name
 
-    def _asked(self, reason: str = "") -> Asked:
-        return Asked(self._by, round(time.time(), 3), reason)
+    def _new_request(self, reason: str = "") -> RequestAuthor:
+        return RequestAuthor(self._by, round(time.time(), 3), reason)
 
-    def _ask(self, edit: Edit) -> KeeperView:
-        """Writes the content that `edit` makes of the present one. Returns the reading behind it."""
+    def _write_request(self, edit: Edit) -> KeeperView:
+        """Writes the content that `edit` returns for the present reading. Returns that reading."""
         for _ in range(TRIES):
             view = self._read()
             if (control := edit(view)) == view.control:
@@ -180,7 +180,7 @@ class SinkControl:
         return self._keeper.read()
 
     def _read(self) -> KeeperView:
-        """Raises ConfigError for a sink that is not there, and for a fleet that would not honour a request."""
+        """Reads once. Raises ConfigError without a tree, and Conflict if older workers would ignore a request."""
         view = self._keeper.read()
         if view.info is None:
             raise ConfigError(f"sink {self.name}: ZooKeeper has nothing of it yet; start a worker first")
@@ -201,81 +201,82 @@ class SinkControl:
             raise Conflict(f"sink {self.name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
         if view.control.paused is not None:
             raise Conflict(
-                f"sink {self.name} is paused, {described(view.control.paused)}; run `sink resume` before a {verb}"
+                f"sink {self.name} is paused, {describe_request(view.control.paused)}; run `sink resume` before a"
+                f" {verb}"
             )
         if not view.members:
             raise Conflict(f"sink {self.name} has no live worker; start one, then {verb}")
 
     def wait(
         self,
-        true: Callable[[KeeperView], str | None],
+        condition: Callable[[KeeperView], str | None],
         seconds: float,
         late: Callable[[], str],
         stop: threading.Event | None = None,
     ) -> str:
-        """Waits until `true` returns a value, and returns that. Tries failed readings again until the time is over, or
-        `stop` is set; `late` explains that.
+        """Waits until `condition` returns a value, and returns it. Tries failed readings again. Raises Overdue after
+        `seconds`, or when `stop` is set, with the text of `late`.
         """
         self._client.add_listener(self._keeper.session_changed)
         deadline = time.monotonic() + seconds
         try:
             while True:
                 self._changed.clear()
-                unread = ""
+                read_error = ""
                 try:
-                    if (answer := true(self._keeper.read())) is not None:
+                    if (answer := condition(self._keeper.read())) is not None:
                         return answer
                 except Unavailable as error:
-                    unread = f" ({error})"
-                left = deadline - time.monotonic()
+                    read_error = f" ({error})"
+                seconds_left = deadline - time.monotonic()
                 if stop is not None and stop.is_set():
-                    raise Overdue(f"{late()}, and was stopped{unread}")
-                if left <= 0:
-                    raise Overdue(f"{late()} after {seconds:g} s{unread}; it goes on, see `sink status`")
-                self._changed.wait(min(left, LOOK_SECONDS))
+                    raise Overdue(f"{late()}, and was stopped{read_error}")
+                if seconds_left <= 0:
+                    raise Overdue(f"{late()} after {seconds:g} s{read_error}; it goes on, see `sink status`")
+                self._changed.wait(min(seconds_left, POLL_SECONDS))
         finally:
             self._client.remove_listener(self._keeper.session_changed)
 
 
-def _asked_only(act: Callable[[SinkControl, str], object]) -> Callable[[Settings, KazooClient, str], str]:
+def _request_only(make_request: Callable[[SinkControl, str], object]) -> Callable[[Settings, KazooClient, str], str]:
     def perform(settings: Settings, client: KazooClient, worker: str) -> str:
-        answer = act(SinkControl(settings, client, f"HTTP at {socket.gethostname()}"), worker)
-        return answer if isinstance(answer, str) else "asked for"
+        outcome = make_request(SinkControl(settings, client, f"HTTP at {socket.gethostname()}"), worker)
+        return outcome if isinstance(outcome, str) else "asked for"
 
     return perform
 
 
 VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
-    "pause": _asked_only(lambda sink, _: sink.pause()),
-    "resume": _asked_only(lambda sink, _: sink.resume()),
-    "flush": _asked_only(lambda sink, _: sink.flush()),
-    "switchover": _asked_only(lambda sink, _: sink.switchover()),
-    "drain": _asked_only(lambda sink, worker: sink.drain(worker)),
+    "pause": _request_only(lambda sink, _: sink.pause()),
+    "resume": _request_only(lambda sink, _: sink.resume()),
+    "flush": _request_only(lambda sink, _: sink.flush()),
+    "switchover": _request_only(lambda sink, _: sink.switchover()),
+    "drain": _request_only(lambda sink, worker: sink.drain(worker)),
 }
-"""For the HTTP server, which does not wait: by name, over a sink's settings, a client, and the worker that is named."""
+"""Requests of the HTTP server, which does not wait. Each takes the settings, a client, and the named worker."""
 
 
-def switched(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
-    """Tells how a switchover ended that asked this contender to yield; None while it is under way. Raises Conflict
-    where it was dropped.
+def switchover_outcome(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
+    """Returns the outcome of a switchover that asked `contender` to yield; None while it is pending. Raises Conflict
+    if it was dropped.
     """
-    before = contender[1]
+    previous = contender[1]
     if view.control.switchover is not None:
         return None
-    if view.coordinator is not None and view.coordinator != before:
-        return f"{_worker(view.coordinator)} coordinates sink {sink}, {_worker(before)} did before"
+    if view.coordinator is not None and view.coordinator != previous:
+        return f"{_worker(view.coordinator)} coordinates sink {sink}, {_worker(previous)} did before"
     if len(view.contenders) < 2:
         raise Conflict(f"sink {sink}: no other worker is left that could coordinate it; nothing was done")
     if view.contenders[0] != contender:
-        # It has yielded, and stands in front again.
+        # The contender has yielded, and is first again.
         raise Conflict(
-            f"sink {sink}: {_worker(before)} coordinates it again, for the worker that took over has gone; try again"
+            f"sink {sink}: {_worker(previous)} coordinates it again, for the worker that took over has gone; try again"
         )
     return None
 
 
 def requester() -> str:
-    """Names who asks, for `sink status`."""
+    """Returns the name of this requester, for `sink status`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user
@@ -283,10 +284,10 @@ def requester() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def described(asked: Asked) -> str:
-    """Names the author, the time and the reason of a request."""
-    at = datetime.fromtimestamp(asked.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"by {asked.by or 'somebody'} at {at}" + (f": {asked.reason}" if asked.reason else "")
+def describe_request(request: RequestAuthor) -> str:
+    """Returns the author, the time and the reason of a request as text."""
+    at = datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"by {request.by or 'somebody'} at {at}" + (f": {request.reason}" if request.reason else "")
 
 
 def _worker(incarnation: str | None) -> str:

@@ -1,7 +1,7 @@
-"""Gathers what a report of a defect needs: versions, settings, checks of the servers, states of sinks, ends of logs.
+"""Gathers the facts for a report of a defect: versions, settings, checks of servers, states of sinks, ends of logs.
 
-Guarantee: a part that cannot be gathered says why, and the others are there. Every text has passed the redactor: no
-secret of the settings, no password in a URL. Changes nothing. Raises nothing.
+Guarantee: a part that cannot be gathered holds the reason, and the other parts are complete. Every text passes the
+redactor: no secret of the settings, no password in a URL. Changes nothing. Raises nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import platform
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -42,28 +43,28 @@ class Part:
 
 
 def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
-    """Gathers the report. `logs`: files of logs beside those in `log.dir`."""
+    """Gathers the report. `logs`: log files in addition to those in `log.dir`."""
     redactor = Redactor()
-    found = [_gathered("versions.txt", _versions)]
+    gathered = [_gather_part("versions.txt", _versions)]
     try:
         fleet = load_fleet(config, strict=False)
     except (SinkError, OSError) as error:
-        found.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
-        found += _logs([Path("logs")], logs)
+        gathered.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
+        gathered += _logs([Path("logs")], logs)
     else:
         redactor = Redactor(fleet.secrets)
-        found.append(_gathered("settings.txt", partial(_settings, fleet)))
+        gathered.append(_gather_part("settings.txt", partial(_settings, fleet)))
         for settings in fleet.sinks:
-            found.append(_gathered(f"{settings.name}/validate.txt", partial(_checks, settings)))
-            found.append(_gathered(f"{settings.name}/status.json", partial(_status, settings)))
-        found += _logs(sorted({Path(settings.log_dir) for settings in fleet.sinks}), logs)
-    return [Part(part.name, redactor.text(part.text)) for part in found]
+            gathered.append(_gather_part(f"{settings.name}/validate.txt", partial(_checks, settings)))
+            gathered.append(_gather_part(f"{settings.name}/status.json", partial(_status, settings)))
+        gathered += _logs(sorted({Path(settings.log_dir) for settings in fleet.sinks}), logs)
+    return [Part(part.name, redactor.text(part.text)) for part in gathered]
 
 
-def _gathered(name: str, gather: Callable[[], str]) -> Part:
+def _gather_part(name: str, gather: Callable[[], str]) -> Part:
     try:
         return Part(name, gather())
-    except Exception as error:  # noqa: BLE001 (a report is wanted most where nothing works)
+    except Exception as error:  # noqa: BLE001 (a report is needed most if nothing works)
         return Part(name, f"could not be gathered: {type(error).__name__}: {error}\n")
 
 
@@ -95,35 +96,35 @@ def _memory() -> Iterator[str]:
 
 
 def _settings(fleet: Fleet) -> str:
-    """Shows the settings as every worker understands them, defaults included."""
-    shown: dict[str, object] = {name: wrong.reason for name, wrong in fleet.misconfigured.items()}
-    for settings in fleet.everything:
+    """Returns the effective settings, including defaults."""
+    documents: dict[str, object] = {name: sink.reason for name, sink in fleet.misconfigured.items()}
+    for settings in fleet.all_settings:
         document = settings.model_dump(mode="json", by_alias=True)
         document |= {"config digest": settings.config_digest}
-        shown[settings.name] = document
-    return json.dumps(shown, indent=2, default=str) + "\n"
+        documents[settings.name] = document
+    return json.dumps(documents, indent=2, default=str) + "\n"
 
 
 def _checks(settings: Settings) -> str:
-    found = validate(settings)
-    marks = ("wrong" if check.wrong else "note" if check.note else "ok" for check in found)
-    lines = (f"{mark:<6} {check.part:<10} {check.sentence}\n" for mark, check in zip(marks, found, strict=True))
+    results = validate(settings)
+    marks = ("wrong" if check.wrong else "note" if check.note else "ok" for check in results)
+    lines = (f"{mark:<6} {check.part:<10} {check.sentence}\n" for mark, check in zip(marks, results, strict=True))
     return "".join(lines)
 
 
 def _status(settings: Settings) -> str:
-    with connected(settings) as client:
+    with connected(settings) as client, closing(Log(settings.kafka_native)) as log:
         keeper = Keeper(client, settings.root_znode, lambda: None)
-        reading = collect(settings, keeper, Log(settings.kafka_native))
+        reading = collect(settings, keeper, log)
     return json.dumps(reading.status.to_json(), indent=2) + "\n"
 
 
-def _logs(directories: Sequence[Path], more: Sequence[Path]) -> Iterator[Part]:
-    """Takes the last lines of the newest files."""
+def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[Part]:
+    """Yields the last lines of `extra_files` and of the newest log files."""
     files = [file for directory in directories if directory.is_dir() for file in directory.glob("*.log")]
     newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:LOG_FILES]
-    for file in (*more, *newest):
-        yield _gathered(f"logs/{file.name}", partial(_tail, file))
+    for file in (*extra_files, *newest):
+        yield _gather_part(f"logs/{file.name}", partial(_tail, file))
 
 
 def _tail(file: Path) -> str:

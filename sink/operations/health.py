@@ -1,8 +1,8 @@
-"""Judges one sink by a reading of its tree and of Kafka's log: why it is unhealthy, and what an operator should know.
+"""Judges one sink by a reading of its tree and of Kafka's log: reasons why it is unhealthy, and notes for an operator.
 
-A sink is healthy while it has a coordinator, no halt, and either nothing waits or the last commit is newer than three
-intervals and the write deadline, whichever is longer. Records that came a moment ago into a quiet topic have their
-interval, too. A pause is a note, no fault. Pure; raises nothing.
+A sink is healthy while it has a coordinator, no halt, and either no record waits or the last commit is newer than three
+intervals or the write deadline, whichever is longer. New records in a quiet topic have their interval, too. A pause is
+a note, no fault. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from sink.operations.trend import PartitionTrend, Trend
 
 INTERVALS = 3
 EARLY, LATE = 0.5, 0.9
-"""Shares of a retention."""
+"""Shares of the retention time that trigger a warning."""
 ABORTS = 2
-"""One abort alone is no news."""
+"""A transaction with more attempts is worth a note."""
 CLOCK_SECONDS = 5.0
-"""How far a clock may be off, as for the alert `SinkClockOff`."""
+"""The tolerated clock error, as in the alert `SinkClockOff`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     reasons: tuple[Finding, ...] = ()
-    """Why the sink is not healthy."""
+    """The reasons why the sink is not healthy."""
     notes: tuple[Finding, ...] = ()
 
     @property
@@ -40,27 +40,27 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts about a sink. Without `view` it could not be read, for `unread`."""
+    """The facts about a sink. `unread` is the reason if there is no `view`."""
 
     settings: Settings
     wall: float
     view: KeeperView | None = None
     status: Status | None = None
     unread: Finding | None = None
-    left: tuple[str, ...] = ()
-    """Workers that have left the fleet a while ago without having drained."""
+    departed_workers: tuple[str, ...] = ()
+    """Workers that left the fleet some time ago without draining."""
     troubles: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
-    """Why this worker is not alive."""
+    """The reasons why this worker is not alive."""
     retention: Mapping[str, float] = field(default_factory=dict)
-    """How long Kafka keeps a record, in seconds, by topic."""
+    """Kafka's retention in seconds, by topic."""
     trend: Trend = field(default_factory=lambda: Trend(0.0))
 
     @property
     def paused(self) -> str:
-        """Why nothing new is planned though nothing is wrong; empty while it goes on."""
-        asked = None if self.view is None else self.view.control.paused
-        return "" if asked is None else f"paused: {asked.reason or f'by {asked.by}'}"
+        """The text of a pause; empty without one."""
+        pause = None if self.view is None else self.view.control.paused
+        return "" if pause is None else f"paused: {pause.reason or f'by {pause.by}'}"
 
 
 def deadline(settings: Settings) -> float:
@@ -69,18 +69,18 @@ def deadline(settings: Settings) -> float:
 
 
 def last_commit(view: KeeperView) -> float | None:
-    """Returns when the newest transaction of the history was committed, in seconds since 1970. The history is short:
-    where aborts fill it, the commit is older than all of them.
+    """Returns the time of the newest commit in the history, in seconds since 1970. Aborts may fill the short history:
+    the commit is then older than all of them.
     """
-    committed = [s.times for s in view.ledger.history if s.outcome == Phase.COMMITTED.value]
-    if committed:
-        return max(max(times.values(), default=0.0) for times in committed)
-    started = [min(s.times.values(), default=0.0) for s in view.ledger.history]
-    return min(started) if started and view.ledger.committed else None
+    commit_times = [summary.times for summary in view.ledger.history if summary.outcome == Phase.COMMITTED.value]
+    if commit_times:
+        return max(max(times.values(), default=0.0) for times in commit_times)
+    start_times = [min(summary.times.values(), default=0.0) for summary in view.ledger.history]
+    return min(start_times) if start_times and view.ledger.committed else None
 
 
 def newest_time(view: KeeperView) -> float:
-    """Returns the last moment that a coordinator has recorded, in seconds since 1970; 0 without any."""
+    """Returns the newest time that a coordinator has recorded, in seconds since 1970; 0 without any."""
     ended = (summary.times for summary in view.ledger.history)
     entered = (transaction.header.times for transaction in view.transactions)
     return max((max(times.values(), default=0.0) for times in chain(ended, entered)), default=0.0)
@@ -99,29 +99,29 @@ def judge(evidence: Evidence) -> Judgement:
 def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
     if evidence.unread is not None:
         yield evidence.unread
-    refused = _refusals(evidence)
+    refusals = _refusals(evidence)
     if not status.exists:
-        nothing = finding("no-tree", "ZooKeeper has nothing of this sink: no worker has ever joined, or it was emptied")
-        yield from refused or [nothing]
+        no_tree = finding("no-tree", "ZooKeeper has nothing of this sink: no worker has ever joined, or it was emptied")
+        yield from refusals or [no_tree]
         return
     if view.halt is not None:
         remedy: Remedy = halt_remedy(view.halt.reason, view.halt.offset is not None)
         yield Finding("halted", view.halt.reason, remedy.do, remedy.section)
     if view.coordinator is None:
-        none = finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")
-        yield from refused or [none]
+        no_coordinator = finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")
+        yield from refusals or [no_coordinator]
     if view.halt is None and not evidence.paused:
         yield from _overdue(evidence, view, status)
 
 
 def _refusals(evidence: Evidence) -> list[Finding]:
-    """Tells why no worker takes part, where those that host the sink cannot use their settings of it, or the table."""
+    """Returns the reasons of workers that refuse the sink for its settings or its table, if no worker takes part."""
     if evidence.status is None or evidence.view is None or evidence.view.members:
         return []
     return [
-        finding("refused", f"{outside.worker}: {outside.reason}")
-        for outside in evidence.status.outside
-        if outside.state == "refused"
+        finding("refused", f"{outsider.worker}: {outsider.reason}")
+        for outsider in evidence.status.outside
+        if outsider.state == "refused"
     ]
 
 
@@ -146,23 +146,27 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         yield finding("kafka", status.kafka_error)
     if not status.same_config:
         yield finding("configuration", "the fleet runs another configuration than this worker's file")
-    behind = newest_time(view) - evidence.wall
-    if behind > CLOCK_SECONDS:
-        text = f"this worker's clock is {_seconds(behind)} or more behind the coordinator's, by the last transaction"
+    clock_lag = newest_time(view) - evidence.wall
+    if clock_lag > CLOCK_SECONDS:
+        text = f"this worker's clock is {_seconds(clock_lag)} or more behind the coordinator's, by the last transaction"
         yield finding("clock", text)
     yield from _waits(evidence)
-    yield from (finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.left)
     yield from (
-        finding("aborts", f"transaction {t.header.number} is attempt {t.header.attempt} of its batch")
-        for t in view.transactions
-        if t.header.attempt > ABORTS
+        finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.departed_workers
+    )
+    yield from (
+        finding(
+            "aborts", f"transaction {transaction.header.number} is attempt {transaction.header.attempt} of its batch"
+        )
+        for transaction in view.transactions
+        if transaction.header.attempt > ABORTS
     )
     aborted = next((ended for ended in status.history[:1] if ended.outcome == Phase.ABORTED.value), None)
     if aborted is not None:
         yield finding("aborts", f"transaction {aborted.number} was aborted: {aborted.reason}")
-    bad = sum(ended.errors for ended in status.history)
-    if bad:
-        yield finding("bad-records", f"{bad:,} bad records in the last {len(status.history)} transactions")
+    bad_records = sum(ended.errors for ended in status.history)
+    if bad_records:
+        yield finding("bad-records", f"{bad_records:,} bad records in the last {len(status.history)} transactions")
     if status.services is not None:
         for service in status.services.failed:
             yield finding("service-failed", f"{service.name}, on {status.services.worker}: {service.reason}")
@@ -175,35 +179,35 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
 
 
 def _retention(evidence: Evidence) -> Iterator[Finding]:
-    """Warns if half of a partition's retention is gone and the backlog does not land in what is left, or if nine tenths
-    are gone.
+    """Warns if half of a partition's retention has passed and the backlog will not land in the other half, or if nine
+    tenths have passed.
     """
     for topic, seconds in evidence.retention.items():
-        oldest = max(
+        oldest_waiting = max(
             (
                 trend.waiting
-                for source, trend in evidence.trend.partitions.items()
-                if source.topic == topic and _is_at_risk(trend, seconds)
+                for partition, trend in evidence.trend.partitions.items()
+                if partition.topic == topic and _is_at_risk(trend, seconds)
             ),
             default=0.0,
         )
-        if oldest:
-            left = _seconds(seconds - oldest)
-            yield finding("retention", f"Kafka deletes records of {topic} that have not landed in {left}")
+        if oldest_waiting:
+            time_left = _seconds(seconds - oldest_waiting)
+            yield finding("retention", f"Kafka deletes records of {topic} that have not landed in {time_left}")
 
 
 def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
-    late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting
-    return trend.waiting > LATE * seconds or (trend.waiting > EARLY * seconds and late)
+    lands_too_late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting
+    return trend.waiting > LATE * seconds or (trend.waiting > EARLY * seconds and lands_too_late)
 
 
 def _waits(evidence: Evidence) -> Iterator[Finding]:
     yield from (finding("silent", reason) for reason in evidence.silent)
     yield from (finding("waits", trouble) for trouble in evidence.troubles)
-    told = {found.text for found in _refusals(evidence)}
-    for outside in () if evidence.status is None else evidence.status.outside:
-        if f"{outside.worker}: {outside.reason}" not in told:
-            text = f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}"
+    refusals = {refusal.text for refusal in _refusals(evidence)}
+    for outsider in () if evidence.status is None else evidence.status.outside:
+        if f"{outsider.worker}: {outsider.reason}" not in refusals:
+            text = f"{outsider.worker} hosts it and takes no part ({outsider.state}): {outsider.reason}"
             yield finding("outside", text)
 
 

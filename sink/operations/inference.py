@@ -1,8 +1,8 @@
 """Reads a sample of topics once and derives columns that hold it, for `sink infer`.
 
-Guarantee: it changes nothing: it commits no offset and leaves no group behind. A sample has committed records only. The
-sink's own decoder has decoded every value of it into the columns, but for those in `bad`. Raises ConfigError (nothing
-can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and what the registry raises.
+Guarantee: it changes nothing, commits no offset and leaves no group behind. A sample has committed records only. The
+sink's own decoder has decoded every value of it into the columns, except those in `bad`. Raises ConfigError (nothing
+can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and the errors of the registry.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ GROUP = "sink-infer"
 """The client asks for a name. No client ever joins that group, nor commits for it."""
 QUIET_SECONDS = 30.0
 BATCH = 1000
-MOST_BYTES = 256 * 1024**2
-"""A sample ends here, whatever was asked for: it is held in memory."""
+MAX_SAMPLE_BYTES = 256 * 1024**2
+"""A sample ends at this size, whatever its request: it is held in memory."""
 
-# librdkafka repeats on standard error what the exceptions below already say.
+# librdkafka repeats the exceptions below on standard error.
 _QUIET = logging.getLogger("sink.infer.librdkafka")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -54,25 +54,25 @@ class SampleRequest:
     """A subset of kafka.topic.names; empty means all of them."""
     records: int = 10_000
     from_beginning: bool = False
-    """Not the newest records, but the oldest."""
+    """Reads the oldest records instead of the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Values in the order of their partitions and offsets."""
 
-    places: tuple[tuple[TopicPartition, int], ...]
+    positions: tuple[tuple[TopicPartition, int], ...]
     values: tuple[bytes | None, ...]
     cut: bool = False
-    """Whether it ended for its size."""
+    """Whether it ended because of its size."""
 
     def where(self, index: int) -> str:
-        return "{} offset {}".format(*self.places[index])
+        return "{} offset {}".format(*self.positions[index])
 
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """`origin` says where the columns come from; `bad` has the values that do not decode, with coordinates."""
+    """`origin` names the source of the columns; `bad` has the values that do not decode, with coordinates."""
 
     columns: T.StructType
     origin: str
@@ -95,7 +95,7 @@ class _Columns:
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     bad: Mapping[int, str] = field(default_factory=dict)
-    """Values that are known to be bad by now."""
+    """The values that are already known to be bad."""
 
 
 def infer(settings: Settings, request: SampleRequest) -> Inference:
@@ -117,8 +117,8 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
     columns = nameable(draft.columns, warnings)
     if not columns.fields:
         raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(warnings)}")
-    bad = _refused(settings, columns, sample, draft.bad)
-    return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad)
+    bad_values = _undecodable(settings, columns, sample, draft.bad)
+    return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad_values)
 
 
 def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
@@ -133,16 +133,16 @@ def _because(warnings: Sequence[SchemaWarning]) -> str:
     return f" ({warnings[0]})" if warnings else ""
 
 
-def _refused(settings: Settings, columns: T.StructType, sample: Sample, known: Mapping[int, str]) -> tuple[str, ...]:
-    """Decodes the sample as the sink will, and returns the values that fail."""
+def _undecodable(settings: Settings, columns: T.StructType, sample: Sample, bad: Mapping[int, str]) -> tuple[str, ...]:
+    """Returns the values that the sink's decoder cannot decode."""
     decoder = value_format(settings).decoder(parse_ddl(to_ddl(columns), settings.provenance))
-    bad = dict(known)
-    rest = [index for index in range(len(sample.values)) if index not in bad]
-    for start in range(0, len(rest), BATCH):
-        some = rest[start : start + BATCH]
-        decoded = decoder.decode(pa.array([sample.values[index] for index in some], pa.binary()))
-        bad |= {some[bad_value.index]: bad_value.reason for bad_value in decoded.bad}
-    return tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad.items()))
+    bad_values = dict(bad)
+    remaining = [index for index in range(len(sample.values)) if index not in bad_values]
+    for start in range(0, len(remaining), BATCH):
+        batch = remaining[start : start + BATCH]
+        decoded = decoder.decode(pa.array([sample.values[index] for index in batch], pa.binary()))
+        bad_values |= {batch[failure.index]: failure.reason for failure in decoded.bad}
+    return tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad_values.items()))
 
 
 def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
@@ -150,15 +150,15 @@ def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) 
     reasons: dict[int, str] = {}
     values = list(sample.values)
     if settings.value_format.endswith(WIRE):
-        reasons = _headers(values)
-        values = [None if at in reasons or value is None else value[HEADER_BYTES:] for at, value in enumerate(values)]
+        reasons = _header_errors(values)
+        values = [None if row in reasons or value is None else value[HEADER_BYTES:] for row, value in enumerate(values)]
     inferred = infer_json(values, sample.where)
-    bad = {bad_value.index: reasons.get(bad_value.index, bad_value.reason) for bad_value in inferred.bad}
+    bad = {failure.index: reasons.get(failure.index, failure.reason) for failure in inferred.bad}
     if len(bad) == len(values):
-        first = min(bad)
+        first_bad = min(bad)
         raise ConfigError(
             f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
-            f" value.format={settings.value_format}: {sample.where(first)}: {bad[first]}"
+            f" value.format={settings.value_format}: {sample.where(first_bad)}: {bad[first_bad]}"
         )
     return _Columns(
         inferred.columns, f"{len(values) - len(bad):,} records", inferred.warnings, inferred.null, inferred.missing, bad
@@ -167,20 +167,20 @@ def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:
     if not sample.values:
-        one = len(topics) == 1
+        is_single = len(topics) == 1
         raise ConfigError(
-            f"{', '.join(topics)} {'has' if one else 'have'} no record to infer columns from: produce some, or write"
-            " schema.ddl by hand"
+            f"{', '.join(topics)} {'has' if is_single else 'have'} no record to infer columns from: produce some, or"
+            " write schema.ddl by hand"
         )
 
 
-def _headers(values: Sequence[bytes | None], places: bool = False) -> dict[int, str]:
+def _header_errors(values: Sequence[bytes | None], with_paths: bool = False) -> dict[int, str]:
     """Returns the error of each value whose registry header is invalid."""
     array = pa.array(values, pa.binary())
     cursors, rows = Cursors(array), np.arange(len(values))
     cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
     schema_ids(cursors, rows)
-    if places:
+    if with_paths:
         message_paths(cursors, rows)
     return cursors.reasons
 
@@ -202,9 +202,9 @@ def _columns_of_avro(settings: Settings, topics: Sequence[str], sample: Sample) 
 
 def _columns_of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
     if settings.value_format == "protobuf":
-        # The descriptors as the decoder will have them.
-        given = value_format(settings)
-        name, columns, warnings = columns_of_message(given.writer, given.message)
+        # The descriptors that the decoder will use.
+        protobuf_format = value_format(settings)
+        name, columns, warnings = columns_of_message(protobuf_format.writer, protobuf_format.message)
         return _Columns(columns, f"{name} of value.schema.file ({settings.value_schema_file})", warnings)
     return _columns_of_registry(settings, topics, sample)
 
@@ -213,60 +213,60 @@ def _columns_of_protobuf(settings: Settings, topics: Sequence[str], sample: Samp
 
 
 def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
-    """Columns are nullable throughout: writers' schemas change, and a column that is NOT NULL would halt the sink at
-    the first record of one that has the field no more."""
+    """Returns nullable columns only. Writers' schemas change, and a NOT NULL column would halt the sink at the first
+    record of a schema without the field."""
     access = registry_access(settings)
     assert access is not None
-    asked = registry(access)
+    schemas = registry(access)
     kind = settings.value_format.removesuffix(WIRE).upper()
-    named = _named(sample.values, places=kind == "PROTOBUF")
+    counts = _count_schemas(sample.values, with_paths=kind == "PROTOBUF")
     warnings: list[SchemaWarning] = []
-    if not named:
-        newest = _latest(asked, topics, sample, places=kind == "PROTOBUF")
+    if not counts:
+        newest = _latest(schemas, topics, sample, with_paths=kind == "PROTOBUF")
         if kind == "PROTOBUF":
             warnings.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
     else:
-        # Ids rise; of one schema's messages the one that most records are.
-        schema_id, message_index = max(named, key=lambda key: (key[0], named[key]))
-        newest = SchemaSelection(asked.schema(schema_id), message_index)
+        # Ids rise. Among the messages of one schema, most records decide.
+        schema_id, message_index = max(counts, key=lambda key: (key[0], counts[key]))
+        newest = SchemaSelection(schemas.schema(schema_id), message_index)
     origin, columns = columns_of_registered(newest, kind, warnings)
-    for schema_id, message_index in sorted(set(named) - {(newest.schema.id, newest.message_path)}, reverse=True):
+    for schema_id, message_index in sorted(set(counts) - {(newest.schema.id, newest.message_path)}, reverse=True):
         try:
-            other, more = columns_of_registered(SchemaSelection(asked.schema(schema_id), message_index), kind, [])
+            other, fields = columns_of_registered(SchemaSelection(schemas.schema(schema_id), message_index), kind, [])
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
-                f"schema id {schema_id} ({named[schema_id, message_index]:,} records) cannot be used: {error}"
+                f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used: {error}"
             )
             continue
-        lost = [name for name in more.names if name not in columns.names]
-        difference = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
-        warnings.append(f"{other} ({named[schema_id, message_index]:,} records) {difference}")
+        omitted = [name for name in fields.names if name not in columns.names]
+        difference = f"has also {', '.join(omitted)}, of which no column is made" if omitted else "has no other fields"
+        warnings.append(f"{other} ({counts[schema_id, message_index]:,} records) {difference}")
     return _Columns(nullable(columns), origin, warnings)
 
 
-def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:
-    """Counts the values that name each schema, and message of it."""
+def _count_schemas(values: Sequence[bytes | None], with_paths: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+    """Counts the values by schema id and message path."""
     array = pa.array([value for value in values if value], pa.binary())
     cursors, rows = Cursors(array), np.arange(len(array))
     ids, _ = schema_ids(cursors, rows)
-    known, codes = message_paths(cursors, rows) if places else ([(0,)], np.zeros(len(rows), np.int64))
-    good = ~cursors.failed & (ids >= 0)
-    return Counter((int(i), known[c]) for i, c in zip(ids[good], codes[good].tolist(), strict=True))
+    paths, codes = message_paths(cursors, rows) if with_paths else ([(0,)], np.zeros(len(rows), np.int64))
+    valid = ~cursors.failed & (ids >= 0)
+    return Counter((int(id_), paths[code]) for id_, code in zip(ids[valid], codes[valid].tolist(), strict=True))
 
 
-def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> SchemaSelection:
-    """Takes the registry's latest schemas, for topics without a record that names one."""
+def _latest(schema_registry: Registry, topics: Sequence[str], sample: Sample, with_paths: bool) -> SchemaSelection:
+    """Returns the registry's latest schema, for topics without a record that names one."""
     if sample.values:
-        reasons = _headers(sample.values, places)
-        first = min(reasons)
+        reasons = _header_errors(sample.values, with_paths)
+        first_bad = min(reasons)
         raise ConfigError(
             f"not one of the {len(sample.values):,} values read of {', '.join(topics)} names a schema of the registry:"
-            f" {sample.where(first)}: {reasons[first]}"
+            f" {sample.where(first_bad)}: {reasons[first_bad]}"
         )
     if len(topics) > 1:
         _require_records(topics, sample)
     try:
-        return SchemaSelection(asked.latest(f"{topics[0]}-value"))
+        return SchemaSelection(schema_registry.latest(f"{topics[0]}-value"))
     except UnknownSchema as error:
         raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
 
@@ -276,11 +276,11 @@ def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets `[start, end)` to read, and how many records at most."""
+    """Offsets `[start, end)` to read, and at most `max_records` of their records."""
 
     start: int
     end: int
-    most: int
+    max_records: int
 
 
 def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
@@ -292,45 +292,45 @@ def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Sampl
         log.close()
     sample = _read(native, spans(view, request.records, request.from_beginning))
     if not sample.values and not request.from_beginning:
-        # Compaction and transactions that were aborted leave offsets without a record: there may be older ones.
+        # Compaction and aborted transactions leave offsets without a record: there may be older records.
         sample = _read(native, spans(view, request.records, from_beginning=True))
     return sample
 
 
 def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
-    """Divides `records` evenly between partitions; what short partitions leave goes to longer ones."""
-    sizes = {source: part.end - part.start for source, part in view.partitions.items() if part.end > part.start}
-    left, chosen = records, {}
-    for position, source in enumerate(sorted(sizes, key=lambda partition: (sizes[partition], partition))):
-        most = min(sizes[source], -(-left // (len(sizes) - position)))
-        part = view.partitions[source]
+    """Divides `records` evenly between partitions. Longer partitions get the share that short ones cannot fill."""
+    sizes = {partition: log.end - log.start for partition, log in view.partitions.items() if log.end > log.start}
+    remaining, chosen_spans = records, {}
+    for position, partition in enumerate(sorted(sizes, key=lambda candidate: (sizes[candidate], candidate))):
+        most = min(sizes[partition], -(-remaining // (len(sizes) - position)))
+        log = view.partitions[partition]
         if most:
-            start = part.start if from_beginning else part.end - most
-            chosen[source] = Span(start, part.end, most)
-        left -= most
-    return chosen
+            start = log.start if from_beginning else log.end - most
+            chosen_spans[partition] = Span(start, log.end, most)
+        remaining -= most
+    return chosen_spans
 
 
 def _read(native: Mapping[str, str], wanted: Mapping[TopicPartition, Span]) -> Sample:
     if not wanted:
         return Sample((), ())
-    bootstrap, reading, heard = native["bootstrap.servers"], _Reading(wanted), time.monotonic()
+    bootstrap, reading, last_message_at = native["bootstrap.servers"], _Reading(wanted), time.monotonic()
     consumer = _consumer(native)
     try:
         # Assigned, not subscribed: no group is joined.
-        consumer.assign([ck.TopicPartition(s.topic, s.partition, span.start) for s, span in wanted.items()])
-        while reading.pending and reading.size < MOST_BYTES:
+        consumer.assign([ck.TopicPartition(p.topic, p.partition, span.start) for p, span in wanted.items()])
+        while reading.pending and reading.size < MAX_SAMPLE_BYTES:
             messages = consumer.consume(BATCH, timeout=1.0)
             if messages:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > QUIET_SECONDS:
+                last_message_at = time.monotonic()
+            elif time.monotonic() - last_message_at > QUIET_SECONDS:
                 raise Unavailable(
                     f"Kafka at {bootstrap} gave nothing of {min(reading.pending)} for {QUIET_SECONDS:.0f} s; check its"
                     " brokers and try again"
                 )
             for message in messages:
-                if done := reading.take(message):
-                    consumer.pause([ck.TopicPartition(done.topic, done.partition)])
+                if finished := reading.take(message):
+                    consumer.pause([ck.TopicPartition(finished.topic, finished.partition)])
     except ck.KafkaException as error:
         raise _cannot_read(error.args[0], bootstrap) from error
     finally:
@@ -344,12 +344,12 @@ class _Reading:
     def __init__(self, wanted: Mapping[TopicPartition, Span]) -> None:
         self.pending = dict(wanted)
         self.size = 0
-        self._records: dict[TopicPartition, list[tuple[int, bytes | None]]] = {source: [] for source in sorted(wanted)}
+        self._records: dict[TopicPartition, list[tuple[int, bytes | None]]] = {p: [] for p in sorted(wanted)}
 
     def take(self, message: ck.Message) -> TopicPartition | None:
-        """Takes a message. Returns its partition if that was the last of it. Raises lasting errors."""
-        source, offset = TopicPartition(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
-        error, span = message.error(), self.pending.get(source)
+        """Takes a message. Returns its partition if that was the last one to read of it. Raises lasting errors."""
+        partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
+        offset, error, span = int(message.offset() or 0), message.error(), self.pending.get(partition)
         at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF
         if error is not None and not at_end:
             if not error.retriable():
@@ -357,20 +357,20 @@ class _Reading:
             return None
         if span is None:
             return None
-        records = self._records[source]
+        records = self._records[partition]
         if not at_end and offset < span.end:
             value: Any = message.value()
             records.append((offset, value))
             self.size += len(value or b"")
-        if not (at_end or offset + 1 >= span.end or len(records) >= span.most):
+        if not (at_end or offset + 1 >= span.end or len(records) >= span.max_records):
             return None
-        del self.pending[source]
-        return source
+        del self.pending[partition]
+        return partition
 
     def sample(self) -> Sample:
-        flat = [(source, offset, value) for source, records in self._records.items() for offset, value in records]
-        places = tuple((source, offset) for source, offset, _ in flat)
-        return Sample(places, tuple(value for _, _, value in flat), cut=bool(self.pending))
+        rows = [(partition, offset, value) for partition, records in self._records.items() for offset, value in records]
+        positions = tuple((partition, offset) for partition, offset, _ in rows)
+        return Sample(positions, tuple(value for _, _, value in rows), cut=bool(self.pending))
 
 
 def _consumer(native: Mapping[str, str]) -> ck.Consumer:
@@ -381,7 +381,7 @@ def _consumer(native: Mapping[str, str]) -> ck.Consumer:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
-        # Of offsets that were deleted meanwhile, what is left of the partition.
+        # If offsets were deleted meanwhile, read the rest of the partition.
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
         "fetch.message.max.bytes": 4 * 1024 * 1024,

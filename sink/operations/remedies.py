@@ -1,4 +1,4 @@
-"""Findings, each a fault of a sink: its kind, a sentence, and what to do, as `docs/runbook.md` has it.
+"""Findings: each describes a fault of a sink and its remedy, as in `docs/runbook.md`.
 
 Pure; raises nothing.
 """
@@ -15,7 +15,7 @@ RUNBOOK = "docs/runbook.md"
 class Remedy:
     """`section` is the anchor in the runbook."""
 
-    what: str
+    cause: str
     do: str
     section: str
 
@@ -26,7 +26,7 @@ class Finding:
     text: str
     do: str = ""
     section: str = ""
-    """The runbook's page."""
+    """The anchor in the runbook."""
 
     def to_json(self) -> dict[str, str]:
         page = f"{RUNBOOK}#{self.section}" if self.section else ""
@@ -138,7 +138,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
 )
-"""By how the reason begins: what follows may quote a record."""
+"""Remedies by the beginning of a halt's reason: the rest may quote a record."""
 _BAD_RECORD = Remedy(
     "a bad record: it cannot be decoded, or has no place in the table",
     "Set errors.tolerance=all on all workers: bad records go into the errors table. Then stop them, run `sink reset"
@@ -154,7 +154,7 @@ _UNKNOWN_HALT = Remedy(
 
 
 def halt_remedy(reason: str, at_offset: bool = False) -> Remedy:
-    """Returns the remedy for a halt. `at_offset`: the halt names one."""
+    """Returns the remedy for a halt. `at_offset`: the halt names an offset."""
     for pattern, remedy in _HALTS:
         if re.match(pattern, reason):
             return remedy
@@ -227,7 +227,7 @@ DO = {
         "sizing",
     ),
 }
-"""By the kind of a finding: what to do, and the section of the runbook."""
+"""The remedy and the section of the runbook, by the kind of a finding."""
 
 
 def finding(kind: str, text: str) -> Finding:

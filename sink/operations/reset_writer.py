@@ -1,8 +1,8 @@
-"""Writes a reset to ZooKeeper as a coordinator would: under the election's lock and a new epoch. Or forgets all, under
-the lock.
+"""Writes a reset to ZooKeeper as a coordinator would, under the election's lock and a new epoch. Or deletes all
+records, under the lock.
 
-Guarantee: no worker coordinates while a reset is written, and ZooKeeper refuses later writes of the coordinator before
-it. A reset that was interrupted half way leaves the halt in place and can be run again. Errors: Conflict (workers are
+Guarantee: no worker coordinates while a reset is written, and ZooKeeper refuses later writes of the previous
+coordinator. An interrupted reset leaves the halt in place and can be run again. Errors: Conflict (workers are
 alive, or the lock cannot be acquired), Unavailable, OutcomeUnknown.
 """
 
@@ -27,11 +27,11 @@ from sink.operations.reset import require_no_live_workers
 
 LOCK_SECONDS = 20.0
 
-Drafts = Callable[[KeeperView], Sequence[Sequence[Op]]]
+WritePlanner = Callable[[KeeperView], Sequence[Sequence[Op]]]
 
 
-def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, write_plans: Drafts) -> int:
-    """Writes the plans that `write_plans` makes of the tree under the lock. Returns the epoch of the reset."""
+def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, write_plans: WritePlanner) -> int:
+    """Writes the multis that `write_plans` plans from the tree, under the lock. Returns the epoch of the reset."""
     Keeper(client, root, _ignore).bootstrap(config_digest)
     with lock(client, root) as lock_path:
         fence = Check(lock_path, 0)
@@ -39,8 +39,7 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
         write_plans(view)
         epoch = max(view.epoch, epoch_floor) + 1
         _read_keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
-        # Read again: no coordinator can write from here on, and what was read before the epoch rose may be
-        # stale.
+        # Read again: no coordinator can write from here on, and the reading before the new epoch may be stale.
         view = _read(client, root)
         keeper = _read_keeper(client, root)
         for multi in write_plans(view):
@@ -50,14 +49,12 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
 
 
 def forget(client: KazooClient, root: str) -> None:
-    """Removes all records of the sink, also those that cannot be read. If it is interrupted half way, it can be run
-    again.
-    """
+    """Removes all records of the sink, also unreadable ones. It can be run again after an interruption."""
     with lock(client, root) as lock_path:
         require_no_live_workers(workers(client, root))
-        strays = [*_paths(client, root, tree.WORKERS)][:-1]
+        worker_znodes = [*_paths(client, root, tree.WORKERS)][:-1]
         # Headers first: a transaction without one means nothing.
-        paths = sorted((*recorded(client, root), *strays), key=lambda path: not path.endswith("/header"))
+        paths = sorted((*recorded_paths(client, root), *worker_znodes), key=lambda path: not path.endswith("/header"))
         keeper = _read_keeper(client, root)
         for multi in tree.batched([Delete(path) for path in paths], ()):
             if multi:
@@ -65,21 +62,21 @@ def forget(client: KazooClient, root: str) -> None:
 
 
 def workers(client: KazooClient, root: str) -> list[str]:
-    """Returns ids of the live workers, by the names of their znodes; a znode without a session is none."""
-    members = [*_paths(client, root, tree.WORKERS)][:-1]
+    """Returns the ids of the live workers, from the names of their ephemeral znodes."""
+    member_paths = [*_paths(client, root, tree.WORKERS)][:-1]
     with _listing(root):
-        stats = {path: client.exists(posixpath.join(root, path)) for path in members}
-    alive = [posixpath.basename(path) for path, stat in stats.items() if stat and stat.ephemeralOwner]
-    return sorted(name.rpartition(":")[0] for name in alive)
+        stats = {path: client.exists(posixpath.join(root, path)) for path in member_paths}
+    live_names = [posixpath.basename(path) for path, stat in stats.items() if stat and stat.ephemeralOwner]
+    return sorted(name.rpartition(":")[0] for name in live_names)
 
 
-def recorded(client: KazooClient, root: str) -> list[str]:
+def recorded_paths(client: KazooClient, root: str) -> list[str]:
     """Returns the paths of all records, relative to `root`, deepest first."""
     return [path for name in tree.RECORDS for path in _paths(client, root, name)]
 
 
 def _paths(client: KazooClient, root: str, path: str) -> Iterator[str]:
-    """Yields all paths below a path, and the path itself at last; nothing where it does not exist."""
+    """Yields all paths below a path, then the path itself; nothing if it does not exist."""
     with _listing(root):
         try:
             children = client.get_children(posixpath.join(root, path))
@@ -100,14 +97,14 @@ def _listing(root: str) -> Iterator[None]:
 
 @contextmanager
 def lock(client: KazooClient, root: str) -> Iterator[str]:
-    """Holds the election's lock: no worker coordinates meanwhile. Gives the path of its znode, to fence writes with."""
+    """Holds the election's lock: no worker coordinates meanwhile. Yields the path of its znode, which fences writes."""
     candidacy = Candidacy(client, root, f"reset:{uuid.uuid4()}")
-    patience = Timer(LOCK_SECONDS, candidacy.withdraw)
-    patience.start()
+    time_out = Timer(LOCK_SECONDS, candidacy.withdraw)
+    time_out.start()
     try:
         path = candidacy.campaign()
     finally:
-        patience.cancel()
+        time_out.cancel()
     if path is None:
         raise Conflict(
             f"{root}: somebody else holds or waits for the coordinator's lock; stop all workers, wait until"

@@ -1,8 +1,8 @@
-"""The state of a sink, as one value: read from ZooKeeper, with lag from Kafka where it answers.
+"""The state of a sink, as one value: read from ZooKeeper, with the lag if Kafka answers.
 
-`collect` reads and changes nothing. The JSON form has a `format` number; fields are added to it, never
-renamed or taken away within one format. A reading is not atomic: two facts in it may be a moment apart.
-Errors: Unavailable, Corrupt (ZooKeeper); what Kafka refuses is part of the status, not an error.
+`collect` reads and changes nothing. The JSON form has a `format` number. Within one format, fields are added, never
+renamed or removed. A reading is not atomic: two facts in it may be a moment apart. Errors: Unavailable, Corrupt
+(ZooKeeper); an error of Kafka is part of the status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
-from coordination.state.control import Asked
+from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
@@ -34,7 +34,7 @@ PHASE_NAMES = {
     (Phase.COMMITTED.value, "ENDED"): "settle",
     (Phase.ABORTED.value, "ENDED"): "roll back",
 }
-"""Names for the time between two entries of a transaction's times."""
+"""Names of the time between two entries of a transaction's times."""
 PHASE_ORDER = (*(phase.value for phase in Phase), "ENDED")
 
 
@@ -52,8 +52,8 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts offsets that are
-    readable and not committed; the log's fields are None when Kafka does not tell."""
+    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts readable offsets that are not
+    committed. The log's fields are None if Kafka does not answer."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ class EndedStatus:
     seconds: Mapping[str, float]
     """Seconds by phase: begin, write, commit, settle; roll back."""
     errors: int = 0
-    """Bad records: they are in the errors table, if the transaction was committed."""
+    """Bad records, which are in the errors table if the transaction was committed."""
     attempt: int = 1
 
 
@@ -113,8 +113,8 @@ class OutsideStatus:
 
 @dataclass(frozen=True, slots=True)
 class CatalogStatus:
-    """How far a catalogue follows the table. `committed` is the sink's newest transaction that it knows of; `behind` is
-    how many numbers the sink is ahead of it. With `failures` in a row, the last one at `failed` for `reason`.
+    """The registered state of the table. `committed` is the sink's newest transaction in the catalogue; `behind` counts
+    the transaction numbers after it. `failures` counts failures in a row, the last one at `failed` for `reason`.
     """
 
     catalog: str
@@ -133,11 +133,11 @@ class Status:
     sink: str
     zookeeper: str
     exists: bool
-    """Whether ZooKeeper has a tree of this sink at all."""
+    """Whether ZooKeeper has a tree of this sink."""
     keeper: str | None
     config: str | None
     same_config: bool
-    """Whether the fleet's configuration is the one this command was given."""
+    """Whether the fleet has the configuration of this command."""
     epoch: int
     coordinator: str | None
     halt: Halt | None
@@ -150,8 +150,8 @@ class Status:
     kafka_error: str | None
     services: TableServiceRun | None = None
     """The last run of the table services."""
-    paused: Asked | None = None
-    """The author, time and reason of a pause that stands."""
+    paused: RequestAuthor | None = None
+    """The author, time and reason of the present pause."""
     flush_pending: bool = False
     switchover: str | None = None
     """The incarnation that was asked to let another worker coordinate, until one does."""
@@ -165,7 +165,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at a sink: its tree, the ends of its log where Kafka tells them, and the status made of both."""
+    """One look at a sink: its tree, the ends of its log if Kafka answers, and the status made of both."""
 
     view: KeeperView
     log: LogView | None
@@ -175,22 +175,22 @@ class Reading:
 def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     """Reads everything once. Without `log` there is no lag."""
     view = keeper.read()
-    recorded = {source.topic for source in view.states}
-    observed, error = _observe(log, settings, recorded)
-    status = build(settings, view, observed, error, time.time())
+    recorded_topics = {partition.topic for partition in view.states}
+    log_view, kafka_error = _observe(log, settings, recorded_topics)
+    status = build(settings, view, log_view, kafka_error, time.time())
     catalog = catalog_status(settings, keeper.catalog(), status.committed)
-    shown = replace(
+    full_status = replace(
         status,
         history=status.history[:NEWEST],
         services=keeper.services(),
         catalog=catalog,
-        outside=outside_workers(keeper.hosts()),
+        outside=outside_workers(keeper.hosting_records()),
     )
-    return Reading(view, observed, shown)
+    return Reading(view, log_view, full_status)
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
-    """Returns workers that host the sink and take no part in it."""
+    """Returns workers that host the sink and do not take part in it."""
     return tuple(
         OutsideStatus(worker, hosted.state, hosted.reason)
         for worker, hosted in hosts.items()
@@ -204,7 +204,7 @@ def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:
 
 
 def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
-    """Returns None where the settings name no catalogue. A record of another catalogue counts for nothing."""
+    """Returns None if the settings name no catalogue. A record of another catalogue is ignored."""
     if not settings.catalogued:
         return None
     name = settings.catalog_name
@@ -218,10 +218,10 @@ def catalog_status(settings: Settings, state: CatalogState | None, committed: in
 
 
 def build(
-    settings: Settings, view: KeeperView, observed: LogView | None, kafka_error: str | None, wall: float
+    settings: Settings, view: KeeperView, log_view: LogView | None, kafka_error: str | None, wall: float
 ) -> Status:
-    partitions = _partitions(view.states, observed)
-    lags = [p.lag for p in partitions]
+    partitions = _partitions(view.states, log_view)
+    lags = [partition.lag for partition in partitions]
     return Status(
         sink=settings.name,
         zookeeper=f"{settings.zookeeper}{settings.root_znode}",
@@ -234,14 +234,14 @@ def build(
         halt=view.halt,
         members=tuple(
             MemberStatus(
-                m.incarnation, m.worker, m.host, m.pid, m.version, m.state.value,
-                "coordinator" if m.incarnation == view.coordinator else "participant",
+                member.incarnation, member.worker, member.host, member.pid, member.version, member.state.value,
+                "coordinator" if member.incarnation == view.coordinator else "participant",
             )
-            for m in view.members
+            for member in view.members
         ),
         partitions=partitions,
-        lag=None if observed is None else sum(lag for lag in lags if lag is not None),
-        transactions=tuple(_transaction(t, wall) for t in view.transactions),
+        lag=None if log_view is None else sum(lag for lag in lags if lag is not None),
+        transactions=tuple(_transaction(transaction, wall) for transaction in view.transactions),
         history=tuple(ended_status(summary) for summary in reversed(view.ledger.history)),
         committed=view.ledger.committed,
         kafka_error=kafka_error,
@@ -251,46 +251,50 @@ def build(
     )  # fmt: skip
 
 
-def _observe(log: Log | None, settings: Settings, recorded: Collection[str]) -> tuple[LogView | None, str | None]:
+def _observe(
+    log: Log | None, settings: Settings, recorded_topics: Collection[str]
+) -> tuple[LogView | None, str | None]:
     if log is None:
         return None, None
-    # One that is not configured by name and is gone is told of by having no end.
-    others = sorted(set(recorded).difference(settings.topics))
+    # A deleted topic that is not configured by name has no end in the view.
+    unconfigured_topics = sorted(set(recorded_topics).difference(settings.topics))
     try:
-        return log.view(settings.topics, settings.topic_pattern, others), None
+        return log.view(settings.topics, settings.topic_pattern, unconfigured_topics), None
     except SinkError as error:
         return None, str(error)
 
 
 def _partitions(
-    states: Mapping[TopicPartition, PartitionState], observed: LogView | None
+    states: Mapping[TopicPartition, PartitionState], log_view: LogView | None
 ) -> tuple[PartitionStatus, ...]:
-    logs = observed.partitions if observed else {}
-    rows: list[PartitionStatus] = []
-    for source in sorted({*states, *logs}):
-        state, log = states.get(source), logs.get(source)
-        first, last = (log.start, log.end) if log else (None, None)
+    log_ranges = log_view.partitions if log_view else {}
+    statuses: list[PartitionStatus] = []
+    for partition in sorted({*states, *log_ranges}):
+        state, log_range = states.get(partition), log_ranges.get(partition)
+        log_start, log_end = (log_range.start, log_range.end) if log_range else (None, None)
         if state is None:
             # Nothing is recorded yet: the first plan decides where it starts.
-            lag = last - first if last is not None and first is not None else None
-            rows.append(PartitionStatus(source.topic, source.partition, "NEW", 0, 0, 0, 0, first, last, lag))
+            lag = log_end - log_start if log_end is not None and log_start is not None else None
+            statuses.append(
+                PartitionStatus(partition.topic, partition.partition, "NEW", 0, 0, 0, 0, log_start, log_end, lag)
+            )
             continue
         start, end = (state.end, state.planned_end) if state.open else (state.start, state.end)
-        lag = None if last is None else max(0, last - state.end)
-        rows.append(
+        lag = None if log_end is None else max(0, log_end - state.end)
+        statuses.append(
             PartitionStatus(
-                source.topic, source.partition, state.status.value, start, end, state.end, state.generation,
-                first, last, lag,
+                partition.topic, partition.partition, state.status.value, start, end, state.end, state.generation,
+                log_start, log_end, lag,
             )
         )  # fmt: skip
-    return tuple(rows)
+    return tuple(statuses)
 
 
-def _transaction(t: Transaction, wall: float) -> TransactionStatus:
-    header = t.header
-    slices = list(t.plan)
+def _transaction(transaction: Transaction, wall: float) -> TransactionStatus:
+    header = transaction.header
+    planned_slices = list(transaction.plan)
     times = header.times
-    first = min(times.values(), default=wall)
+    planned_at = min(times.values(), default=wall)
     return TransactionStatus(
         number=header.number,
         batch=header.batch,
@@ -298,26 +302,26 @@ def _transaction(t: Transaction, wall: float) -> TransactionStatus:
         epoch=header.epoch,
         phase=header.phase.value,
         instant=header.instant,
-        age_seconds=round(max(0.0, wall - first), 3),
+        age_seconds=round(max(0.0, wall - planned_at), 3),
         phase_seconds=round(max(0.0, wall - times.get(header.phase.value, wall)), 3),
-        slices=len(slices),
-        offsets=sum(piece.size for piece in slices),
-        participants=sum(1 for assigned in t.plan.slices.values() if assigned),
-        reported=len(t.statuses),
+        slices=len(planned_slices),
+        offsets=sum(planned_slice.size for planned_slice in planned_slices),
+        participants=sum(1 for assigned in transaction.plan.slices.values() if assigned),
+        reported=len(transaction.statuses),
         reason=header.reason,
     )
 
 
 def ended_status(summary: Summary) -> EndedStatus:
-    # By phase, not by time: clocks of two coordinators may differ.
-    order = [(phase, summary.times[phase]) for phase in PHASE_ORDER if phase in summary.times]
+    # Sort by phase, not by time: clocks of two coordinators may differ.
+    times = [(phase, summary.times[phase]) for phase in PHASE_ORDER if phase in summary.times]
     seconds: dict[str, float] = {}
-    for (phase, entered), (following, left) in pairwise(order):
-        # A phase that was left for ABORTED is counted under what it was doing.
-        doing = PHASE_NAMES.get((phase, following)) or next(
-            (name for (at, _), name in PHASE_NAMES.items() if at == phase), phase.lower()
+    for (phase, entered_at), (next_phase, left_at) in pairwise(times):
+        # Time before an abort counts as the usual phase.
+        phase_name = PHASE_NAMES.get((phase, next_phase)) or next(
+            (name for (started_phase, _), name in PHASE_NAMES.items() if started_phase == phase), phase.lower()
         )
-        seconds[doing] = round(max(0.0, left - entered), 3)
+        seconds[phase_name] = round(max(0.0, left_at - entered_at), 3)
     return EndedStatus(
         summary.number,
         summary.batch,

@@ -1,6 +1,6 @@
 """Reads a sink's checkpoints from a table's timeline, without Hudi and without a JVM, for `sink reset`.
 
-Absence has to be proven: a timeline that cannot be read whole is a TableError, never "no checkpoint".
+Absence has to be proven: a timeline that cannot be read completely is a TableError, never "no checkpoint".
 Errors: TableError, Unavailable, ConfigError for a file system that pyarrow does not reach.
 """
 
@@ -24,25 +24,27 @@ def read_timeline_snapshot(base_path: str, sink: str, access: Access = NO_ACCESS
     if base.content is Content.NOTHING:
         return NO_TABLE
     if base.content is Content.OTHER:
-        what = ", ".join(base.names)
-        raise TableError(f"{base_path} holds something else than a Hudi table ({what}); correct target.base.path")
+        names = ", ".join(base.names)
+        raise TableError(f"{base_path} holds something else than a Hudi table ({names}); correct target.base.path")
     try:
         table = open_table(base_path, access)
-        names = active_names(table)
-        timeline = read_timeline(table, names)
+        file_names = active_names(table)
+        timeline = read_timeline(table, file_names)
     except OSError as error:
         raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
     if timeline.problems:
-        first = timeline.problems[0].sentence
-        raise TableError(f"{base_path}: the timeline cannot be read whole ({first}); see `sink audit`, repair it first")
-    checkpoints = [c.checkpoints[sink] for c in timeline.commits if sink in c.checkpoints]
+        first_problem = timeline.problems[0].sentence
+        raise TableError(
+            f"{base_path}: the timeline cannot be read whole ({first_problem}); see `sink audit`, repair it first"
+        )
+    checkpoints = [commit.checkpoints[sink] for commit in timeline.commits if sink in commit.checkpoints]
     generations: dict[TopicPartition, int] = {}
     for checkpoint in checkpoints:
-        for source, reached in checkpoint.ends.items():
-            generations[source] = max(generations.get(source, -1), reached.generation)
-    started = {match[1] or match[3] for match in map(_REQUESTED.match, names) if match}
+        for partition, end in checkpoint.ends.items():
+            generations[partition] = max(generations.get(partition, -1), end.generation)
+    started = {match[1] or match[3] for match in map(_REQUESTED.match, file_names) if match}
     return TimelineSnapshot(
-        checkpoint=max(checkpoints, key=lambda c: c.number, default=None),
+        checkpoint=max(checkpoints, key=lambda checkpoint: checkpoint.number, default=None),
         generations=generations,
         completed=timeline.completed,
         pending=frozenset(started) - timeline.completed,

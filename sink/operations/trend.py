@@ -1,8 +1,8 @@
-"""Follows one sink from look to look: how long its oldest record has waited, how fast records land, when it catches up.
+"""Follows one sink from look to look: the age of its oldest waiting record, the rates, and the time to catch up.
 
-Guarantee: memory and the work of a look grow with the partitions, not with time. `waiting_seconds` is at most one look
-too short, except for records that were there before the first look: those count from the last commit, since they came
-after it. Not for several threads at once. Pure but for what it remembers; raises nothing.
+Guarantee: memory and the work of a look grow with the partitions, not with time. `waiting` is at most one look too
+short, except for records from before the first look: those count from the last commit, because they came after it. Not
+thread-safe. Pure except for its memory of earlier looks; raises nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SAMPLE_SECONDS = 5.0
 RATE_SAMPLES = 11
 RATE_SECONDS = 30.0
 FORGETFUL_SECONDS = 60.0
-"""After so long without a look, the next one counts as the first."""
+"""After so long without a look, the next look counts as the first."""
 MARKERS = 16
-"""Ends that are remembered for a partition; more of them are thinned out."""
+"""The most ends that are remembered for a partition; more are thinned out."""
 
 
 @dataclass(slots=True)
@@ -29,13 +29,13 @@ class _Partition:
 
     markers: list[tuple[float, int]] = field(default_factory=list)
     points: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=RATE_SAMPLES))
-    """`(when, committed, end)`, now and then."""
+    """Occasional samples of `(time, committed, end)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTrend:
-    """`waiting` is the age of the oldest record that has not landed. `catch_up` is None while nothing is known, or no
-    record lands faster than others come."""
+    """`waiting` is the age of the oldest record that has not landed. `catch_up` is None while rates are unknown, or
+    records arrive faster than they land."""
 
     waiting: float
     landed_per_second: float | None = None
@@ -55,10 +55,10 @@ class Sample:
 
 class Trend:
     def __init__(self, normal: float) -> None:
-        """`normal`: how many seconds a record waits at most where nothing is wrong."""
+        """`normal`: the most seconds that a record waits in a healthy sink."""
         self._normal = normal
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._looked = -FORGETFUL_SECONDS
+        self._observed_at = -FORGETFUL_SECONDS
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
         self.partitions: Mapping[TopicPartition, PartitionTrend] = {}
 
@@ -69,7 +69,7 @@ class Trend:
 
     @property
     def catch_up(self) -> float | None:
-        """Seconds until the slowest partition has caught up; None if one does not, or nothing is known."""
+        """Seconds until the slowest partition has caught up; None if one does not, or rates are unknown."""
         longest = 0.0
         for trend in self.partitions.values():
             if trend.waiting and trend.catch_up is None:
@@ -77,33 +77,33 @@ class Trend:
             longest = max(longest, trend.catch_up or 0.0)
         return longest
 
-    def look(
+    def observe(
         self,
         states: Mapping[TopicPartition, PartitionState],
         log: LogView | None,
         last_commit: float | None,
         wall: float,
     ) -> None:
-        """Takes a reading of the tree and a view of the log, if there is one."""
+        """Adds a reading of the tree and a view of the log, if there is one."""
         if log is None:
             self._sample(Sample(wall, None, None, _age(last_commit, wall)))
             return
-        # What waited before the first look came after the last commit, as far as anybody can know now.
-        is_first = wall - self._looked > FORGETFUL_SECONDS
+        # Records that waited before the first look came after the last commit, as far as is known.
+        is_first = wall - self._observed_at > FORGETFUL_SECONDS
         since = min(wall, last_commit) if is_first and last_commit is not None else wall
-        self._looked = wall
+        self._observed_at = wall
         if is_first:
             self._partitions.clear()
         trends: dict[TopicPartition, PartitionTrend] = {}
         lag = 0
-        for source, seen in log.partitions.items():
-            state = states.get(source)
-            committed = min(seen.start, seen.end) if state is None else state.end
-            lag += max(0, seen.end - committed)
-            partition = self._partitions.setdefault(source, _Partition())
-            trends[source] = _look(partition, committed, seen.end, since, wall, self._normal)
-        for gone in self._partitions.keys() - log.partitions.keys():
-            del self._partitions[gone]
+        for topic_partition, log_range in log.partitions.items():
+            state = states.get(topic_partition)
+            committed = min(log_range.start, log_range.end) if state is None else state.end
+            lag += max(0, log_range.end - committed)
+            partition = self._partitions.setdefault(topic_partition, _Partition())
+            trends[topic_partition] = _observe(partition, committed, log_range.end, since, wall, self._normal)
+        for removed in self._partitions.keys() - log.partitions.keys():
+            del self._partitions[removed]
         self.partitions = trends
         self._sample(Sample(wall, lag, self.waiting, _age(last_commit, wall)))
 
@@ -116,14 +116,16 @@ def _age(moment: float | None, wall: float) -> float | None:
     return None if moment is None else max(0.0, wall - moment)
 
 
-def _look(partition: _Partition, committed: int, end: int, since: float, wall: float, normal: float) -> PartitionTrend:
+def _observe(
+    partition: _Partition, committed: int, end: int, since: float, wall: float, normal: float
+) -> PartitionTrend:
     markers = partition.markers
     while markers and markers[0][1] <= committed:
         del markers[0]
     if end > committed and (not markers or end > markers[-1][1]):
         markers.append((since, end))
         if len(markers) > MARKERS:
-            # The oldest is the answer, the newest the mark for what comes.
+            # Keep the oldest, which is the answer, and the newest, which later ends are compared with.
             markers[1:-1] = markers[2:-1:2]
     points = partition.points
     if points and committed < points[-1][1]:
@@ -140,7 +142,7 @@ def _look(partition: _Partition, committed: int, end: int, since: float, wall: f
 
 
 def _catch_up(lag: int, keeps_up: bool, landed: float, arrived: float) -> tuple[float | None, bool]:
-    """Returns the seconds until nothing waits any more, and whether the backlog grows instead."""
+    """Returns the seconds until no record waits, and whether the backlog grows instead."""
     if lag <= 0:
         return 0.0, False
     if keeps_up and landed > 0:

@@ -1,7 +1,7 @@
-"""Checks a configuration against the live servers, the storage and the table, and tells all that is wrong at once.
+"""Checks a configuration against the live servers, the storage and the table, and reports all problems at once.
 
-Each check is independent of the others and changes nothing that lasts: at most it makes an ephemeral znode and a file
-that it deletes again. What holds now may stop holding later. Raises nothing of its own: a check that cannot be made is
+Each check is independent of the others and leaves no change: at most it makes an ephemeral znode and a file that it
+deletes again. Results hold for the moment of the check only. Raises nothing of its own: a check that cannot be made is
 a finding.
 """
 
@@ -45,12 +45,12 @@ from sink.write.row_spec import change_spec, registry_access, table_schema, valu
 
 METASTORE_SECONDS = 5.0
 REGISTRY_SECONDS = 5.0
-"""So long a schema registry is asked for an answer."""
+"""The time-out of a question to a schema registry."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One fact about one part; `wrong` when the sink could not work with it, `note` when an operator has to decide."""
+    """One fact about one part; `wrong` if the sink cannot work with it, `note` if an operator has to decide."""
 
     part: str
     sentence: str
@@ -59,7 +59,7 @@ class CheckResult:
 
 
 def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
-    """Returns all findings, in the order of the parts. `jvm` gives the JVM that tries the table's store."""
+    """Returns all findings, in the order of the parts. `jvm` returns the JVM that tries the table's store."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", _java),
@@ -78,27 +78,27 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
             findings += check()
         except SinkError as error:
             findings.append(CheckResult(part, str(error), wrong=True))
-    # A place that cannot be reached is found by more than one of them.
+    # Several checks may report the same unreachable location.
     return list({finding.sentence: finding for finding in reversed(findings)}.values())[::-1]
 
 
 def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
-    """Checks the columns, and whether table and engine support what the settings ask for."""
+    """Checks the columns, and whether table and engine support the settings."""
     warnings: list[str] = []
     origin = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
         schema = table_schema(settings, origin, warnings.append)
-        wrong = list(preflight_errors(settings, schema))
+        setting_errors = list(preflight_errors(settings, schema))
         if settings.operation != "upsert":
             value_format(settings).decoder(schema)
-        elif not wrong:
+        elif not setting_errors:
             Changes(change_spec(settings, schema))
     except SinkError as error:
         return None, [CheckResult("schema", str(error), wrong=True)]
     columns = schema.spark.names
     summary = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
     findings = [CheckResult("schema", sentence) for sentence in (summary, *warnings)]
-    return schema, [*findings, *(CheckResult("settings", str(error), wrong=True) for error in wrong)]
+    return schema, [*findings, *(CheckResult("settings", str(error), wrong=True) for error in setting_errors)]
 
 
 def _java() -> Iterator[CheckResult]:
@@ -171,15 +171,15 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
         sentence = f"kafka.topic.regex: no topic matches {settings.topic_regex} yet; the first one that does is read"
         yield CheckResult("Kafka", sentence, note=True)
     for topic in topics:
-        logs = [span for source, span in view.partitions.items() if source.topic == topic]
-        unread = sum(log_range.end - log_range.start for log_range in logs)
-        yield CheckResult("Kafka", f"topic {topic}: {len(logs)} partitions, {unread:,} offsets to read")
+        log_ranges = [log_range for partition, log_range in view.partitions.items() if partition.topic == topic]
+        unread = sum(log_range.end - log_range.start for log_range in log_ranges)
+        yield CheckResult("Kafka", f"topic {topic}: {len(log_ranges)} partitions, {unread:,} offsets to read")
     if topics:
         yield from _permissions(settings, topics)
 
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:
-    """Reports only what the reader of records refuses, as a worker would when it starts."""
+    """Raises the errors of the reader of records, as a worker would when it starts. Yields nothing."""
     require_reader(settings)
     yield from ()
 
@@ -189,8 +189,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
     access = registry_access(settings)
     if access is None:
         return
-    part, known = "schema registry", Registry(replace(access, patience_seconds=REGISTRY_SECONDS))
-    subjects = known.subjects()
+    part, schema_registry = "schema registry", Registry(replace(access, patience_seconds=REGISTRY_SECONDS))
+    subjects = schema_registry.subjects()
     yield CheckResult(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
     form = value_format(settings)
     if schema is not None and settings.value_envelope == "debezium":
@@ -199,7 +199,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         if subject not in subjects:
             yield CheckResult(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
         elif schema is not None and form.columnar:
-            latest = known.latest(subject)
+            latest = schema_registry.latest(subject)
             try:
                 form.reader(schema, latest, FIRST_MESSAGE)
             except (SchemaMismatch, UnusableSchema) as error:
@@ -209,8 +209,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
 
 
 def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResult]:
-    """Reports this user's permissions as the brokers tell them. A broker without authorisation tells nothing, or
-    everything.
+    """Reports this user's permissions, as the brokers describe them. A broker without authorisation lists none, or
+    all.
     """
     admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
     topics = ck.TopicCollection(list(names))
@@ -226,7 +226,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
 
 
 class _Silent:
-    """Takes librdkafka's own log lines."""
+    """A logger that drops librdkafka's lines."""
 
     def log(self, *_ignored: object) -> None:
         return
@@ -236,7 +236,7 @@ _SILENT: Any = _Silent()
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
-    if settings.engine == "hudi" and not _reached(settings):
+    if settings.engine == "hudi" and not _is_reachable(settings):
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield CheckResult("table", sentence)
         return
@@ -245,10 +245,10 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
         return
     base = inspect_base_path(settings.base_path, settings.storage)
     if base.content is Content.OTHER:
-        what = ", ".join(base.names)
+        names = ", ".join(base.names)
         yield CheckResult(
             "table",
-            f"{settings.base_path} holds something else than a Hudi table ({what}); name an empty place with"
+            f"{settings.base_path} holds something else than a Hudi table ({names}); name an empty place with"
             " target.base.path",
             wrong=True,
         )
@@ -259,20 +259,20 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
     yield CheckResult(
         "table", f"{settings.base_path} holds the Hudi table {base.properties.get('hoodie.table.name', '?')}"
     )
-    wrong = list(schema_conflicts(settings, base.properties))
-    wrong += filter(None, [index_conflict(base.properties, base.indexes)])
+    conflicts = list(schema_conflicts(settings, base.properties))
+    conflicts += filter(None, [index_conflict(base.properties, base.indexes)])
     if schema is not None and base.schema is not None:
-        wrong += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
-    for sentence in wrong:
+        conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
+    for sentence in conflicts:
         yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:
-    """Checks whether bad records have a place to go."""
+    """Checks the targets of bad records: the errors table and the dead-letter topic."""
     if not settings.tolerant:
         return
     part, base_path = "errors table", settings.errors_base_path
-    if _reached(settings):
+    if _is_reachable(settings):
         base = inspect_base_path(base_path, settings.storage)
         name = base.properties.get("hoodie.table.name", "") if base.content is Content.TABLE else ""
         if base.content is Content.NOTHING:
@@ -297,8 +297,11 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _offsets(settings: Settings) -> Iterator[CheckResult]:
-    """Tells whether another tool has left offsets in the table that were not adopted."""
-    if not _reached(settings) or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE:
+    """Notes offsets of another tool in the table that were not adopted."""
+    if (
+        not _is_reachable(settings)
+        or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE
+    ):
         return
     with connected(settings) as client:
         view = Keeper(client, settings.root_znode, lambda: None).read()
@@ -315,7 +318,7 @@ def _offsets(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _catalog(settings: Settings) -> Iterator[CheckResult]:
-    """Checks whether a metastore listens: only a worker's JVM can ask it more."""
+    """Checks whether a metastore listens. Only a worker's JVM can query it."""
     for uri in (settings.catalog_uris or "").split(",") if settings.catalog_uris else ():
         address = urlsplit(uri)
         try:
@@ -332,7 +335,7 @@ def _catalog(settings: Settings) -> Iterator[CheckResult]:
             )
 
 
-def _reached(settings: Settings) -> bool:
+def _is_reachable(settings: Settings) -> bool:
     try:
         open_storage(settings.base_path, settings.storage)
     except ConfigError:
@@ -348,10 +351,10 @@ def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:
         return
     libraries = []
     for answer in probed(settings, jvm):
-        if answer.wrong:
-            # What a library says may have several lines.
-            words = " ".join(answer.wrong.split())
-            yield CheckResult("storage", f"{words} (asked by {answer.library})", wrong=True)
+        if answer.problem:
+            # An error of a library may have several lines.
+            error_text = " ".join(answer.problem.split())
+            yield CheckResult("storage", f"{error_text} (asked by {answer.library})", wrong=True)
         else:
             libraries.append(answer.library)
     if libraries:

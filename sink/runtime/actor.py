@@ -1,5 +1,5 @@
 """An `Actor` steps a machine on a shared pool, one step at a time, and performs its requests, one at a time, on an
-executor that outlives it: a new term never overlaps with what an older one still has under way.
+executor that outlives it: a new term never overlaps with a request that an older one still has under way.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Actor:
         self._ended = threading.Event()
         self._ticking = threading.Lock()
         self.last_heartbeat = time.monotonic()
-        """When it made its last step: what the watchdog looks at."""
+        """When it made its last step: the watchdog looks at it."""
         self._request_started_at: float | None = None
 
     @property
@@ -147,19 +147,19 @@ class Actor:
     def _perform(self, request: Request) -> None:
         outcome: Outcome = Unknown("not performed: its machine has ended")
         if not self._ended.is_set():
-            self._failpoints.reach(request.operation, "before")
+            self._failpoints.reach_operation(request.operation, "before")
             try:
                 with bound(**_context_of(request.operation)):
                     outcome = self._handler.perform(request)
             except Exception as error:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
                 outcome = Unknown(error_summary(error))
-            self._failpoints.reach(request.operation, "after")
+            self._failpoints.reach_operation(request.operation, "after")
         self._request_started_at = None
         self.post(Answered(time.monotonic(), request.id, outcome))
 
 
 def _context_of(operation: Operation) -> dict[str, int]:
     """Returns the epoch and transaction that an operation names, for log lines from within it."""
-    named = {"epoch": getattr(operation, "epoch", None), "transaction": getattr(operation, "number", None)}
-    return {key: value for key, value in named.items() if value is not None}
+    fields = {"epoch": getattr(operation, "epoch", None), "transaction": getattr(operation, "number", None)}
+    return {key: value for key, value in fields.items() if value is not None}

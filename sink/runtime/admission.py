@@ -1,7 +1,7 @@
 """Admission control: a process of many sinks opens no more transactions than its cores can carry.
 
-Guarantee: sinks that wait are admitted in the order in which they began to. One is admitted at once while few have a
-transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. A
+Guarantee: sinks that wait are admitted in the order in which they began to wait. One is admitted at once while few have
+a transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. A
 transaction that takes longer than `PATIENCE_SECONDS` no longer counts, so that each sink is admitted in the end. Raises
 nothing.
 """
@@ -20,13 +20,13 @@ from coordination.state.messages import Admission, Effect, Event
 
 PATIENCE_SECONDS = 20.0
 ASKS_SECONDS = 10.0
-"""A sink that waits and has not asked for so long hangs: those behind it go first."""
+"""A sink that waits and has not asked for so long hangs: later ones go first."""
 SPARE = 1
 """Transactions that may be open beyond one a core: each waits for Kafka and for files in between."""
 MOST = 16
 SAMPLE_SECONDS = 1.0
 BUSY_PERCENT = 85.0
-"""The share of the host's cores in use above which another transaction makes those that are open slower."""
+"""The share of the host's cores in use above which another transaction makes the open ones slower."""
 
 
 @dataclass
@@ -36,8 +36,8 @@ class _Waiter:
 
 
 class AdmissionControl:
-    """`admits` is asked again and again by each sink that leads, and by the first that waits when one has ended. `look`
-    is for one thread, again and again.
+    """Each sink that leads calls `admits` again and again; so does the first that waits when a transaction has ended.
+    One thread calls `sample` again and again.
     """
 
     def __init__(
@@ -46,25 +46,25 @@ class AdmissionControl:
         busy_percent: Callable[[], float] = psutil.cpu_percent,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`busy_percent`: of the host's cores, since it was last asked. Its first answer counts for nothing."""
-        self._least = cores + SPARE
+        """`busy_percent`: of the host's cores, since its last call. Its first answer counts for nothing."""
+        self._base_limit = cores + SPARE
         self._busy_percent = busy_percent
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[object, float] = {}
         """Since when each has been open, or was admitted."""
         self._waiting: dict[object, _Waiter] = {}
-        """In the order in which they began to."""
+        """In the order in which they began to wait."""
         self._sampled: float | None = None
         self._has_idle_cores = False
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Asks once a second whether cores idle."""
         now = self._clock()
         if self._sampled is not None and now - self._sampled < SAMPLE_SECONDS:
             return
-        busy = self._busy_percent()
-        self._has_idle_cores = self._sampled is not None and busy < BUSY_PERCENT
+        percent = self._busy_percent()
+        self._has_idle_cores = self._sampled is not None and percent < BUSY_PERCENT
         self._sampled = now
 
     def admits(self, sink: object, waits: bool, has_open: bool, wake: Callable[[], None] = lambda: None) -> bool:
@@ -83,33 +83,33 @@ class AdmissionControl:
                 return True
             waiter = self._waiting.setdefault(sink, _Waiter(wake, now))
             waiter.asked_at = now
-            if self._first(now) is not sink or not self._has_room(now):
+            if self._first_waiter(now) is not sink or not self._has_room(now):
                 return False
             del self._waiting[sink]
             self._open[sink] = now
             return True
 
     def forget(self, sink: object) -> None:
-        """Gives back what `sink` was granted."""
+        """Gives back the admission of `sink`."""
         with self._lock:
             self._waiting.pop(sink, None)
             freed = self._open.pop(sink, None) is not None
-            first = self._first(self._clock()) if freed else None
-            wake = self._waiting[first].wake if first is not None else None
+            next_sink = self._first_waiter(self._clock()) if freed else None
+            wake = self._waiting[next_sink].wake if next_sink is not None else None
         if wake is not None:
             wake()
 
-    def _first(self, now: float) -> object | None:
+    def _first_waiter(self, now: float) -> object | None:
         asking = (sink for sink, waiter in self._waiting.items() if now - waiter.asked_at < ASKS_SECONDS)
         return next(asking, None)
 
     def _has_room(self, now: float) -> bool:
-        count = sum(now - at < PATIENCE_SECONDS for at in self._open.values())
-        if count < self._least:
+        count = sum(now - opened_at < PATIENCE_SECONDS for opened_at in self._open.values())
+        if count < self._base_limit:
             return True
         if count >= MOST or not self._has_idle_cores:
             return False
-        self._has_idle_cores = False  # one a look
+        self._has_idle_cores = False  # one sink a sample
         return True
 
 
@@ -124,16 +124,16 @@ class AdmittedCoordinator:
         """Makes it step, from any thread."""
 
     def step(self, event: Event) -> list[Effect]:
-        effects = [] if self._admitted is not None else self._tell(event.at, False)
+        effects = [] if self._admitted is not None else self._step_admission(event.at, False)
         effects += self._coordinator.step(event)
         waits, has_open = self._coordinator.waits_for_admission, self._coordinator.has_open
         admitted = self._control.admits(self, waits, has_open, lambda: self.wake())
-        return effects if admitted is self._admitted else effects + self._tell(event.at, admitted)
+        return effects if admitted is self._admitted else effects + self._step_admission(event.at, admitted)
 
     def close(self) -> None:
-        """It makes no step any more."""
+        """Gives back its admission: it makes no step any more."""
         self._control.forget(self)
 
-    def _tell(self, at: float, admitted: bool) -> list[Effect]:
+    def _step_admission(self, at: float, admitted: bool) -> list[Effect]:
         self._admitted = admitted
         return self._coordinator.step(Admission(at, admitted))

@@ -40,8 +40,8 @@ class Unfinished(SinkError):
 
 
 class BoundedRun:
-    """`at`: all records before that time, in seconds since 1970; None: all that are there now. `seconds`: how long it
-    may take.
+    """`at`: commits all records before that time, in seconds since 1970; None: all that are there now. `seconds`: how
+    long it may take.
     """
 
     def __init__(self, fleet: Fleet, signals: Signals, at: float | None, seconds: float) -> None:
@@ -51,7 +51,7 @@ class BoundedRun:
         self._deadline = time.monotonic() + seconds
         self._sinks: Sequence[Settings] = fleet.hosted
         self._looking = BoundedSemaphore(SIDE_BY_SIDE)
-        self._reached: dict[str, str] = {}
+        self._summaries: dict[str, str] = {}
         self._failures: dict[str, SinkError] = {}
 
     def run(self) -> Sequence[str]:
@@ -63,15 +63,15 @@ class BoundedRun:
                 raise error
         if self._failures:
             raise Unfinished("; ".join(map(str, self._failures.values())))
-        if missing := [sink.name for sink in self._sinks if sink.name not in self._reached]:
+        if missing := [sink.name for sink in self._sinks if sink.name not in self._summaries]:
             raise Unfinished(f"the run was stopped before everything was committed: {', '.join(missing)}")
-        return tuple(self._reached.values())
+        return tuple(self._summaries.values())
 
     def _end_when_reached(self) -> None:
         try:
             self._wait_for_the_time()
-            known = self._until_answered(lambda: known_sinks(self._fleet)).sinks
-            self._sinks = [settings for settings in known if self._fleet.hosts(settings.name)]
+            sinks = self._until_answered(lambda: known_sinks(self._fleet)).sinks
+            self._sinks = [settings for settings in sinks if self._fleet.hosts(settings.name)]
             with ExitStack() as stack:
                 client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process)))
                 pool = stack.enter_context(ThreadPoolExecutor(max(1, len(self._sinks)), "bounds"))
@@ -85,7 +85,9 @@ class BoundedRun:
         try:
             target = self._until_answered(lambda: self._target(settings, control))
             LOG.info("run.bounded", sink=settings.name, offsets=target.missing(control.read().states))
-            self._reached[settings.name] = wait_for(control, target, self._left(), hurry=True, stop=self._signals.stop)
+            self._summaries[settings.name] = wait_for(
+                control, target, self._seconds_left(), hurry=True, stop=self._signals.stop
+            )
         except SinkError as error:
             self._failures[settings.name] = error
         except Exception as error:
@@ -93,7 +95,7 @@ class BoundedRun:
             self._failures[settings.name] = Unavailable(f"a defect: {error!r}")
 
     def _target(self, settings: Settings, control: SinkControl) -> Target:
-        """Reads the target before anything is waited for: later records do not belong to it."""
+        """Reads the target before the wait begins: later records do not belong to it."""
         with self._looking:
             log = Log(settings.kafka_native)
             try:
@@ -102,21 +104,21 @@ class BoundedRun:
                 log.close()
 
     def _wait_for_the_time(self) -> None:
-        """Waits until `at` has passed: records of a time to come are not there yet."""
+        """Waits until `at` has passed: records of a later time are not there yet."""
         if self._at is not None and (seconds := self._at - time.time()) > 0:
-            self._signals.stop.wait(min(seconds, self._left()))
+            self._signals.stop.wait(min(seconds, self._seconds_left()))
 
-    def _until_answered(self, ask: Callable[[], _T]) -> _T:
+    def _until_answered(self, request: Callable[[], _T]) -> _T:
         """Asks again until the server answers: it may come back, as for any worker."""
         while True:
             try:
-                return ask()
+                return request()
             except Unavailable:
-                if self._left() <= 0:
+                if self._seconds_left() <= 0:
                     raise
                 self._signals.stop.wait(RETRY_SECONDS)
                 if self._signals.stop.is_set():
                     raise
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return max(0.0, self._deadline - time.monotonic())

@@ -24,7 +24,7 @@ from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
 
@@ -51,8 +51,8 @@ def seconds_to_next(state: CatalogState, committed: int, interval: float) -> flo
 
 
 class CatalogSync:
-    """One incarnation's. `register` registers the table and gives the newest instant that is known there then;
-    `committed` is the sink's newest transaction. Works between `follow` and `pause`.
+    """Syncs for one incarnation. `register` registers the table and returns the newest instant that the catalogue knows
+    then; `committed` is the sink's newest transaction. Works between `follow` and `pause`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CatalogSync:
         self._thread.start()
 
     def follow(self) -> None:
-        """This worker holds the lock of the table services."""
+        """Begins to sync: this worker holds the lock of the table services."""
         self._following.set()
 
     def pause(self) -> None:
@@ -98,21 +98,21 @@ class CatalogSync:
             try:
                 self._read_record()
                 while self._following.is_set() and not self._ended.is_set():
-                    self._look()
-                    self._ended.wait(LOOK_SECONDS)
+                    self._sync_if_due()
+                    self._ended.wait(POLL_SECONDS)
             except Unavailable as error:
                 LOG.debug("catalog.interrupted", reason=str(error))
-                self._ended.wait(LOOK_SECONDS)
+                self._ended.wait(POLL_SECONDS)
 
     def _read_record(self) -> None:
         """Reads the record again: another worker may have registered meanwhile, or have tried. A record of another
         catalogue counts for nothing.
         """
-        last = self._record.last()
-        if last is not None and last.catalog == self._state.catalog:
-            self._state = last
+        state = self._record.last()
+        if state is not None and state.catalog == self._state.catalog:
+            self._state = state
 
-    def _look(self) -> None:
+    def _sync_if_due(self) -> None:
         committed = self._committed()
         wait = seconds_to_next(self._state, committed, self._interval)
         if wait is not None and time.monotonic() - self._tried >= wait:

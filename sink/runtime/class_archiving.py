@@ -36,14 +36,14 @@ def main() -> int:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with locked(archive.with_suffix(".lock"), "making the same archive of classes"):
             if not archive.is_file():
-                _make(archive)
+                _make_archive(archive)
     except (SinkError, *JAVA_ERRORS, OSError, subprocess.TimeoutExpired) as error:
         print(f"no archive of classes was made, workers start without it: {error_summary(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _make(archive: Path) -> None:
+def _make_archive(archive: Path) -> None:
     part = archive.with_suffix(".part")
     with tempfile.TemporaryDirectory(prefix="sink-archive-") as directory:
         settings = _settings(Path(directory), f"-XX:ArchiveClassesAtExit={part}")

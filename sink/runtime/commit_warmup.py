@@ -1,8 +1,8 @@
-"""Rehearses what a coordinator does to the table, in a table that is thrown away, before it matters.
+"""Rehearses a coordinator's work on the table, in a table that is thrown away, before it matters.
 
 A JVM's first commits take longer than its later ones, and after a takeover the whole fleet waits for one. Guarantee:
 nothing of it leaves this host, and nothing is left on it. Takes some eight CPU seconds. Voided where tasks run on other
-hosts, who would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
+hosts, which would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
 `sink-rehearsal-*`. Raises what `Table` raises, and OSError.
 """
 
@@ -69,10 +69,10 @@ def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> No
     """Creates the table, begins and completes `COMMITS` transactions, and rolls one back."""
     with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
         base = Path(directory, "table")
-        elsewhere = _elsewhere(settings, base)
-        Table(spark, elsewhere, schema, nullcontext).ensure()
+        throwaway = _throwaway_settings(settings, base)
+        Table(spark, throwaway, schema, nullcontext).ensure()
         for number in range(1, COMMITS + 1):
-            _commit(Table(spark, elsewhere, schema, nullcontext), base, settings, schema, number)
+            _commit(Table(spark, throwaway, schema, nullcontext), base, settings, schema, number)
 
 
 def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, number: int) -> None:
@@ -80,13 +80,13 @@ def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, n
     try:
         instant = table.begin(number, 1)
         stats = [_one_file(base, instant, settings, schema)] if _appends(settings) else ()
-        done = table.complete(instant, stats, _checkpoint(settings, number), lambda _: None)
-        if done is not TableOutcome.COMPLETED:
-            raise Unavailable(f"the rehearsal's commit ended {done.name}")
+        outcome = table.complete(instant, stats, _checkpoint(settings, number), lambda _: None)
+        if outcome is not TableOutcome.COMPLETED:
+            raise Unavailable(f"the rehearsal's commit ended {outcome.name}")
         if number == COMMITS:
             table.roll_back(table.begin(number + 1, 1))
     finally:
-        # Or they go on, and make the directory anew.
+        # Else they go on, and make the directory anew.
         table.stop_heartbeats()
 
 
@@ -111,7 +111,7 @@ def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema)
     return base_file_stat(name.partition("_")[0], path, name, 1, size, footers[0])
 
 
-def _elsewhere(settings: Settings, base: Path) -> Settings:
+def _throwaway_settings(settings: Settings, base: Path) -> Settings:
     hudi = {name: value for name, value in settings.hudi.items() if name.startswith(_EXERCISED)}
     return settings.model_copy(update={"base_path": base.as_uri(), "hudi": Properties(hudi)})
 

@@ -1,9 +1,9 @@
-"""Finds the topics that become sinks: asks Kafka again and again, tells what has come, what is gone, what cannot be.
+"""Finds the topics that become sinks: asks Kafka again and again, reports new topics, missing ones and unusable ones.
 
-Guarantee: a topic that matches a pattern is told of once, within `LOOK_SECONDS` and the age that a list of topics may
-have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. One that cannot become a sink is named with the
-reason, as long as that lasts, and stops no other one. One that is gone is told of; its sink stays what it is. A cluster
-that does not answer is asked again, and keeps no topic of another cluster from being told. Raises nothing.
+Guarantee: a topic that matches a pattern is reported once, within `POLL_SECONDS` and the age that a list of topics may
+have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. A topic that cannot become a sink is named with
+the reason, as long as that lasts, and stops no other one. A missing topic is reported; its sink stays as it is. A
+cluster that does not answer is asked again, and delays no topic of another cluster. Raises nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sink.telemetry.logs import ContextThread, hide
 from sink.write.row_spec import registry_access
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 15.0
+POLL_SECONDS = 15.0
 REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
@@ -34,8 +34,8 @@ class TopicList(Protocol):
 
 
 class TopicDiscovery:
-    """Calls back from one thread, never twice at once. `appeared` hears of sinks that this worker hosts, by
-    `worker.sinks`; `problems` of all that cannot become one, whenever that changes; `gone` of topics.
+    """Calls back from one thread, never twice at once. `appeared` gets the sinks that this worker hosts, by
+    `worker.sinks`; `problems` gets all unusable topics, whenever they change; `disappeared` gets missing topics.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class TopicDiscovery:
         fleet: Fleet,
         kafka: Callable[[Settings], TopicList],
         appeared: Callable[[Sequence[Settings]], None],
-        gone: Callable[[Sequence[str]], None],
+        disappeared: Callable[[Sequence[str]], None],
         problems: Callable[[Sequence[TopicProblem]], None],
         existing: Iterable[Settings] = (),
     ) -> None:
-        """`existing`: sinks that topics have brought about before."""
+        """`existing`: sinks that were discovered before."""
         self._fleet = fleet
         self._kafka = kafka
         self._appeared = appeared
-        self._gone = gone
+        self._disappeared = disappeared
         self._problems = problems
-        self._made = list(existing)
+        self._discovered = list(existing)
         self._missing: frozenset[str] = frozenset()
-        self._told: tuple[TopicProblem, ...] = ()
+        self._reported: tuple[TopicProblem, ...] = ()
         self._waits_for = ""
         self._stop = Event()
         self._thread = ContextThread(target=self._run, name="discovery", daemon=True)
@@ -67,76 +67,76 @@ class TopicDiscovery:
         """Ends without waiting for a look under way."""
         self._stop.set()
 
-    def configured(self, fleet: Fleet) -> None:
-        """The configuration was read again; its patterns are the same."""
+    def update_fleet(self, fleet: Fleet) -> None:
+        """Takes the configuration that was read again; its patterns are the same."""
         self._fleet = fleet
 
-    def look(self) -> None:
-        """Looks once. Raises what Kafka's client raises, after it has told of the clusters that answered."""
-        topics, away = self._listed()
+    def poll(self) -> None:
+        """Looks once. Raises what Kafka's client raises, after it has reported the topics of the other clusters."""
+        topics, unreachable = self._listed()
         fleet = self._fleet
-        new, problems = expand(topics, [*fleet.sinks, *self._made], fleet.misconfigured.values())
-        hide(secret for settings in new for secret in settings.secrets)
-        usable, unregistered = _with_schema(new)
-        self._made += usable
+        new_sinks, problems = expand(topics, [*fleet.sinks, *self._discovered], fleet.misconfigured.values())
+        hide(secret for settings in new_sinks for secret in settings.secrets)
+        usable, unregistered = _with_schema(new_sinks)
+        self._discovered += usable
         if hosted := [settings for settings in usable if self._fleet.hosts(settings.name)]:
             self._appeared(hosted)
-        self._tell_missing(topics)
-        if (told := (*problems, *unregistered)) != self._told:
-            self._told = told
-            self._problems(told)
-        if away:
-            raise away[0]
+        self._report_missing(topics)
+        if (reported := (*problems, *unregistered)) != self._reported:
+            self._reported = reported
+            self._problems(reported)
+        if unreachable:
+            raise unreachable[0]
 
     def _listed(self) -> tuple[list[tuple[TopicPattern, tuple[str, ...]]], list[SinkError]]:
         """Returns the topics of each pattern's cluster, and the errors of clusters that do not answer."""
         topics: list[tuple[TopicPattern, tuple[str, ...]]] = []
-        away: dict[str, SinkError] = {}
+        unreachable: dict[str, SinkError] = {}
         for pattern in self._fleet.patterns:
             cluster = pattern.probe.bootstrap
-            if cluster in away:
+            if cluster in unreachable:
                 continue
             try:
                 topics.append((pattern, self._kafka(pattern.probe).topics()))
             except SinkError as error:
-                away[cluster] = error
-        return topics, list(away.values())
+                unreachable[cluster] = error
+        return topics, list(unreachable.values())
 
-    def _tell_missing(self, topics: Sequence[tuple[TopicPattern, Collection[str]]]) -> None:
+    def _report_missing(self, topics: Sequence[tuple[TopicPattern, Collection[str]]]) -> None:
         clusters: dict[str, set[str]] = {}
         for pattern, names in topics:
             clusters.setdefault(pattern.probe.bootstrap, set()).update(names)
         missing = frozenset(
             topic
-            for settings in self._made
+            for settings in self._discovered
             for topic in settings.topics
             if settings.bootstrap in clusters and topic not in clusters[settings.bootstrap]
         )
-        if news := sorted(missing - self._missing):
-            self._gone(news)
+        if newly_missing := sorted(missing - self._missing):
+            self._disappeared(newly_missing)
         self._missing = missing
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.look()
+                self.poll()
             except SinkError as error:
                 if str(error) != self._waits_for:
                     LOG.warning("discovery.waits", reason=str(error))
                 self._waits_for = str(error)
             else:
                 self._waits_for = ""
-            self._stop.wait(LOOK_SECONDS)
+            self._stop.wait(POLL_SECONDS)
 
 
-def _with_schema(new: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:
-    """Returns the sinks whose columns can be looked up, and problems of the others: a sink without columns would be
-    refused for good.
+def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:
+    """Returns the sinks whose columns can be looked up, and the problems of the other sinks: a sink without columns
+    would be refused for good.
     """
     usable: list[Settings] = []
     problems: list[TopicProblem] = []
     subjects: dict[object, Collection[str] | SinkError] = {}
-    for settings in new:
+    for settings in new_sinks:
         access = registry_access(settings) if settings.schema_subject else None
         if access is None:
             usable.append(settings)
@@ -146,10 +146,10 @@ def _with_schema(new: Sequence[Settings]) -> tuple[list[Settings], list[TopicPro
                 subjects[access] = frozenset(Registry(replace(access, patience_seconds=REGISTRY_SECONDS)).subjects())
             except SinkError as error:
                 subjects[access] = error
-        known = subjects[access]
-        if isinstance(known, SinkError):
-            problems.append(_problem(settings, f"schema.subject {settings.schema_subject}: {known}"))
-        elif settings.schema_subject not in known:
+        known_subjects = subjects[access]
+        if isinstance(known_subjects, SinkError):
+            problems.append(_problem(settings, f"schema.subject {settings.schema_subject}: {known_subjects}"))
+        elif settings.schema_subject not in known_subjects:
             sentence = f"schema.subject: the registry has no {settings.schema_subject}; register a schema for it"
             problems.append(_problem(settings, sentence))
         else:

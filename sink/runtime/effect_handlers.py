@@ -65,7 +65,7 @@ class CoordinatorEffectHandler:
         on_view: Callable[[KeeperView], None] = lambda _: None,
         in_turn: Callable[[Callable[[], Outcome]], Outcome] = lambda job: job(),
     ) -> None:
-        """`on_view` gets each reading of the tree, and returns at once. `in_turn` runs what works on the table."""
+        """`on_view` gets each reading of the tree, and returns at once. `in_turn` runs requests on the table."""
         self._keeper = keeper
         self._table = table
         self._errors = errors
@@ -81,9 +81,7 @@ class CoordinatorEffectHandler:
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
-        if not isinstance(
-            operation, messages.Complete | messages.Begin | messages.RollBack | messages.FindExistingFiles
-        ):
+        if not isinstance(operation, _TABLE_OPERATIONS):
             return self._outcome(operation)
 
         def job() -> Outcome:
@@ -106,7 +104,7 @@ class CoordinatorEffectHandler:
         except (Corrupt, TableError) as error:
             return Failed(str(error), invalid=True)
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            # Only reads come here: whatever went wrong, nothing was changed.
+            # Only reads come here: nothing was changed.
             return Failed(error_summary(error))
 
     def cancel(self, request_id: int) -> None:
@@ -128,10 +126,10 @@ class CoordinatorEffectHandler:
                 return FileCheck(self._table.existing_file_ids(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
 
-    def _read_log(self, wanted: messages.ReadLog) -> LogView:
+    def _read_log(self, operation: messages.ReadLog) -> LogView:
         """Reads the columns after the log's ends: a record was written after its schema was registered."""
         try:
-            view = self._log.view(wanted.topics, wanted.pattern, wanted.unfinished)
+            view = self._log.view(operation.topics, operation.pattern, operation.unfinished)
         except SinkError as error:
             is_topic = isinstance(error, UnknownTopic)
             self._metrics.waits_for("topic", is_topic)
@@ -152,12 +150,12 @@ class CoordinatorEffectHandler:
         """Raises Unavailable until the topics have been missing for long enough to count as deleted."""
         now = time.monotonic()
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
-        early = [topic for topic, since in self._missing_since.items() if now - since < DELETED_SECONDS]
-        self._metrics.waits_for("topic", bool(early))
-        if early:
+        recently_missing = [topic for topic, since in self._missing_since.items() if now - since < DELETED_SECONDS]
+        self._metrics.waits_for("topic", bool(recently_missing))
+        if recently_missing:
             raise Unavailable(
-                f"Kafka has no topic {', '.join(early)} any more, of which planned offsets are to be read. It counts as"
-                f" deleted after {DELETED_SECONDS:g} s."
+                f"Kafka has no topic {', '.join(recently_missing)} any more, of which planned offsets are to be read."
+                f" It counts as deleted after {DELETED_SECONDS:g} s."
             )
 
     def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
@@ -184,11 +182,11 @@ class CoordinatorEffectHandler:
                 raise Disproved(
                     f"the table's checkpoint is transaction {newest}, this one extends {operation.checkpoint.base}"
                 )
-            if (broken := discontinuity(operation.checkpoint, view.checkpoint)) is not None:
-                raise Disproved(f"transaction {operation.number} does not go on where the table is: {broken}")
-            # Last, for it is the one that time can undo.
+            if (reason := discontinuity(operation.checkpoint, view.checkpoint)) is not None:
+                raise Disproved(f"transaction {operation.number} does not go on where the table is: {reason}")
+            # Last, for only this check can become false while time passes.
             self._fence(operation)
-            self._failpoints.at("Complete.guarded")
+            self._failpoints.reach("Complete.guarded")
 
         try:
             if (unpublished := self._publish(operation)) is not None:
@@ -216,7 +214,7 @@ class CoordinatorEffectHandler:
         try:
             self._errors.publish(operation, lambda: self._fence(operation))
         except QuarantineMissing as error:
-            # They are removed when the instant is completed, or rolled back: then there is nothing to publish.
+            # The quarantine is removed when the instant is completed, or rolled back: then nothing is to be published.
             state = self._table.view((operation.instant,)).instants[operation.instant]
             if state is InstantState.PENDING:
                 return Failed(str(error), invalid=True)
@@ -224,7 +222,7 @@ class CoordinatorEffectHandler:
             return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
         except TableError as error:
             return Failed(str(error), invalid=True)
-        self._failpoints.at("Complete.published")
+        self._failpoints.reach("Complete.published")
         return None
 
     def _fence(self, operation: messages.Complete) -> None:
@@ -238,7 +236,7 @@ class CoordinatorEffectHandler:
         )
 
 
-_ON_TABLE = (messages.Complete, messages.Begin, messages.RollBack, messages.FindExistingFiles)
+_TABLE_OPERATIONS = (messages.Complete, messages.Begin, messages.RollBack, messages.FindExistingFiles)
 _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
     TableOutcome.COMPLETED: lambda _: Done(),
     TableOutcome.ALREADY_COMPLETE: lambda _: Done(),
@@ -276,7 +274,7 @@ class ParticipantEffectHandler:
             self._writing = None
 
     def cancel(self, request_id: int | None = None) -> None:
-        """Ends the write of that request, or whatever is being written."""
+        """Ends the write of that request; without one, any write under way."""
         writing = self._writing
         if writing is not None and request_id in (None, writing[0]):
             self._engine.cancel(writing[1])
@@ -284,7 +282,7 @@ class ParticipantEffectHandler:
     def _write_tasks(self, operation: messages.WriteTasks) -> Outcome:
         started = time.monotonic()
         try:
-            written = self._engine.write(
+            report = self._engine.write(
                 operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
             )
         except BadRecord as error:
@@ -295,17 +293,17 @@ class ParticipantEffectHandler:
             if from_memory(error):
                 return Failed(error_summary(error), Failure(FailureKind.OUT_OF_MEMORY, error_summary(error)))
             return Failed(error_summary(error))
-        self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
+        self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in report.stats))
         seconds = round(time.monotonic() - started, 3)
         return Done(
             WriteStatus(
                 operation.number,
                 self._incarnation,
-                written.results,
-                within_bounds(written.stats),
+                report.results,
+                within_bounds(report.stats),
                 seconds=seconds,
-                size=written.size,
-                errors=written.errors,
+                size=report.size,
+                errors=report.errors,
             )
         )
 

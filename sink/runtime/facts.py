@@ -61,8 +61,8 @@ class ProcessFacts:
     def verbs(self) -> Mapping[str, Verb]:
         return VERBS
 
-    def hosts(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
-        """From now on the sinks can be looked at. `log` gives the one of a sink's Kafka cluster."""
+    def publish_sinks(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
+        """Makes the sinks visible. `log` gives the log of a sink's Kafka cluster."""
         self._client, self._log = client, log
 
     def metrics(self) -> bytes:
@@ -71,8 +71,8 @@ class ProcessFacts:
     def liveness(self) -> Sequence[str]:
         now, reasons = time.monotonic(), []
         jvm_seconds = self._settings.session_timeout_ms / 2000
-        if self.watchdog is not None and now - self.watchdog.answered > jvm_seconds:
-            reasons.append(f"the JVM has not answered for {now - self.watchdog.answered:.0f} s")
+        if self.watchdog is not None and now - self.watchdog.answered_at > jvm_seconds:
+            reasons.append(f"the JVM has not answered for {now - self.watchdog.answered_at:.0f} s")
         for name, sink in tuple(self._sinks.items()):
             silent = now - sink.last_heartbeat()
             if silent > ACTOR_SECONDS:

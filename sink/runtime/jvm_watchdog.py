@@ -23,11 +23,11 @@ PING_SECONDS = 1.0
 
 
 class JvmWatchdog:
-    """`answered` is when the JVM last gave a sign of life, in monotonic seconds."""
+    """`answered_at` is when the JVM last gave a sign of life, in monotonic seconds."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext._jsc
-        self.answered = time.monotonic()
+        self.answered_at = time.monotonic()
         self._stopped = threading.Event()
         self._thread = ContextThread(target=self._ping, name="guardian", daemon=True)
 
@@ -49,7 +49,7 @@ class JvmWatchdog:
                 # Nor does a context that a cluster has taken away: only a new process gets another one.
                 LOG.error("jvm.gone", reason="the Spark context was stopped; see the log of Spark")
                 return
-            self.answered = time.monotonic()
+            self.answered_at = time.monotonic()
 
 
 def kill_process_tree(status: int) -> None:

@@ -19,7 +19,7 @@ class KafkaProcesses:
         self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}
         self._groups: dict[tuple[tuple[str, str], ...], GroupCommitter] = {}
 
-    def of(self, settings: Settings) -> SharedLog:
+    def log_of(self, settings: Settings) -> SharedLog:
         native: Mapping[str, str] = settings.kafka_native
         return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(settings)))
 

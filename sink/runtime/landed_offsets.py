@@ -1,4 +1,4 @@
-"""Offers what has landed to Kafka's consumer group, after each commit and when a term begins."""
+"""Offers landed offsets to Kafka's consumer group, after each commit and when a term begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sink.telemetry.metrics import SinkMetrics
 
 
 class LandedOffsets:
-    """The landed offsets of one sink. `saw` gets the coordinator's readings of the tree, and returns at once."""
+    """The landed offsets of one sink. `observe` gets the coordinator's readings of the tree, and returns at once."""
 
     def __init__(self, settings: Settings, committer: GroupCommitter, metrics: SinkMetrics) -> None:
         self._sink = settings.name
@@ -20,7 +20,7 @@ class LandedOffsets:
         self._offered: tuple[int, int] | None = None
 
     @harmless
-    def saw(self, view: KeeperView) -> None:
+    def observe(self, view: KeeperView) -> None:
         settled = view.epoch, view.ledger.committed
         if view.states and settled != self._offered:
             self._offered = settled

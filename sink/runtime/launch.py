@@ -21,18 +21,20 @@ END_SECONDS = 75.0
 
 def run_worker(fleet: Fleet, signals: Signals) -> None:
     """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
-    first, *others = fleet.everything
-    name = f"sink-{first.name}" if fleet.is_one_sink else "sinks"
-    with StartingSession(first, name, _spark_log(fleet.process), others, not fleet.is_one_sink) as starting:
-        # Half of what Python imports is imported here: while the JVM starts, which takes longer.
+    first_settings, *other_settings = fleet.all_settings
+    name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
+    with StartingSession(
+        first_settings, name, _spark_log(fleet.process), other_settings, not fleet.is_one_sink
+    ) as starting:
+        # Half of Python's imports happen here: while the JVM starts, which takes longer.
         from sink.runtime.process import WorkerProcess
 
         WorkerProcess(fleet, signals, starting).run()
 
 
 def handled_signals() -> Signals:
-    """SIGTERM and SIGINT ask for the end; a second one ends this process and all its children at once. SIGHUP asks for
-    the configuration to be read again.
+    """Handles signals: SIGTERM and SIGINT ask for the end, a second one ends this process and all its children at once.
+    SIGHUP asks for the configuration to be read again.
     """
     signals = Signals()
 
@@ -51,7 +53,7 @@ def handled_signals() -> Signals:
 
 
 def _cut_short() -> None:
-    """Ends the process as SIGKILL would: other workers finish or roll back what is under way."""
+    """Ends the process as SIGKILL would: other workers finish or roll back its transactions."""
     LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
     kill_process_tree(0)
 

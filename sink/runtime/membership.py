@@ -1,7 +1,7 @@
 """A worker's membership in the fleet of one sink: from joining under a fresh incarnation to the end of its session.
 
 Holds a participant for as long as it lasts, stands for election again and again, and runs a coordinator for
-each term that it wins. The end of the ZooKeeper session ends everything here; what was under way may still
+each term that it wins. The end of the ZooKeeper session ends everything here; a request under way may still
 have its effect, and is fenced by epoch, header version and member znode.
 """
 
@@ -49,7 +49,7 @@ from sink.write.engine import Engine
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,12 @@ class Resources:
 
 
 class Membership:
-    """`start` joins; `stand` campaigns and coordinates in the caller's thread until the membership ends or drains."""
+    """`start` joins. `campaign` waits for the lock and coordinates, in the caller's thread, until the membership ends
+    or drains.
+    """
 
     def __init__(self, resources: Resources, member: Member) -> None:
-        self._with = resources
+        self._resources = resources
         self._member = member
         self._has_joined = False
         self._ended = threading.Event()
@@ -86,10 +88,10 @@ class Membership:
         self._drained = threading.Event()
         self.is_asked_to_drain = False
         """Whether an operator has asked this incarnation to leave, through ZooKeeper."""
-        self._stood = threading.Event()
+        self._campaign_ended = threading.Event()
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
-        self._next_look = math.inf
+        self._next_poll = math.inf
         self._writer = ParticipantEffectHandler(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
@@ -129,40 +131,40 @@ class Membership:
     def follows(self) -> bool:
         """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
         now = time.monotonic()
-        if self.leads or now < self._next_look:
+        if self.leads or now < self._next_poll:
             return False
-        self._next_look = now + LOOK_SECONDS
+        self._next_poll = now + POLL_SECONDS
         try:
-            view = self._with.keeper.read()
+            view = self._resources.keeper.read()
         except (Unavailable, Corrupt):
-            return False  # the actors say so; asked again
+            return False  # the actors report it; the caller asks again
         leader = view.coordinator
         return leader != self._member.incarnation and any(member.incarnation == leader for member in view.members)
 
     def last_heartbeat(self) -> float:
-        """The oldest sign of life of its actors, in monotonic seconds."""
+        """Returns the oldest sign of life of its actors, in monotonic seconds."""
         actors = [actor for actor in (self._participant, self._coordinator) if actor is not None and actor.alive]
         return min((actor.last_heartbeat for actor in actors), default=time.monotonic())
 
     def request_started_at(self) -> float:
-        """When its coordinator's request under way began, in monotonic seconds; now, without one."""
+        """Returns when its coordinator's request under way began, in monotonic seconds; now, without one."""
         coordinator = self._coordinator
         return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
         """Joins the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
-        self._with.keeper.bootstrap(self._with.settings.config_digest)
+        self._resources.keeper.bootstrap(self._resources.settings.config_digest)
         self._check_fleet()
         try:
-            self._with.keeper.join(self._member)
-            # Again: of two that join at once, the later sees the other now, whose own look may have come too early.
+            self._resources.keeper.join(self._member)
+            # Again: if two workers join at once, the later sees the earlier, which may have looked too early.
             self._check_fleet()
         except (ConfigError, Corrupt, Unavailable):
-            # Also when it is unknown whether it has joined: a member that does not write would be waited for.
+            # Also when it is unknown whether it has joined: a coordinator would wait for a member that does not write.
             self._leave()
             raise
         self._has_joined = True
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_poll = time.monotonic() + POLL_SECONDS
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
         self._services.start()
@@ -179,9 +181,9 @@ class Membership:
             coordinator.post(KeeperChanged(time.monotonic()))
 
     def drain(self, seconds: float) -> bool:
-        """Finishes what is open and leaves; False when the time was not enough and it was abandoned."""
+        """Finishes open transactions and leaves; False if the time was not enough and they were abandoned."""
         try:
-            self._with.keeper.join(replace(self._member, state=WorkerState.DRAINING))
+            self._resources.keeper.join(replace(self._member, state=WorkerState.DRAINING))
         except Unavailable as error:
             LOG.warning("drain.unannounced", reason=str(error))
         self._draining.set()
@@ -192,9 +194,9 @@ class Membership:
             coordinator.post(Drain(time.monotonic()))
         elif candidacy is not None:
             candidacy.withdraw()
-        has_stood = self._stood.wait(max(0.0, deadline - time.monotonic()))
+        has_campaign_ended = self._campaign_ended.wait(max(0.0, deadline - time.monotonic()))
         self._participant.post(Drain(time.monotonic()))
-        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_stood
+        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_campaign_ended
         self.end()
         return drained
 
@@ -208,7 +210,7 @@ class Membership:
         self._ended.wait()
 
     def close(self, timeout: float) -> None:
-        """Stops the participant and gives back what the session still holds, after `end` and `stand`."""
+        """Stops the participant and gives back the session's znodes, after `end` and `campaign`."""
         self.end()
         self._participant.stop()
         # Its answer would be dropped, and the next membership's first write would wait for it.
@@ -220,25 +222,25 @@ class Membership:
 
     def _leave(self) -> None:
         try:
-            if self._with.client.connected:
-                self._with.keeper.leave(self._member.incarnation)
+            if self._resources.client.connected:
+                self._resources.keeper.leave(self._member.incarnation)
         except Unavailable as error:
             LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
         """Refuses to run beside workers of another version, or with another configuration under the same sink name."""
         try:
-            members = self._with.keeper.read().members
+            members = self._resources.keeper.read().members
         except NewerVersion as error:
-            raise ConfigError(f"sink {self._with.settings.name!r}: {error}") from error
+            raise ConfigError(f"sink {self._resources.settings.name!r}: {error}") from error
         if (refusal := versions.refusal(members)) is not None:
-            raise ConfigError(f"sink {self._with.settings.name!r}: {refusal}")
-        others = sorted(member.worker for member in members if member.config != self._member.config)
-        if others:
+            raise ConfigError(f"sink {self._resources.settings.name!r}: {refusal}")
+        other_workers = sorted(member.worker for member in members if member.config != self._member.config)
+        if other_workers:
             raise ConfigError(
-                f"sink {self._with.settings.name!r}: {', '.join(others)} already run under this name with another"
-                " configuration; use the same settings on every worker, stop the others first, or choose another"
-                " sink.name"
+                f"sink {self._resources.settings.name!r}: {', '.join(other_workers)} already run under this name"
+                " with another configuration; use the same settings on every worker, stop the others first, or choose"
+                " another sink.name"
             )
 
     def _participant_resigned(self, reason: str) -> None:
@@ -251,14 +253,14 @@ class Membership:
         if self._ended.is_set() or not self._has_joined:
             return
         try:
-            view = self._with.keeper.participant_view(self._member.incarnation)
+            view = self._resources.keeper.participant_view(self._member.incarnation)
         except (Unavailable, Corrupt) as error:
             LOG.warning("keeper.unread", reason=str(error))
             self._ended.wait(RETRY_SECONDS)
             self._view_reader.trigger()
             return
-        self._with.observer.metrics.halted(view.halted)
-        self._with.observer.metrics.paused(view.paused)
+        self._resources.observer.metrics.halted(view.halted)
+        self._resources.observer.metrics.paused(view.paused)
         if view.asked_to_drain and not self.is_asked_to_drain:
             LOG.info("worker.asked_to_drain", incarnation=self._member.incarnation)
             # No further candidacy: the coordinator resigns by itself.
@@ -266,26 +268,28 @@ class Membership:
             self.is_asked_to_drain = True
         self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
-    def stand(self) -> None:
+    def campaign(self) -> None:
         """Campaigns and coordinates until the membership ends or drains. A defect ends the membership, which is then
         replaced.
         """
         try:
-            self._stand()
+            self._campaign()
         except Exception as error:
             LOG.exception("incarnation.failed", reason=repr(error))
             self.end()
         finally:
-            self._stood.set()
+            self._campaign_ended.set()
 
-    def _stand(self) -> None:
+    def _campaign(self) -> None:
         while not self._ended.is_set() and not self._draining.is_set():
-            candidacy = self._candidacy = Candidacy(self._with.client, self._with.root, self._member.incarnation)
+            candidacy = self._candidacy = Candidacy(
+                self._resources.client, self._resources.root, self._member.incarnation
+            )
             if self._ended.is_set() or self._draining.is_set():
                 return  # `end` and `drain` may have seen the candidacy before this one
             try:
                 # An operator may have removed the tree, or a part of it, since this incarnation joined.
-                self._with.keeper.bootstrap(self._with.settings.config_digest)
+                self._resources.keeper.bootstrap(self._resources.settings.config_digest)
                 lock_path = candidacy.campaign()
             except Unavailable as error:
                 LOG.warning("election.interrupted", reason=str(error))
@@ -298,9 +302,9 @@ class Membership:
 
     def _give_up(self, candidacy: Candidacy) -> None:
         """Withdraws its contender, as long as the session may live: else it would block every election."""
-        while self._with.client.state != KazooState.LOST:
+        while self._resources.client.state != KazooState.LOST:
             try:
-                if self._with.client.connected:
+                if self._resources.client.connected:
                     candidacy.resign()
                     return
             except Unavailable as error:
@@ -314,37 +318,37 @@ class Membership:
             LOG.info("coordinator.resigned", reason=reason)
             resigned.set()
 
-        column_resolver = ColumnResolver(self._with.settings, self._with.table)
+        column_resolver = ColumnResolver(self._resources.settings, self._resources.table)
         handler = CoordinatorEffectHandler(
-            self._with.keeper,
-            self._with.table,
-            self._with.errors,
-            self._with.log,
+            self._resources.keeper,
+            self._resources.table,
+            self._resources.errors,
+            self._resources.log,
             column_resolver,
             lock_path,
-            self._with.observer.metrics,
-            self._with.observer.saw,
-            self._with.commits.run,
+            self._resources.observer.metrics,
+            self._resources.observer.observe,
+            self._resources.commits.run,
         )
-        config = coordinator_config(self._with.settings, self._member.incarnation, lock_path)
-        machine = AdmittedCoordinator(Coordinator(config), self._with.admission)
-        actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)
+        config = coordinator_config(self._resources.settings, self._member.incarnation, lock_path)
+        machine = AdmittedCoordinator(Coordinator(config), self._resources.admission)
+        actor = self._actor("coordinator", machine, handler, self._resources.coordinating, resign)
         machine.wake = lambda: actor.post(Tick(time.monotonic(), time.time()))
         actor.start()
         self._coordinator = actor
-        self._with.observer.metrics.coordinating(True)
+        self._resources.observer.metrics.coordinating(True)
         if self._draining.is_set():
             actor.post(Drain(time.monotonic()))
         while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
-            actor.post(StoreSeen(time.monotonic(), self._with.observer.storage.is_faulty))
+            actor.post(StoreSeen(time.monotonic(), self._resources.observer.storage.is_faulty))
             if not actor.alive:
                 LOG.error("coordinator.died")
                 break
         self._coordinator = None
-        self._with.observer.metrics.coordinating(False)
+        self._resources.observer.metrics.coordinating(False)
         actor.stop()
         machine.close()
-        self._with.table.stop_heartbeats()
+        self._resources.table.stop_heartbeats()
 
     def _actor(
         self,
@@ -354,10 +358,10 @@ class Membership:
         executor: SerialExecutor,
         on_resign: Callable[[str], None],
     ) -> Actor:
-        shared, observer = self._with, self._with.observer
+        resources, observer = self._resources, self._resources.observer
         watched = WatchedEffectHandler(handler, observer.storage, observer.registry)
-        steps = SerialExecutor(shared.pool)
-        return Actor(name, machine, watched, executor, steps, shared.ticker, observer.note, on_resign)
+        steps = SerialExecutor(resources.pool)
+        return Actor(name, machine, watched, executor, steps, resources.ticker, observer.note, on_resign)
 
 
 def _catalog_sync(resources: Resources, service_lock: TableServiceLock) -> CatalogSync | None:

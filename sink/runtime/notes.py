@@ -1,4 +1,4 @@
-"""Turns what the machines note into log lines and metrics. Nothing here can fail or delay a commit.
+"""Turns the machines' notes into log lines and metrics. Nothing here can fail or delay a commit.
 
 A request that fails because of the table's store is logged at level debug: `sink.runtime.storage_watch` warns once for
 all of them.
@@ -28,24 +28,24 @@ WARNING_EVENTS = frozenset(
 )
 _AT_OFFSET = re.compile(r"\S+-\d+ offset \d+")
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
-"""At each try, for as long as what is wrong goes on."""
+"""Noted at each try, for as long as the fault lasts."""
 
 
 class Observer:
-    """`note` is what the actors call."""
+    """The actors call `note`."""
 
     def __init__(self, settings: Settings, metrics: SinkMetrics, landed: LandedOffsets | None = None) -> None:
-        """`landed` tells Kafka of what has landed."""
+        """`landed` offers landed offsets to Kafka."""
         self.metrics = metrics
         self._landed = landed
         self.storage = StorageWatch(settings)
         self.registry = RegistryWatch()
 
-    def saw(self, view: KeeperView) -> None:
+    def observe(self, view: KeeperView) -> None:
         """Takes the coordinator's reading of the tree."""
         self.metrics.keeper(view)
         if self._landed is not None:
-            self._landed.saw(view)
+            self._landed.observe(view)
 
     def note(self, note: Note) -> None:
         self.metrics.note(note)

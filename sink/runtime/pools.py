@@ -1,10 +1,10 @@
 """Lets many sinks share the threads of one process.
 
-Guarantee: what a `SerialExecutor` is given runs in that order, one at a time, on a pool that it shares with others; a
-job that hangs keeps a thread of the pool, and nothing of another executor. What is given to `Turns` runs in few
-threads, in the order in which it came; what hangs there gives up its turn. A `CoalescedRun` runs once more after the
-last trigger, however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the
-more there are, so that their number does not decide what an idle process costs. None of them raises what a job raises.
+Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool that it shares with others; a job that
+hangs keeps a thread of the pool, and nothing of another executor. `Turns` runs its jobs in few threads, in the order in
+which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
+however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
+are, so that their number does not decide what an idle process costs. None of them raises what a job raises.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ class SerialExecutor(Executor):
         self._idle.set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
+        future: Future[Any] = Future()
 
         def run() -> None:
-            if not done.set_running_or_notify_cancel():
+            if not future.set_running_or_notify_cancel():
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 (it is raised again where the result is asked for)
-                done.set_exception(error)
+            except BaseException as error:  # noqa: BLE001 (the future raises it again)
+                future.set_exception(error)
             else:
-                done.set_result(result)
+                future.set_result(result)
 
         with self._lock:
             self._waiting.append(run)
             self._idle.clear()
             if self._running:
-                return done
+                return future
             self._running = True
         self._pool.submit(self._run)
-        return done
+        return future
 
     def wait_idle(self, seconds: float) -> bool:
-        """Waits until nothing is left to do, for so long at most. Returns whether that came."""
+        """Waits until no job is left, for so long at most. Returns whether that happened."""
         return self._idle.wait(seconds)
 
     def _run(self) -> None:
@@ -96,27 +96,27 @@ class Turns:
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._running: dict[threading.Event, float] = {}
-        """When each turn began that counts."""
+        """When each turn that counts began."""
 
     def run(self, job: Callable[[], _R]) -> _R:
         """Waits for its turn, runs `job`, and returns what it returns, or raises what it raises."""
         turn = threading.Event()
         with self._lock:
             self._waiting.append(turn)
-        self.look()
+        self.grant_turns()
         turn.wait()
         try:
             return self._pool.submit(in_context(job)).result()
         finally:
             with self._lock:
                 self._running.pop(turn, None)
-            self.look()
+            self.grant_turns()
 
-    def look(self) -> None:
+    def grant_turns(self) -> None:
         """Gives free turns to jobs that wait. To be called again and again by a ticker, too."""
         now = time.monotonic()
         with self._lock:
-            self._running = {turn: at for turn, at in self._running.items() if now - at < self._patience}
+            self._running = {turn: began for turn, began in self._running.items() if now - began < self._patience}
             while self._waiting and len(self._running) < self._size:
                 turn = self._waiting.popleft()
                 self._running[turn] = now
@@ -172,7 +172,7 @@ class Ticker:
 
     def unsubscribe(self, tick: Callable[[], None]) -> None:
         with self._lock:
-            self._subscribers = tuple(known for known in self._subscribers if known != tick)
+            self._subscribers = tuple(subscriber for subscriber in self._subscribers if subscriber != tick)
 
     def _run(self) -> None:
         while not self._ended.wait(max(TICK_SECONDS, len(self._subscribers) / TICKS_PER_SECOND)):

@@ -1,7 +1,7 @@
 """Tells the fleet what this process hosts, and hands coordinators over to workers that carry less.
 
-Guarantee: no commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: what is open is finished
-first. Raises nothing.
+Guarantee: no commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: open transactions are
+finished first. Raises nothing.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LOG = structlog.get_logger("sink.worker")
 SPREAD_SECONDS = 0.5
 """From one hand-over to the next: each costs another worker a takeover."""
 SETTLE_SECONDS = 5.0
-"""A worker that has just joined its sinks is given time to join the others."""
+"""A worker that has just joined some of its sinks has so much time to join the others."""
 FORGET_SECONDS = 60.0
-"""A hand-over that has not come to pass by then is asked for again."""
+"""A hand-over that has not happened by then is requested again."""
 AILING_SECONDS = 180.0
 """Longer than coordinators of a sink whose store is away take turns."""
 REASON_CHARACTERS = 300
 
 
 class Presence:
-    """`look` is called every second or so, never twice at once. `sinks` and `misconfigured` are the process's own
+    """`poll` is called every second or so, never twice at once. `sinks` and `misconfigured` are the process's own
     mappings; the latter says why sinks of its configuration cannot be made.
     """
 
@@ -56,16 +56,16 @@ class Presence:
         self._is_draining = is_draining
         self._clock = clock
         self._root = process.zookeeper_root
-        self._own = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
-        self._told: tuple[WorkerRecord, object] | None = None
+        self._own_record = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
+        self._published: tuple[WorkerRecord, object] | None = None
         self._joined_at = clock()
-        self._asked: dict[str, float] = {}
+        self._handed_over: dict[str, float] = {}
         self._ailed: dict[str, float] = {}
         """When each sink's coordinator here was kept from its work last."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         try:
-            self._tell()
+            self._publish()
             self._spread()
         except SinkError as error:
             LOG.debug("presence.not_told", reason=str(error))
@@ -74,35 +74,35 @@ class Presence:
         """Removes the record at the end of the process, while its session still lives."""
         try:
             if self._client.connected:
-                self._own.forget()
+                self._own_record.forget()
         except SinkError as error:
             LOG.debug("presence.not_told", reason=str(error))
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         record = self._record()
         # The record is gone with its session.
-        told = record, self._client.client_id
-        if told != self._told and self._client.connected:
-            self._own.tell(record)
-            if self._told is None or record.joined != self._told[0].joined:
+        published = record, self._client.client_id
+        if published != self._published and self._client.connected:
+            self._own_record.publish(record)
+            if self._published is None or record.joined != self._published[0].joined:
                 self._joined_at = self._clock()
-            self._told = told
+            self._published = published
 
     def _spread(self) -> None:
         now = self._clock()
-        self._asked = {
-            name: at
-            for name, at in self._asked.items()
-            if now - at < FORGET_SECONDS and name in self._sinks and self._sinks[name].leads
+        self._handed_over = {
+            name: asked_at
+            for name, asked_at in self._handed_over.items()
+            if now - asked_at < FORGET_SECONDS and name in self._sinks and self._sinks[name].leads
         }
-        if len(self._sinks) < 2 or (now - self._joined_at < SETTLE_SECONDS and not self._asked):
+        if len(self._sinks) < 2 or (now - self._joined_at < SETTLE_SECONDS and not self._handed_over):
             return
-        if any(now - at < SPREAD_SECONDS for at in self._asked.values()):
+        if any(now - asked_at < SPREAD_SECONDS for asked_at in self._handed_over.values()):
             return
-        name = to_hand_over(self._worker, worker_records(self._client, self._root), self._asked)
+        name = to_hand_over(self._worker, worker_records(self._client, self._root), self._handed_over)
         if name is None or name not in self._sinks:
             return
-        self._asked[name] = now
+        self._handed_over[name] = now
         SinkControl(self._sinks[name].settings, self._client, f"worker {self._worker}").switchover()
         LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
 
@@ -117,7 +117,7 @@ class Presence:
                 self._ailed[name] = now
             ails = now - self._ailed.get(name, -math.inf) < AILING_SECONDS
             reason = sink.reason[:REASON_CHARACTERS]
-            carried = weight(sink.settings.interval_ms / 1000)
-            hosted[name] = HostedRecord(sink.state.value, sink.leads, reason, ails, carried)
+            sink_weight = weight(sink.settings.interval_ms / 1000)
+            hosted[name] = HostedRecord(sink.state.value, sink.leads, reason, ails, sink_weight)
         draining = self._is_draining()
         return WorkerRecord(self._worker, socket.gethostname(), os.getpid(), sink_version(), draining, hosted)

@@ -1,4 +1,4 @@
-"""Runs a worker process: what lives as long as the process (ZooKeeper session, Spark and its watchdog, shared threads),
+"""Runs a worker process: the parts that live as long as it (ZooKeeper session, Spark and its watchdog, shared threads),
 and the sinks that it hosts.
 
 Guarantee: `run` returns after a drain, when `stop` is set, or raises SinkError when no sink can run; when the JVM or a
@@ -47,7 +47,7 @@ WARMUP_SECONDS = 10.0
 ACTOR_SILENT_SECONDS = 60.0
 PAUSED_SECONDS = 3.0
 ALIVE_SECONDS = 5.0
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 CLOSE_SECONDS = 10.0
 COMMITS_SIDE_BY_SIDE = 16
 """On an object store a commit waits more than it works."""
@@ -88,7 +88,7 @@ class WorkerProcess:
         session.start()
         for settings in self._fleet.hosted:
             self._begin(settings)
-        self._leave_out(self._fleet.misconfigured_here)
+        self._report_misconfigured(self._fleet.misconfigured_here)
         try:
             with self._alive():
                 is_connected = self._connect(session)
@@ -105,13 +105,13 @@ class WorkerProcess:
 
     def _connect(self, session: ZooKeeperSession) -> bool:
         """Waits until there is a session with ZooKeeper, and Spark; False when told to stop before."""
-        while not session.wait(self._stop, seconds=LOOK_SECONDS):
+        while not session.wait(self._stop, seconds=POLL_SECONDS):
             self._require_a_sink()
             if self._stop.is_set():
                 return False
-        self._facts.hosts(session.client, self._kafka.of)
+        self._facts.publish_sinks(session.client, self._kafka.log_of)
         until_stopped(self._stop, "the chroot in ZooKeeper", lambda: require_chroot(session.client))
-        while not self._starting.wait(LOOK_SECONDS):
+        while not self._starting.wait(POLL_SECONDS):
             self._require_a_sink()
         LOG.debug("worker.reached", phase="spark")
         return not self._stop.is_set()
@@ -127,9 +127,9 @@ class WorkerProcess:
                 commits = Turns("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
                 services = Turns("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
                 admission = AdmissionControl(spark.sparkContext.defaultParallelism)
-                ticker.subscribe(admission.look)
-                ticker.subscribe(commits.look)
-                ticker.subscribe(services.look)
+                ticker.subscribe(admission.sample)
+                ticker.subscribe(commits.grant_turns)
+                ticker.subscribe(services.grant_turns)
                 self._shared.set_result(
                     SharedParts(
                         session,
@@ -140,7 +140,7 @@ class WorkerProcess:
                         admission,
                         services,
                         ticker,
-                        self._kafka.of,
+                        self._kafka.log_of,
                         self._kafka.groups,
                         SerialExecutor(pool),
                         is_warm,
@@ -154,12 +154,12 @@ class WorkerProcess:
                 self._discovery = discovery = self._new_discovery()
                 if self._fleet.patterns:
                     discovery.start()
-                telling = CoalescedRun(pool, presence.look)
-                self._supervise(session, watchdog, spark, telling)
+                presence_run = CoalescedRun(pool, presence.poll)
+                self._supervise(session, watchdog, spark, presence_run)
                 discovery.stop()
                 self._notifier.notify("STOPPING=1")
                 self._facts.draining = True
-                telling.trigger()
+                presence_run.trigger()
                 with self._alive():
                     self._drain()
                 presence.forget()
@@ -187,17 +187,17 @@ class WorkerProcess:
         """Runs until `stop` is set, or an operator has asked this worker to leave every sink."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
-        while not self._stop.wait(LOOK_SECONDS):
-            session.look()
+        while not self._stop.wait(POLL_SECONDS):
+            session.poll()
             if self._signals.reload.is_set():
                 self._signals.reload.clear()
                 self._reload()
             for sink in self._sinks.values():
-                sink.look()
+                sink.poll()
                 if not self._fleet.is_one_sink:
                     sink.leave_to_others()
             self._take_up_discovered()
-            self._forget_those_that_left()
+            self._forget_released()
             presence.trigger()
             self._require_a_sink()
             if self._has_left_all():
@@ -226,8 +226,8 @@ class WorkerProcess:
         sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
         sink.start()
 
-    def _leave_out(self, misconfigured: Mapping[str, str]) -> None:
-        """Tells of sinks that cannot be made of the configuration. One that runs goes on as it was."""
+    def _report_misconfigured(self, misconfigured: Mapping[str, str]) -> None:
+        """Reports sinks that cannot be made from the configuration. A running one goes on as it was."""
         for name in tuple(self._misconfigured):
             del self._misconfigured[name]
             self._metrics.remove(name)
@@ -240,14 +240,14 @@ class WorkerProcess:
     def _new_discovery(self) -> TopicDiscovery:
         """Makes the discovery. It calls back from a thread of its own; the main loop takes up its sinks."""
 
-        def gone(topics: Sequence[str]) -> None:
+        def report_gone(topics: Sequence[str]) -> None:
             LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
 
-        def problems(all_of_them: Sequence[TopicProblem]) -> None:
-            for problem in all_of_them:
+        def report_problems(topic_problems: Sequence[TopicProblem]) -> None:
+            for problem in topic_problems:
                 LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
 
-        return TopicDiscovery(self._fleet, self._kafka.of, self._discovered.put, gone, problems)
+        return TopicDiscovery(self._fleet, self._kafka.log_of, self._discovered.put, report_gone, report_problems)
 
     def _take_up_discovered(self) -> None:
         while not self._discovered.empty():
@@ -256,13 +256,13 @@ class WorkerProcess:
                     LOG.info("discovery.sink", sink=settings.name, topics=list(settings.topics))
                     self._begin(settings)
 
-    def _let_go(self, sink: Sink) -> None:
-        """Drains it in a thread of its own; the process goes on meanwhile."""
+    def _release_sink(self, sink: Sink) -> None:
+        """Drains the sink in a thread of its own; the process goes on meanwhile."""
         del self._sinks[sink.settings.name]
         self._leaving.append(sink)
         sink.leave()
 
-    def _forget_those_that_left(self) -> None:
+    def _forget_released(self) -> None:
         for sink in [sink for sink in self._leaving if sink.has_ended]:
             self._leaving.remove(sink)
             if sink.settings.name not in self._sinks:
@@ -279,8 +279,8 @@ class WorkerProcess:
         changes = changes_of(self._fleet, fleet)
         for name in changes.removed:
             if (sink := self._sinks.get(name)) is not None:
-                self._let_go(sink)
-        self._leave_out(fleet.misconfigured_here)
+                self._release_sink(sink)
+        self._report_misconfigured(fleet.misconfigured_here)
         added: list[Settings] = []
         refused = dict(changes.refused)
         for settings in changes.added:
@@ -297,10 +297,12 @@ class WorkerProcess:
         if changes.process:
             LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
         LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
-        # What was not taken up is new to the next reload.
-        known = tuple(sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks)
-        self._fleet = replace(changes.fleet, sinks=known)
-        self._discovery.configured(self._fleet)
+        # A refused sink is new to the next reload.
+        effective_sinks = tuple(
+            sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks
+        )
+        self._fleet = replace(changes.fleet, sinks=effective_sinks)
+        self._discovery.update_fleet(self._fleet)
 
     def _drain(self) -> None:
         """Drains all sinks side by side."""
@@ -313,7 +315,7 @@ class WorkerProcess:
             sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def _require_a_sink(self) -> None:
-        """Tells of each sink that was refused, once. Raises SinkError when all of them were, and no other can come."""
+        """Reports each refused sink once. Raises SinkError when all sinks were refused, and no other one can come."""
         refusals = {name: sink.refusal for name, sink in self._sinks.items() if sink.refusal is not None}
         if self._fleet.is_one_sink and refusals:
             raise next(iter(refusals.values()))
@@ -324,7 +326,9 @@ class WorkerProcess:
                 LOG.error("sink.refused", sink=name, reason=str(error))
         if refusals and len(refusals) == len(self._sinks) and not self._fleet.patterns:
             everything = {**self._misconfigured, **refusals}
-            raise ConfigError("no sink can run:\n" + "\n".join(f"{name}: {why}" for name, why in everything.items()))
+            raise ConfigError(
+                "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())
+            )
 
     def _has_left_all(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
@@ -341,14 +345,14 @@ class WorkerProcess:
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Tells the service manager's watchdog that this process waits, with a bound or for ZooKeeper: no hanging."""
+        """Tells the service manager's watchdog that this process waits, with a bound or for ZooKeeper: it is alive."""
         ended = Event()
 
-        def tell() -> None:
+        def keep_alive() -> None:
             while not ended.wait(ALIVE_SECONDS):
                 self._tell_alive()
 
-        ContextThread(target=tell, name="alive", daemon=True).start()
+        ContextThread(target=keep_alive, name="alive", daemon=True).start()
         try:
             yield
         finally:
@@ -357,11 +361,11 @@ class WorkerProcess:
     def _watch(self, watchdog: JvmWatchdog) -> None:
         now = time.monotonic()
         if now - self._watched > PAUSED_SECONDS:
-            # This process itself was stopped: that the others were silent meanwhile says nothing.
+            # This process itself was stopped: it could not hear the JVM and the machines meanwhile.
             self._grace_start = now
         self._watched = now
         sinks = self._sinks.values()
-        jvm_silent = now - max(watchdog.answered, self._grace_start)
+        jvm_silent = now - max(watchdog.answered_at, self._grace_start)
         machine_silent = now - max(min((sink.last_heartbeat() for sink in sinks), default=now), self._grace_start)
         unanswered = now - max(min((sink.request_started_at() for sink in sinks), default=now), self._grace_start)
         if (

@@ -1,9 +1,9 @@
 """Tells once that the schema registry does not answer, and once that it does again: a line each.
 
 A write task asks the registry for the schemas that its records name, for as long as `RegistryAccess.patience_seconds`,
-before it fails: one failure is enough to be told. Guarantee: a fault is one warning, however many requests meet it, and
-its end is one line. Voided where this worker is given nothing more that needs the registry: after `FORGET_SECONDS` the
-fault is no longer shown, and its end is not told. Raises nothing.
+before it fails: one failure is enough for a warning. Guarantee: a fault is one warning, however many requests meet it,
+and its end is one line. Voided if this worker gets no further request that needs the registry: after `FORGET_SECONDS`
+the fault is no longer shown, and its end is not logged. Raises nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SILENT = re.compile(rf"\b{RegistryUnavailable.__name__}: (.*?)\. The sink asks 
 
 
 def registry_silence(reason: str) -> str | None:
-    """Returns the registry's sentence in a failed request; None where something else was wrong."""
-    found = _SILENT.search(reason)
-    return None if found is None else f"{found[1]}. Check that it runs, and schema.registry.url."
+    """Returns the registry's sentence in a failed request; None if the request failed for another reason."""
+    match = _SILENT.search(reason)
+    return None if match is None else f"{match[1]}. Check that it runs, and schema.registry.url."
 
 
 class RegistryWatch:
@@ -39,16 +39,16 @@ class RegistryWatch:
         self._failing: dict[str, float] = {}
         """When a kind of request failed last."""
         self._since = 0.0
-        self._sentence = ""
+        self._reason = ""
 
     @property
     def trouble(self) -> str:
         """The fault of the registry that lasts; empty without one."""
         with self._lock:
-            return self._sentence if self._lasts() else ""
+            return self._reason if self._lasts() else ""
 
-    def saw(self, kind: str, outcome: Outcome) -> None:
-        """Takes an outcome. A kind of request that has failed is well again when one of its kind is done."""
+    def observe(self, kind: str, outcome: Outcome) -> None:
+        """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
         silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
         now = self._clock()
         with self._lock:
@@ -57,7 +57,7 @@ class RegistryWatch:
                 self._failing.clear()
             if silence is not None:
                 self._failing[kind] = now
-                self._sentence = silence
+                self._reason = silence
                 if not lasted:
                     self._since = now
                     LOG.warning("registry.unavailable", reason=silence)

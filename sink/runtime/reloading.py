@@ -11,7 +11,7 @@ from sink.config import Fleet, ProcessSettings, Settings
 
 @dataclass(frozen=True)
 class Changes:
-    """`fleet` is the configuration that the process has from now on: the new one, without what was refused."""
+    """`fleet` is the configuration that the process has from now on: the new one, without the refused changes."""
 
     fleet: Fleet
     added: tuple[Settings, ...]
@@ -26,22 +26,22 @@ _MISSING = "it is missing, but a part of the configuration cannot be used. Mend 
 
 
 def changes_of(old: Fleet, new: Fleet) -> Changes:
-    """A sink that is hosted before and after keeps the settings it has: another configuration of the same sink would be
-    refused by its fleet, and one that only this worker has would hold for half of its threads. While a part of the new
-    configuration cannot be used, no sink is removed: that part may be it.
+    """Compares two configurations. A sink that is hosted before and after keeps the settings it has: another
+    configuration of the same sink would be refused by its fleet, and one that only this worker has would hold for half
+    of its threads. While a part of the new configuration cannot be used, no sink is removed: that part may be it.
     """
     process = tuple(
         field.alias or name
         for name, field in ProcessSettings.model_fields.items()
         if name != "hosted" and getattr(old.process, name) != getattr(new.process, name)
     )
-    before = {settings.name: settings for settings in old.hosted}
-    after = {settings.name: settings for settings in new.hosted}
-    removed = before.keys() - after.keys()
-    kept = set(filter(new.hosts, removed)) if new.misconfigured else set()
-    refused = {name: new.misconfigured[name].reason if name in new.misconfigured else _MISSING for name in kept}
-    for name in before.keys() & after.keys():
-        changed = _changed(before[name], after[name])
+    hosted_before = {settings.name: settings for settings in old.hosted}
+    hosted_after = {settings.name: settings for settings in new.hosted}
+    removed = hosted_before.keys() - hosted_after.keys()
+    kept_names = set(filter(new.hosts, removed)) if new.misconfigured else set()
+    refused = {name: new.misconfigured[name].reason if name in new.misconfigured else _MISSING for name in kept_names}
+    for name in hosted_before.keys() & hosted_after.keys():
+        changed = _changed(hosted_before[name], hosted_after[name])
         if changed:
             refused[name] = (
                 f"{', '.join(changed)} may not change while the sink runs. Undo it, or stop all workers of the sink and"
@@ -50,26 +50,27 @@ def changes_of(old: Fleet, new: Fleet) -> Changes:
     patterns = [(pattern.name, pattern.regex, pattern.entries) for pattern in new.patterns]
     if patterns != [(pattern.name, pattern.regex, pattern.entries) for pattern in old.patterns]:
         refused["patterns"] = "patterns of topics may not change while the worker runs. Restart it for them."
-    reachable = schemes(*old.everything)
-    for settings in after.values():
-        if settings.name not in before and (unknown := schemes(settings) - reachable):
+    reachable = schemes(*old.all_settings)
+    for settings in hosted_after.values():
+        if settings.name not in hosted_before and (unknown_schemes := schemes(settings) - reachable):
             refused[settings.name] = (
-                f"this process was started without the jars of {', '.join(sorted(unknown))}://. Restart the worker."
+                f"this process was started without the jars of {', '.join(sorted(unknown_schemes))}://. Restart the"
+                " worker."
             )
-    sinks = tuple(before.get(settings.name, settings) for settings in new.sinks)
-    sinks += tuple(before[name] for name in sorted(kept))
+    sinks = tuple(hosted_before.get(settings.name, settings) for settings in new.sinks)
+    sinks += tuple(hosted_before[name] for name in sorted(kept_names))
     hosted = old.process.model_copy(update={"hosted": new.process.hosted})
     return Changes(
         replace(new, process=hosted, sinks=sinks, patterns=old.patterns),
-        tuple(settings for name, settings in after.items() if name not in before.keys() | refused.keys()),
-        tuple(sorted(removed - kept)),
+        tuple(settings for name, settings in hosted_after.items() if name not in hosted_before.keys() | refused.keys()),
+        tuple(sorted(removed - kept_names)),
         dict(sorted(refused.items())),
         process,
     )
 
 
 def _changed(before: Settings, after: Settings) -> tuple[str, ...]:
-    """Names of the sink's own settings that differ."""
+    """Returns the names of the sink's own settings that differ."""
     return tuple(
         field.alias or name
         for name, field in Settings.model_fields.items()

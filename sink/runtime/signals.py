@@ -1,4 +1,4 @@
-"""Carries what a worker's process is asked for by signals to its main loop."""
+"""Carries requests by signals to the main loop of a worker's process."""
 
 from __future__ import annotations
 

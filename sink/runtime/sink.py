@@ -53,13 +53,13 @@ from sink.write.row_spec import table_schema
 
 LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
-"""Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
+"""Longer than any request of a coordinator can sensibly take: one that hangs on storage for so long holds lock and
 session, and no other worker may act."""
 AILING_SECONDS = 90.0
 """A request that takes longer counts as a fault for sharing out coordinators."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 WAITING_FOR = {
     "the schema registry": "registry",
@@ -141,8 +141,8 @@ class Sink:
     def troubles(self) -> tuple[str, ...]:
         """Reasons why it waits, hangs or was refused, and the faults of its store and of the schema registry."""
         observer = self._observer
-        away = () if observer is None else (observer.storage.trouble, observer.registry.trouble)
-        return tuple(filter(None, (self.reason, *away)))
+        faults = () if observer is None else (observer.storage.trouble, observer.registry.trouble)
+        return tuple(filter(None, (self.reason, *faults)))
 
     @property
     def is_ailing(self) -> bool:
@@ -167,12 +167,14 @@ class Sink:
         """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
         return (membership := self._membership) is not None and membership.follows()
 
-    def look(self) -> None:
-        """To be called every half a second by one thread. Returns at once."""
+    def poll(self) -> None:
+        """Looks at the store, and begins a drain that was requested. One thread calls it every half a second. Returns
+        at once.
+        """
         observer, membership = self._observer, self._membership
         if observer is not None and observer.storage.can_ask:
             with bound(sink=self.settings.name):
-                observer.storage.look()
+                observer.storage.poll()
         if membership is not None and membership.is_asked_to_drain and not self.is_asked_to_drain:
             self.is_asked_to_drain = True
             self.leave()
@@ -195,15 +197,15 @@ class Sink:
         membership.end()
 
     def last_heartbeat(self) -> float:
-        """The oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
+        """Returns the oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
         return time.monotonic() if (membership := self._membership) is None else membership.last_heartbeat()
 
     def request_started_at(self) -> float:
-        """When its coordinator's request began, in monotonic seconds; now, if there is none."""
+        """Returns when its coordinator's request began, in monotonic seconds; now, if there is none."""
         return time.monotonic() if (membership := self._membership) is None else membership.request_started_at()
 
     def drain(self, seconds: float) -> bool:
-        """Finishes what is open, leaves the fleet and ends; False when the time was not enough and it was abandoned."""
+        """Finishes open transactions, leaves the fleet and ends; False if time ran out and they were abandoned."""
         self._stop.set()
         membership = self._membership
         drained = True
@@ -250,7 +252,7 @@ class Sink:
         LOG.debug("worker.reached", phase="schema")
         shared = self._shared.result()
         resources = self._open(shared, schema)
-        while not self._stop.is_set() and not shared.is_warm.wait(LOOK_SECONDS):
+        while not self._stop.is_set() and not shared.is_warm.wait(POLL_SECONDS):
             pass
         if self._stop.is_set():
             return
@@ -275,7 +277,7 @@ class Sink:
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
         )
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
-        self._metrics.watch(lambda: shared.watchdog.answered, is_away)
+        self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
@@ -302,7 +304,7 @@ class Sink:
         )
 
     def _prepare(self, table: Table) -> None:
-        """Makes the metadata table early. Nothing depends on it: the first transaction makes what is missing."""
+        """Makes the metadata table early. Nothing depends on it: the first transaction makes the missing parts."""
         if self._stop.is_set():
             return
         try:
@@ -312,7 +314,7 @@ class Sink:
 
     def _take_part(self, resources: Resources, shared: SharedParts) -> None:
         """Runs one membership, from joining to the end of its session or of the sink."""
-        self._wait_for_what_hangs(resources)
+        self._wait_for_hanging_request(resources)
         if not shared.session.wait(self._stop):
             return
         cores = shared.spark.sparkContext.defaultParallelism
@@ -324,7 +326,7 @@ class Sink:
             if self._stop.is_set():
                 # `drain` may not have seen this membership.
                 membership.end()
-            membership.stand()
+            membership.campaign()
             membership.wait_ended()
             membership.close(CLOSE_SECONDS)
         except (Corrupt, Unavailable) as error:
@@ -336,7 +338,7 @@ class Sink:
             if self.state is SinkState.JOINED:
                 self._become(SinkState.OPENING)
 
-    def _wait_for_what_hangs(self, resources: Resources) -> None:
+    def _wait_for_hanging_request(self, resources: Resources) -> None:
         """Waits for a request that hangs: the next membership's first one would wait, holding the lock."""
         while self.state is SinkState.HANGING and not self._stop.is_set():
             if resources.coordinating.wait_idle(REJOIN_SECONDS):
@@ -344,7 +346,7 @@ class Sink:
 
     @staticmethod
     def _silent(membership: Membership) -> float:
-        """Seconds for which its coordinator's request has had no answer."""
+        """Returns the seconds for which its coordinator's request has had no answer."""
         return time.monotonic() - membership.request_started_at()
 
     def _become(self, state: SinkState, reason: str = "") -> None:
@@ -355,17 +357,17 @@ class Sink:
             self._become(SinkState.WAITING, reason)
             self._metrics.waits_for(WAITING_FOR[server], True)
 
-        done = until_stopped(self._stop, server, action, wait)
+        result = until_stopped(self._stop, server, action, wait)
         self._become(SinkState.OPENING)
         self._metrics.waits_for(WAITING_FOR[server], False)
-        return done
+        return result
 
     def _ask_store(self) -> None:
-        """Asks the store with the keys of now: older ones may have expired."""
+        """Asks the store with the current keys: older ones may have expired."""
         require_answer(self.settings.base_path, self.settings.storage)
 
     def _in_store(self, action: Callable[[], _Done]) -> _Done:
-        """Raises a known fault of the store in its own sentence, and gives up where it lasts."""
+        """Raises a known fault of the store in its own sentence: a ConfigError if waiting does not help."""
         try:
             return action()
         except Unavailable as error:

@@ -1,9 +1,9 @@
-"""Shares out the coordinators of many sinks over the workers: who carries too much hands some over. Pure.
+"""Shares out the coordinators of many sinks over the workers: a worker that carries too much hands some over. Pure.
 
 Each worker decides for itself, by the records of all. Guarantee: a worker hands a sink over only while it carries more
-than a worker that could take it by at least twice what the sink weighs, so that no sink goes back and forth between two
-workers; one that is about to end, or has not joined the sink, is given nothing. A sink that ails counts for nobody and
-is not handed over: its coordinators take turns by themselves, and the others' would follow.
+than a worker that could take it by at least twice the sink's weight, so that no sink goes back and forth between two
+workers; a worker that is about to end, or has not joined the sink, gets nothing. A sink that ails counts for no worker
+and is not handed over: its coordinators take turns by themselves, and those of other sinks would follow.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ def weight(interval: float) -> int:
     return max(1, round(min(MOST_AN_HOUR, 3600 / max(interval, 1e-3))))
 
 
-def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
+def to_hand_over(worker: str, records: Iterable[WorkerRecord], handed_over: Collection[str]) -> str | None:
     """Names the sink that `worker` should hand over next, the heaviest that fits; None while its share is fair.
-    `asked`: sinks that it hands over already.
+    `handed_over`: sinks that it hands over already.
     """
     records = tuple(records)
     ailing = {name for record in records for name, sink in record.sinks.items() if sink.ailing}
     shares = {record.worker: _weights(record, ailing) for record in records}
-    mine = next((record for record in records if record.worker == worker), None)
-    if mine is None or mine.draining:
+    own_record = next((record for record in records if record.worker == worker), None)
+    if own_record is None or own_record.draining:
         return None
     share = shares[worker]
-    leaving = sum(carried for sink, carried in share.items() if sink in asked)
+    leaving = sum(sink_weight for sink, sink_weight in share.items() if sink in handed_over)
     load = sum(share.values()) - leaving
-    rest = [record for record in records if record.worker != worker and not record.draining]
-    for sink, carried in sorted(share.items(), key=lambda item: -item[1]):
-        takers = [sum(shares[record.worker].values()) for record in rest if sink in record.joined]
-        if sink not in asked and takers and load - (min(takers) + leaving) >= 2 * carried:
+    other_records = [record for record in records if record.worker != worker and not record.draining]
+    for sink, sink_weight in sorted(share.items(), key=lambda item: -item[1]):
+        takers = [sum(shares[record.worker].values()) for record in other_records if sink in record.joined]
+        if sink not in handed_over and takers and load - (min(takers) + leaving) >= 2 * sink_weight:
             return sink
     return None
 

@@ -1,8 +1,8 @@
 """Tells once that the table's store is away, refuses or is slow, and once that it is back: a line each.
 
 Guarantee: a fault that lasts `TELL_SECONDS` is one warning, whichever request meets it, also where that request still
-hangs; its end is one line. What hangs is told apart from what has much to do by a small question to the store, asked
-in a thread of its own. Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked
+hangs; its end is one line. A small question to the store, asked in a thread of its own, tells a request that hangs from
+one that has much to do. Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked
 (other than S3 and HDFS): there, a request has to fail first. Raises nothing.
 """
 
@@ -48,9 +48,9 @@ SLOW_SECONDS = 1.0
 """A store that takes longer over something small is slow."""
 ASK_SECONDS = 2.0
 QUIET_SECONDS = 30.0
-"""So long after the last failure an answered question proves that the store is back: longer than the pause between two
-tries of a request."""
-LOOK_SECONDS = 0.5
+"""Seconds after the last failure from which an answered question proves that the store is back: longer than the pause
+between two tries of a request."""
+POLL_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
 
 
@@ -71,7 +71,7 @@ class WatchedEffectHandler:
         with self._storage.request():
             outcome = self._handler.perform(request)
         for watch in (self._storage, self._registry):
-            watch.saw(type(operation).__name__, outcome)
+            watch.observe(type(operation).__name__, outcome)
         if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
             fault = self._storage.fault(outcome.reason)
             away = registry_silence(outcome.reason) if fault is None else fault.sentence
@@ -84,13 +84,13 @@ class WatchedEffectHandler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wrong:
-    sentence: str
+class _Problem:
+    reason: str
     is_slow: bool = False
 
 
 class StorageWatch:
-    """Watches for one worker. `request` surrounds a request to the store; `saw` takes its outcome."""
+    """Watches for one worker. `request` surrounds a request to the store; `observe` takes its outcome."""
 
     def __init__(
         self,
@@ -98,33 +98,33 @@ class StorageWatch:
         ask: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._place, self._access = settings.base_path, settings.storage_as_set
+        self._base_path, self._access = settings.base_path, settings.storage_as_set
         self._ask = ask or (lambda: ask_store(settings.base_path, settings.storage))
         self._clock = clock
         self._lock = threading.Lock()
         self._under_way: dict[object, float] = {}
-        self._failing: dict[str, _Wrong] = {}
+        self._failing: dict[str, _Problem] = {}
         """By kind of request."""
         self._failed_at = 0.0
         self._asked_at = -ASK_SECONDS
         self._asking = False
-        self._answer: _Wrong | None = None
+        self._asked_problem: _Problem | None = None
         """The fault that the last question found."""
         self._since: float | None = None
-        self._told = False
-        self._sentence = ""
-        self.can_ask = scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES
-        """Whether `look` has anything to look at."""
+        self._logged = False
+        self._reason = ""
+        self.can_ask = scheme_of(self._base_path) in S3_SCHEMES | HDFS_SCHEMES
+        """Whether `poll` has anything to look at."""
 
     @property
     def is_faulty(self) -> bool:
-        """Whether something is wrong with the store now, told or not."""
+        """Whether the store is at fault now, logged or not."""
         return self._since is not None
 
     @property
     def trouble(self) -> str:
-        """The fault of the store that was told and lasts; empty without one."""
-        return self._sentence if self._told and self._since is not None else ""
+        """The fault of the store that was logged and lasts; empty without one."""
+        return self._reason if self._logged and self._since is not None else ""
 
     @property
     def is_asking(self) -> bool:
@@ -132,8 +132,8 @@ class StorageWatch:
         return self._asking
 
     def fault(self, reason: str) -> Fault | None:
-        """Returns the store's fault that a request failed for; None where something else was wrong."""
-        return fault_of_store(reason, self._place, self._access)
+        """Returns the store's fault that a request failed for; None if it failed for another reason."""
+        return fault_of_store(reason, self._base_path, self._access)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -146,69 +146,71 @@ class StorageWatch:
             with self._lock:
                 del self._under_way[token]
 
-    def saw(self, kind: str, outcome: Outcome) -> None:
-        """Takes an outcome. A kind of request that has failed is well again when one of its kind is done."""
+    def observe(self, kind: str, outcome: Outcome) -> None:
+        """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
         fault = self.fault(outcome.reason) if isinstance(outcome, Failed | Unknown) else None
         with self._lock:
             if fault is not None:
-                self._failing[kind] = _Wrong(fault.sentence)
+                self._failing[kind] = _Problem(fault.sentence)
                 self._failed_at = self._clock()
             elif isinstance(outcome, Done):
                 self._failing.pop(kind, None)
 
-    def look(self) -> None:
-        """To be called every `LOOK_SECONDS` or so, by one thread. Returns at once."""
+    def poll(self) -> None:
+        """Logs a fault or its end, and asks the store if need be. One thread calls it every `POLL_SECONDS` or so.
+        Returns at once.
+        """
         now = self._clock()
         with self._lock:
             oldest = min(self._under_way.values(), default=now)
-            wrong = self._wrong(now)
-            self._tell(wrong, min(oldest, now), now)
-            suspicious = wrong is not None or now - oldest > LONG_SECONDS
+            problem = self._current_problem(now)
+            self._log_change(problem, min(oldest, now), now)
+            suspicious = problem is not None or now - oldest > LONG_SECONDS
             if not suspicious or self._asking or now - self._asked_at < ASK_SECONDS:
                 return
             self._asked_at, self._asking = now, True
-        ContextThread(target=self._question, name="storage-question", daemon=True).start()
+        ContextThread(target=self._ask_and_judge, name="storage-question", daemon=True).start()
 
-    def _wrong(self, now: float) -> _Wrong | None:
+    def _current_problem(self, now: float) -> _Problem | None:
         if self._failing:
             return next(iter(self._failing.values()))
         if self._asking and now - self._asked_at > SLOW_SECONDS:
-            return self._answer or self._slow(now - self._asked_at)
-        return self._answer
+            return self._asked_problem or self._slow(now - self._asked_at)
+        return self._asked_problem
 
-    def _tell(self, wrong: _Wrong | None, began: float, now: float) -> None:
-        if wrong is None:
-            if self._told and self._since is not None:
-                LOG.info("store.available", place=self._place, seconds=round(now - self._since, 1))
-            self._since, self._told = None, False
+    def _log_change(self, problem: _Problem | None, began: float, now: float) -> None:
+        if problem is None:
+            if self._logged and self._since is not None:
+                LOG.info("store.available", place=self._base_path, seconds=round(now - self._since, 1))
+            self._since, self._logged = None, False
             return
-        self._sentence = wrong.sentence
+        self._reason = problem.reason
         if self._since is None:
             self._since = min(began, self._failed_at) if self._failing else began
-        if not self._told and now - self._since >= TELL_SECONDS:
-            self._told = True
-            fields = {"place": self._place, "seconds": round(now - self._since, 1), "reason": wrong.sentence}
-            if wrong.is_slow:
+        if not self._logged and now - self._since >= TELL_SECONDS:
+            self._logged = True
+            fields = {"place": self._base_path, "seconds": round(now - self._since, 1), "reason": problem.reason}
+            if problem.is_slow:
                 LOG.warning("store.slow", **fields)
             else:
                 LOG.warning("store.unavailable", **fields)
 
-    def _question(self) -> None:
+    def _ask_and_judge(self) -> None:
         began = self._clock()
-        wrong: _Wrong | None = None
+        problem: _Problem | None = None
         try:
             self._ask()
         except (SinkError, OSError) as error:
-            fault = fault_in(str(error), self._place, self._access)
-            wrong = _Wrong(fault.sentence if fault else str(error)[:300])
+            fault = fault_in(str(error), self._base_path, self._access)
+            problem = _Problem(fault.sentence if fault else str(error)[:300])
         now = self._clock()
-        if wrong is None and now - began > SLOW_SECONDS:
-            wrong = self._slow(now - began)
+        if problem is None and now - began > SLOW_SECONDS:
+            problem = self._slow(now - began)
         with self._lock:
-            self._asking, self._answer = False, wrong
-            if wrong is None and not self._under_way and now - self._failed_at > QUIET_SECONDS:
+            self._asking, self._asked_problem = False, problem
+            if problem is None and not self._under_way and now - self._failed_at > QUIET_SECONDS:
                 self._failing.clear()
 
-    def _slow(self, seconds: float) -> _Wrong:
-        server = server_of(self._place, self._access)
-        return _Wrong(f"{server} takes {seconds:.1f} s and more over a small question", is_slow=True)
+    def _slow(self, seconds: float) -> _Problem:
+        server = server_of(self._base_path, self._access)
+        return _Problem(f"{server} takes {seconds:.1f} s and more over a small question", is_slow=True)

@@ -27,8 +27,8 @@ class Record(Protocol):
 
 
 class TableReports:
-    """`look` is called again and again, `ran` after each run of the table services. `count_files` gives None where
-    counting would cost a listing of the storage.
+    """`poll` is called again and again, `services_ran` after each run of the table services. `count_files` gives None
+    where counting would cost a listing of the storage.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TableReports:
         self._clock = clock
         self._audit_read = self._files_counted = -math.inf
 
-    def look(self) -> None:
+    def poll(self) -> None:
         now = self._clock()
         if now - self._audit_read < AUDIT_SECONDS:
             return
@@ -55,7 +55,7 @@ class TableReports:
         except SinkError as error:
             LOG.debug("table.not_reported", reason=str(error))
 
-    def ran(self) -> None:
+    def services_ran(self) -> None:
         now = self._clock()
         if now - self._files_counted < FILES_SECONDS:
             return

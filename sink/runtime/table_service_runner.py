@@ -2,7 +2,7 @@
 
 One worker holds their lock, and not the coordinator's where there is another one. Guarantee: a run neither fails nor
 delays a decision. A run that fails is logged, recorded for `sink status`, and tried again after as many transactions. A
-worker that dies in a run loses the lock with its session, and the next holder begins with what was left. A worker that
+worker that dies in a run loses the lock with its session, and the next holder begins with its remains. A worker that
 was stopped beyond its session may wake in the middle of a run: Hudi refuses to complete an instant that was taken off
 its timeline meanwhile.
 """
@@ -27,15 +27,15 @@ from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 Run = Callable[[], tuple[Service, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpkeep:
-    """Services of Hudi's metadata table. `run` does nothing where that wants nothing yet; it does after `interval`
-    transactions. It calls what it is given between two services, and ends where that says so.
+    """Services of Hudi's metadata table. `run` does nothing until they are due, which they are after `interval`
+    transactions. It calls its argument between two services, and ends if that returns true.
     """
 
     run: Callable[[Callable[[], bool]], tuple[Service, ...]]
@@ -43,9 +43,9 @@ class MetadataUpkeep:
 
 
 class TableServiceRunner:
-    """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
-    thread of its own, works while this worker holds the lock, and so do `reports` and, between two runs, `metadata`.
-    `in_turn` runs the services when it is their turn.
+    """Runs them for one incarnation. `run` performs the services, `leads` says whether this worker coordinates;
+    `catalog`, in a thread of its own, works while this worker holds the lock, and so do `reports` and, between two
+    runs, `metadata`. `in_turn` runs the services when it is their turn.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TableServiceRunner:
         self._metadata = metadata
         self._in_turn = in_turn
         self._ended = threading.Event()
-        self._thread = ContextThread(target=self._stand, name="services", daemon=True)
+        self._thread = ContextThread(target=self._campaign, name="services", daemon=True)
 
     def start(self) -> None:
         if self._catalog is not None:
@@ -78,7 +78,7 @@ class TableServiceRunner:
         self._thread.start()
 
     def end(self) -> None:
-        """Begins nothing new; what is under way goes on."""
+        """Begins nothing new; a run under way goes on."""
         self._ended.set()
         if self._catalog is not None:
             self._catalog.end()
@@ -88,14 +88,14 @@ class TableServiceRunner:
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
-    def _stand(self) -> None:
+    def _campaign(self) -> None:
         while not self._ended.is_set():
             try:
                 if self._may_serve() and self._lock.campaign():
                     self._serve()
             except Unavailable as error:
                 LOG.debug("services.interrupted", reason=str(error))
-            self._ended.wait(LOOK_SECONDS)
+            self._ended.wait(POLL_SECONDS)
 
     def _may_serve(self) -> bool:
         """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""
@@ -105,21 +105,21 @@ class TableServiceRunner:
         try:
             if self._catalog is not None:
                 self._catalog.follow()
-            last = self._lock.last()
-            done = last.committed if last else 0
+            last_run = self._lock.last()
+            last_committed = last_run.committed if last_run else 0
             served = 0
             while not self._ended.is_set() and self._may_serve():
                 committed = self._lock.committed()
-                if committed < done or committed - done >= self._settings.services_interval:
+                if committed < last_committed or committed - last_committed >= self._settings.services_interval:
                     self._run(committed)
-                    done = committed
+                    last_committed = committed
                     if self._reports is not None:
-                        self._reports.ran()
+                        self._reports.services_ran()
                 else:
                     served = self._kept_up(served)
                 if self._reports is not None:
-                    self._reports.look()
-                self._ended.wait(LOOK_SECONDS)
+                    self._reports.poll()
+                self._ended.wait(POLL_SECONDS)
         finally:
             if self._catalog is not None:
                 self._catalog.pause()
@@ -132,16 +132,16 @@ class TableServiceRunner:
         if self._metadata is None or 0 <= committed - served < self._metadata.interval:
             return served
         # Each takes cores and the table lock from transactions: one at a look.
-        wait = partial(self._ended.wait, LOOK_SECONDS)
+        wait = partial(self._ended.wait, POLL_SECONDS)
         services = self._outcomes("metadata table", partial(self._metadata.run, wait))
-        self._tell(services)
+        self._report(services)
         if services:
             return self._lock.committed()
         # Too early: some of these transactions were complete before it was served last.
         return committed - self._metadata.interval // 2
 
     def _give_back(self) -> None:
-        """A contender that is left behind would keep other workers from the lock, as long as the session lives."""
+        """Resigns: a contender that is left behind would keep other workers from the lock while the session lives."""
         while True:
             try:
                 self._lock.resign()
@@ -152,7 +152,7 @@ class TableServiceRunner:
     def _run(self, committed: int) -> None:
         LOG.debug("services.begun", committed=committed)
         services = self._outcomes("table", self._perform)
-        self._tell(services)
+        self._report(services)
         self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
 
     def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
@@ -165,12 +165,12 @@ class TableServiceRunner:
             return tuple(service for service in services if not service.reason)
         return services
 
-    def _tell(self, services: tuple[Service, ...]) -> None:
-        for each in services:
-            self._metrics.served(each)
-            if each.reason:
-                LOG.warning("services.failed", service=each.name, seconds=each.seconds, reason=each.reason)
-            elif each.instant:
-                LOG.info("services.done", service=each.name, seconds=each.seconds, instant=each.instant)
+    def _report(self, services: tuple[Service, ...]) -> None:
+        for service in services:
+            self._metrics.served(service)
+            if service.reason:
+                LOG.warning("services.failed", service=service.name, seconds=service.seconds, reason=service.reason)
+            elif service.instant:
+                LOG.info("services.done", service=service.name, seconds=service.seconds, instant=service.instant)
             else:
-                LOG.debug("services.idle", service=each.name, seconds=each.seconds)
+                LOG.debug("services.idle", service=service.name, seconds=service.seconds)

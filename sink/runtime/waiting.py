@@ -17,21 +17,21 @@ _Done = TypeVar("_Done")
 
 
 def until_stopped(
-    stop: Event, server: str, action: Callable[[], _Done], tell: Callable[[str], None] = lambda _: None
+    stop: Event, server: str, action: Callable[[], _Done], on_reason: Callable[[str], None] = lambda _: None
 ) -> _Done | None:
-    """Returns what `action` returns, once it raises no `Unavailable` any more; None if `stop` is set before. `tell`
-    hears each new reason.
+    """Returns what `action` returns, once it raises no `Unavailable` any more; None if `stop` is set before.
+    `on_reason` gets each new reason.
     """
-    told, pause = "", FIRST_PAUSE_SECONDS
+    last_reason, pause = "", FIRST_PAUSE_SECONDS
     while not stop.is_set():
         try:
             return action()
         except Unavailable as error:
             reason = str(error)
-            if reason != told:
+            if reason != last_reason:
                 LOG.warning("worker.waits", waiting_for=server, reason=reason)
-                tell(f"waits for {server}: {reason}")
-            told = reason
+                on_reason(f"waits for {server}: {reason}")
+            last_reason = reason
             stop.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
     return None

@@ -74,7 +74,7 @@ class TableSchema:
 
     @cached_property
     def spark(self) -> T.StructType:
-        """The whole table as Spark reads it. Avro has no 8 and 16 bit integers: Spark reads int."""
+        """The columns of the table as Spark reads it. Avro has no 8 and 16 bit integers: Spark reads int."""
         generated = [T.StructField(name, T.StringType()) for name in self.generated]
         values = (
             storage_struct(self.value_struct) if self.change is None else _nullable(storage_struct(self.value_struct))
@@ -110,7 +110,7 @@ class TableSchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The whole table."""
+        """All columns of the table."""
         return arrow_schema(self.spark)
 
     def avro(self, table_name: str) -> str:

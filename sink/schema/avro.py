@@ -130,41 +130,41 @@ def struct_of_avro(schema_json: str) -> T.StructType:
     return kind
 
 
-def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType, bool]:
+def _from_avro(avro: Any, path: str, named_types: dict[str, Any]) -> tuple[T.DataType, bool]:
     """Returns the type, and whether null is allowed."""
     if isinstance(avro, list):
         not_null = [branch for branch in avro if branch != "null"]
         if len(not_null) != 1 or len(avro) > 2:
-            types = ", ".join(map(_named, avro))
+            types = ", ".join(map(_type_label, avro))
             raise ConfigError(
                 f"schema: {path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
             )
-        return _from_avro(not_null[0], path, named)[0], len(avro) == 2
-    if isinstance(avro, str) and named.get(avro) is _WITHIN:
+        return _from_avro(not_null[0], path, named_types)[0], len(avro) == 2
+    if isinstance(avro, str) and named_types.get(avro) is _WITHIN:
         raise ConfigError(f"schema: {path}: {avro} contains itself; no column can")
-    if isinstance(avro, str) and avro in named:
-        return _from_avro(named[avro], path, named)
+    if isinstance(avro, str) and avro in named_types:
+        return _from_avro(named_types[avro], path, named_types)
     node = {"type": avro} if isinstance(avro, str) else avro
     if not isinstance(node, dict) or "type" not in node:
         raise ConfigError(f"schema: {path or 'the text'}: {avro!r} is not an Avro type")
     if "name" in node and node["type"] in ("enum", "fixed", "record"):
         name = str(node["name"])
         names = {name, f"{node.get('namespace', '')}.{name}".lstrip(".")}
-        named |= dict.fromkeys(names, _WITHIN)
-        kind = _from_node(node, path, named)
-        named |= dict.fromkeys(names, node)
+        named_types |= dict.fromkeys(names, _WITHIN)
+        kind = _from_node(node, path, named_types)
+        named_types |= dict.fromkeys(names, node)
         return kind, False
-    return _from_node(node, path, named), False
+    return _from_node(node, path, named_types), False
 
 
-def _named(avro: Any) -> str:
+def _type_label(avro: Any) -> str:
     return str(avro.get("name") or avro.get("type")) if isinstance(avro, dict) else str(avro)
 
 
-def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.DataType:
+def _from_node(node: dict[str, Any], path: str, named_types: dict[str, Any]) -> T.DataType:
     kind = node["type"]
     if isinstance(kind, (dict, list)):
-        return _from_avro(kind, path, named)[0]
+        return _from_avro(kind, path, named_types)[0]
     logical = logical_type(node)
     if logical == "decimal":
         precision, scale = int(_part(node, "precision", path)), int(node.get("scale", 0))
@@ -178,21 +178,21 @@ def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.Data
         fields = []
         for field in node.get("fields", ()):
             inner, nullable = _from_avro(
-                _part(field, "type", path), f"{path}.{_part(field, 'name', path)}".lstrip("."), named
+                _part(field, "type", path), f"{path}.{_part(field, 'name', path)}".lstrip("."), named_types
             )
             fields.append(T.StructField(field["name"], inner, nullable))
         if not fields:
             raise ConfigError(f"schema: {path or 'the record'} has no fields; Parquet has no such columns")
         return T.StructType(fields)
     if kind == "array":
-        return T.ArrayType(*_from_avro(_part(node, "items", path), path, named))
+        return T.ArrayType(*_from_avro(_part(node, "items", path), path, named_types))
     if kind == "map":
-        value, nullable = _from_avro(_part(node, "values", path), path, named)
+        value, nullable = _from_avro(_part(node, "values", path), path, named_types)
         return T.MapType(T.StringType(), value, nullable)
     column_type = _FROM_AVRO.get((kind, logical))
     if column_type is None:
-        shown = f"{kind} ({logical})" if logical else kind
-        raise ConfigError(f"schema: {path or 'the text'}: Avro type {shown} cannot be a column")
+        type_text = f"{kind} ({logical})" if logical else kind
+        raise ConfigError(f"schema: {path or 'the text'}: Avro type {type_text} cannot be a column")
     return column_type()
 
 

@@ -1,7 +1,8 @@
 """Parses and writes Spark's DDL for table columns without a JVM.
 
 Guarantee: `StructType.fromDDL` of Spark 3.5 reads every accepted text alike. Types that JSON or Hudi cannot hold are
-refused by name. `parse_struct` reads what `to_ddl` writes. Raises ConfigError with the position and the word there.
+refused by name. `parse_struct` reads the text that `to_ddl` writes. Raises ConfigError with the position and the word
+there.
 """
 
 from __future__ import annotations
@@ -79,16 +80,16 @@ def to_ddl(struct: T.StructType) -> str:
 
 def _written_field(field: T.StructField, separator: str) -> str:
     name = field.name if AVRO_NAME.fullmatch(field.name) else "`" + field.name.replace("`", "``") + "`"
-    return f"{name}{separator}{_written(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+    return f"{name}{separator}{_type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
 
 
-def _written(kind: T.DataType) -> str:
+def _type_ddl(kind: T.DataType) -> str:
     if isinstance(kind, T.DecimalType):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType):
-        return f"ARRAY<{_written(kind.elementType)}>"
+        return f"ARRAY<{_type_ddl(kind.elementType)}>"
     if isinstance(kind, T.MapType):
-        return f"MAP<{_written(kind.keyType)}, {_written(kind.valueType)}>"
+        return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
     if isinstance(kind, T.StructType):
         return f"STRUCT<{', '.join(_written_field(field, ': ') for field in kind.fields)}>"
     return _WRITTEN[type(kind)]
@@ -111,8 +112,8 @@ class _Reader:
         return word
 
     def skip(self, *words: str) -> bool:
-        ahead = [word.lower() for word, _ in self.tokens[self.position : self.position + len(words)]]
-        if ahead != list(words):
+        next_words = [word.lower() for word, _ in self.tokens[self.position : self.position + len(words)]]
+        if next_words != list(words):
             return False
         self.position += len(words)
         return True
@@ -123,9 +124,9 @@ class _Reader:
         self.take()
 
     def error(self, reason: str) -> ConfigError:
-        word, at = self.tokens[self.position]
+        word, offset = self.tokens[self.position]
         token = f"found {word[:40]!r}" if word else "the text ends"
-        return ConfigError(f"schema: {reason} at position {at}, {token}: {_excerpt(self.ddl, at)}")
+        return ConfigError(f"schema: {reason} at position {offset}, {token}: {_excerpt(self.ddl, offset)}")
 
     def columns(self) -> list[T.StructField]:
         fields = [self.column()]
@@ -166,7 +167,7 @@ class _Reader:
         raise self.error("expected a type")
 
     def decimal(self) -> T.DataType:
-        at = self.position
+        start = self.position
         self.take()
         precision, scale = 10, 0
         if self.skip("("):
@@ -174,7 +175,7 @@ class _Reader:
             scale = self.number() if self.skip(",") else 0
             self.expect(")")
         if not (1 <= precision <= MAX_PRECISION and scale <= precision):
-            self.position = at
+            self.position = start
             raise self.error(f"decimal({precision},{scale}) needs a precision of 1 to 38 and a scale within it,")
         return T.DecimalType(precision, scale)
 
@@ -187,9 +188,9 @@ class _Reader:
         return T.ArrayType(self.kind())
 
     def map(self) -> T.DataType:
-        at = self.position
+        start = self.position
         if not isinstance(self.kind(), T.StringType):
-            self.position = at
+            self.position = start
             raise self.error("a map's key must be string, because JSON and Avro have no other,")
         self.expect(",")
         return T.MapType(T.StringType(), self.kind())
@@ -200,18 +201,18 @@ class _Reader:
 
 def _tokens(ddl: str) -> list[tuple[str, int]]:
     tokens: list[tuple[str, int]] = []
-    at = 0
-    while ddl[at:].strip():
-        match = _TOKEN.match(ddl, at)
+    offset = 0
+    while ddl[offset:].strip():
+        match = _TOKEN.match(ddl, offset)
         if match is None:
-            at += len(ddl[at:]) - len(ddl[at:].lstrip())
-            raise ConfigError(f"schema: cannot read position {at}: {_excerpt(ddl, at)}")
+            offset += len(ddl[offset:]) - len(ddl[offset:].lstrip())
+            raise ConfigError(f"schema: cannot read position {offset}: {_excerpt(ddl, offset)}")
         word = match[match.lastgroup or 0]
         tokens.append((word, match.end() - len(word)))
-        at = match.end()
+        offset = match.end()
     # The empty word marks the end, so that the parser can always look ahead.
     return [*tokens, ("", len(ddl))]
 
 
-def _excerpt(ddl: str, at: int) -> str:
-    return f"...{ddl[max(0, at - 20) : at]} >>> {ddl[at : at + 20]}"
+def _excerpt(ddl: str, offset: int) -> str:
+    return f"...{ddl[max(0, offset - 20) : offset]} >>> {ddl[offset : offset + 20]}"

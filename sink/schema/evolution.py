@@ -64,28 +64,31 @@ def evolved(
     """
     reasons: list[str] = []
     # An array or map has no column if no column can hold its elements.
-    why = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
-    columns = _struct(table, wanted, _Rules(compatibility, on_read, why, reasons), "")
+    omission_reasons = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
+    columns = _struct(table, wanted, _Rules(compatibility, on_read, omission_reasons, reasons), "")
     if reasons:
         raise SchemaConflict(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
-            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted, why)}"
+            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted, omission_reasons)}"
         )
     return columns
 
 
 def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[str, str]) -> str:
     """Returns a line for each column; if there are many, only for those that differ."""
-    has, wants = _texts(table), _texts(wanted)
-    wants |= {name: f"({left_out[name.lower()]})" for name in has if name not in wants and name.lower() in left_out}
-    rows = [(name, has.get(name, "-"), wants.get(name, "-")) for name in {**has, **wants}]
+    in_table, in_records = _texts(table), _texts(wanted)
+    in_records |= {
+        name: f"({left_out[name.lower()]})" for name in in_table if name not in in_records and name.lower() in left_out
+    }
+    rows = [(name, in_table.get(name, "-"), in_records.get(name, "-")) for name in {**in_table, **in_records}]
     if len(rows) > _SHOWN:
         rows = [row for row in rows if row[1] != row[2]]
     rows = [("column", "in the table", "in the records"), *rows]
-    wide = [max(len(row[at]) for row in rows) for at in range(2)]
+    widths = [max(len(row[index]) for row in rows) for index in range(2)]
     return "\n".join(
-        f"{' ' if is_ == wants or name == 'column' else '!'} {name:{wide[0]}}  {is_:{wide[1]}}  {wants}"
-        for name, is_, wants in rows
+        f"{' ' if table_text == record_text or name == 'column' else '!'} {name:{widths[0]}}"
+        f"  {table_text:{widths[1]}}  {record_text}"
+        for name, table_text, record_text in rows
     )
 
 
@@ -98,9 +101,9 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
     wanted_fields = {field.name: field for field in wanted.fields}
     fields = []
     for field in table.fields:
-        other = wanted_fields.get(field.name)
-        if other is not None:
-            fields.append(_field(field, other, rules, f"{path}{field.name}"))
+        wanted_field = wanted_fields.get(field.name)
+        if wanted_field is not None:
+            fields.append(_field(field, wanted_field, rules, f"{path}{field.name}"))
             continue
         if rules.compatibility is not Compatibility.NONE:
             rules.reasons.extend(_without(field, rules, f"{path}{field.name}"))
@@ -120,8 +123,8 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
 def _without(table: T.StructField, rules: _Rules, path: str) -> Iterator[str]:
     """Yields why the table cannot keep a column that the records lack."""
     if path.lower() in rules.left_out:
-        has = table.dataType.simpleString().upper()
-        yield f"{path} is {has} in the table, and no column in the records: {rules.left_out[path.lower()]}"
+        table_type = table.dataType.simpleString().upper()
+        yield f"{path} is {table_type} in the table, and no column in the records: {rules.left_out[path.lower()]}"
     elif not table.nullable:
         yield f"{path} is NOT NULL in the table, and the records do not have it"
 
@@ -149,14 +152,14 @@ def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.
         return T.MapType(table.keyType, inner, table.valueContainsNull or wanted.valueContainsNull)
     if storage_type(wanted) == table:
         return wanted
-    inside = "." in path or path.endswith(("[]", "{}"))
-    if rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not inside and widens(table, wanted):
+    is_nested = "." in path or path.endswith(("[]", "{}"))
+    if rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not is_nested and widens(table, wanted):
         return wanted
     if rules.compatibility is not Compatibility.FULL and widens(wanted, table):
         return table
     if rules.compatibility is not Compatibility.NONE:
-        also = " (within another type, where none can widen)" if inside and widens(table, wanted) else ""
-        rules.reasons.append(f"{_differ(path, table, wanted)}{also}")
+        note = " (within another type, where none can widen)" if is_nested and widens(table, wanted) else ""
+        rules.reasons.append(f"{_differ(path, table, wanted)}{note}")
     return table
 
 

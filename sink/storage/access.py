@@ -88,11 +88,15 @@ NO_ACCESS = Access()
 
 
 def access_of(
-    spark: Mapping[str, str], own: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+    spark: Mapping[str, str],
+    storage_options: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Access:
-    """Merges the sources: `own` (`storage.s3.*` by Hadoop's names), then Spark's settings, then the environment."""
+    """Merges the sources: `storage_options` (`storage.s3.*` by Hadoop's names), then Spark's settings, then the
+    environment.
+    """
     options = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
-    options |= own or {}
+    options |= storage_options or {}
     variables_set = environment or {}
     for name, variables in _ENVIRONMENT.items():
         value = next((variables_set[variable] for variable in variables if variables_set.get(variable)), "")
@@ -100,7 +104,7 @@ def access_of(
             options[name] = value
     if not {"access.key", "secret.key", _PROVIDERS} & set(options):
         options |= {name: variables_set[variable] for name, variable in _KEYS.items() if variables_set.get(variable)}
-    own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
+    own_endpoint = (storage_options or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
     if options.get("endpoint") and own_endpoint and "path.style.access" not in options:
         # S3 servers other than Amazon's seldom have a host name for each bucket.
         options["path.style.access"] = str(not _is_aws(options["endpoint"])).lower()
@@ -128,7 +132,7 @@ def hadoop_options(access: Access) -> dict[str, str]:
     if _PROVIDERS not in options:
         keys = _TEMPORARY if options.get("session.token") else _STATIC
         options[_PROVIDERS] = keys if options.get("access.key") else _CHAIN
-    schemes = {f"spark.hadoop.fs.{other}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem" for other in ("s3", "s3n")}
+    schemes = {f"spark.hadoop.fs.{scheme}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem" for scheme in ("s3", "s3n")}
     return {**schemes, **{f"{HADOOP}{name}": value for name, value in options.items()}}
 
 
@@ -157,8 +161,10 @@ def rust_options(base_path: str, access: Access) -> dict[str, str]:
     if scheme_of(base_path) not in S3_SCHEMES:
         return {}
     bucket = bucket_of(base_path)
-    named = zip(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), _keys(bucket, access), strict=True)
-    options = {name: value for name, value in named if value}
+    named_keys = zip(
+        ("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), _keys(bucket, access), strict=True
+    )
+    options = {name: value for name, value in named_keys if value}
     if access.option(bucket, _PROVIDERS) == _ANONYMOUS:
         options["aws_skip_signature"] = "true"
     scheme, endpoint = _endpoint(bucket, access)

@@ -154,7 +154,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
     if scheme_of(base_path) in ("", "file"):
         return None
     region = _REGION.search(error_text)
-    words = {
+    fields = {
         "server": server_of(base_path, access),
         "bucket": bucket_of(base_path),
         "region": f", {region['name']}" if region else "",
@@ -163,7 +163,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
     }
     for kind in _KINDS.get(scheme_of(base_path), (_NO_FILE_SYSTEM,)):
         if match := kind.pattern.search(error_text):
-            return Fault(kind.sentence.format(**words, **match.groupdict()), kind.lasts)
+            return Fault(kind.sentence.format(**fields, **match.groupdict()), kind.lasts)
     return None
 
 

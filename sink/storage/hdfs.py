@@ -67,9 +67,9 @@ def failover_options(access: HdfsAccess) -> dict[str, str]:
     """Returns settings that the JVM needs for a name service beside its namenodes: the failover provider, and short
     pauses, so that it finds the active namenode within seconds."""
     services = [name.removeprefix(_NAMENODES) for name in access.settings if name.startswith(_NAMENODES)]
-    wanted = {f"{_PROVIDER}{service}": _BOTH_IN_TURN for service in services}
-    wanted |= _SHORT_WAITS if services else {}
-    return {f"{_SPARK}{name}": value for name, value in wanted.items() if name not in access.settings}
+    options = {f"{_PROVIDER}{service}": _BOTH_IN_TURN for service in services}
+    options |= _SHORT_WAITS if services else {}
+    return {f"{_SPARK}{name}": value for name, value in options.items() if name not in access.settings}
 
 
 def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def _is_service(authority: str, access: HdfsAccess) -> bool:
 
 
 def _from_files(directory: Path) -> Iterator[tuple[str, str]]:
-    """The later file wins, as in Hadoop."""
+    """Yields the properties of both files: the later file wins, as in Hadoop."""
     for name in _FILES:
         file = directory / name
         try:

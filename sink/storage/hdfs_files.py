@@ -91,7 +91,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             return list(self._client.list_status(base, selector.recursive))
 
         try:
-            statuses = self._ask(listed)
+            statuses = self._call(listed)
         except FileNotFoundError:
             if selector.allow_not_found:
                 return []
@@ -101,7 +101,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         return [_file_info(status.path, status) for status in statuses]
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        self._ask(lambda: self._client.mkdirs(path, create_parent=recursive))
+        self._call(lambda: self._client.mkdirs(path, create_parent=recursive))
 
     def delete_dir(self, path: str) -> None:
         self._delete(path, recursive=True)
@@ -119,7 +119,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         self._delete(path, recursive=False)
 
     def move(self, src: str, dest: str) -> None:
-        self._ask(lambda: self._client.rename(src, dest, overwrite=False))
+        self._call(lambda: self._client.rename(src, dest, overwrite=False))
 
     def copy_file(self, src: str, dest: str) -> None:
         raise NotImplementedError("HDFS cannot copy files")
@@ -128,35 +128,35 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(_Reader(self._ask(lambda: self._client.read(path)), self._address), mode="r")
+        return pa.PythonFile(_Reader(self._call(lambda: self._client.read(path)), self._address), mode="r")
 
     def open_output_stream(self, path: str, _metadata: object = None) -> pa.NativeFile:
         from hdfs_native import WriteOptions
 
         options = WriteOptions(overwrite=True, create_parent=True)
-        return pa.PythonFile(_Writer(self._ask(lambda: self._client.create(path, options)), self._address), mode="w")
+        return pa.PythonFile(_Writer(self._call(lambda: self._client.create(path, options)), self._address), mode="w")
 
     def open_append_stream(self, path: str, _metadata: object = None) -> pa.NativeFile:
         raise NotImplementedError("Hudi's files are written once")
 
     def _info(self, path: str) -> fs.FileInfo:
         try:
-            return _file_info(path, self._ask(lambda: self._client.get_file_info(path)))
+            return _file_info(path, self._call(lambda: self._client.get_file_info(path)))
         except FileNotFoundError:
             return fs.FileInfo(path, fs.FileType.NotFound)
 
     def _delete(self, path: str, recursive: bool) -> None:
-        if not self._ask(lambda: self._client.delete(path, recursive)):
+        if not self._call(lambda: self._client.delete(path, recursive)):
             raise FileNotFoundError(path)
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
+    def _call(self, request: Callable[[], Answer]) -> Answer:
         with _Translated(self._address):
-            return question()
+            return request()
         raise AssertionError("what fails is raised")
 
 
 class _Translated:
-    """Turns what the client raises into OSError."""
+    """Turns the client's errors into OSError."""
 
     def __init__(self, address: str, server: str = "") -> None:
         """`server` names the server in errors, if it is not the namenode."""

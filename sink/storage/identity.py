@@ -53,8 +53,8 @@ def _source() -> Any:
 def for_java(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variable by which Amazon's Java library finds the file of profiles."""
     file = environment.get("AWS_SHARED_CREDENTIALS_FILE", "")
-    own = "AWS_CREDENTIAL_PROFILES_FILE"
-    return {own: file} if file and own not in environment else {}
+    variable = "AWS_CREDENTIAL_PROFILES_FILE"
+    return {variable: file} if file and variable not in environment else {}
 
 
 PROCESS_IDENTITY = Identity()

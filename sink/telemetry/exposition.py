@@ -1,8 +1,8 @@
 """Prometheus' text format, and a server for it.
 
-`Exposition.texts` writes what prometheus_client collects, in half of the time that its own writer takes, for it writes
-the labels of a sample once and remembers them. `serve` answers GET on one address. Errors: ConfigError when the port
-cannot be used.
+`Exposition.texts` writes the samples that prometheus_client collects in half the time of its own writer, because it
+caches the text of a sample's labels. `MetricsServer` answers GET on one address. Errors: ConfigError if the port cannot
+be used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
-    """The samples of `registry` as text. `old_names` tells by new name under which old one a metric is served, too."""
+    """The samples of `registry` as text. A metric in `old_names` (by new name) is served under its old name, too."""
 
     def __init__(self, registry: CollectorRegistry, old_names: Mapping[str, str]) -> None:
         self._registry = registry
@@ -32,7 +32,7 @@ class Exposition:
         self._prefixes: dict[tuple[str, ...], str] = {}
 
     def texts(self) -> Iterator[str]:
-        """One text for each metric."""
+        """Yields one text for each metric."""
         for metric in self._registry.collect():
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
             samples = "".join(
@@ -41,22 +41,22 @@ class Exposition:
                 if not sample.name.endswith("_created")
             )
             yield f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n{samples}"
-            if (old := self._old_names.get(metric.name)) is not None:
-                old_name = name.replace(metric.name, old)
+            if (old_prefix := self._old_names.get(metric.name)) is not None:
+                old_name = name.replace(metric.name, old_prefix)
                 yield f"# HELP {old_name} Old name of {name}, for this version only\n# TYPE {old_name} {metric.type}"
-                # Only where a line begins: a label may hold any text, but no line break.
-                yield f"\n{samples}".replace(f"\n{metric.name}_", f"\n{old}_")
+                # Replace at the beginning of lines only: a label may hold any text, but no line break.
+                yield f"\n{samples}".replace(f"\n{metric.name}_", f"\n{old_prefix}_")
 
     def forget(self) -> None:
-        """Drops what is remembered of labels: a sink has gone."""
+        """Drops the cached labels, after the removal of a sink."""
         self._prefixes.clear()
 
     def _prefix(self, name: str, labels: dict[str, str]) -> str:
         key = (name, *labels.values())
         prefix = self._prefixes.get(key)
         if prefix is None:
-            inner = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items())
-            prefix = self._prefixes[key] = f"{name}{{{inner}}} "
+            label_text = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items())
+            prefix = self._prefixes[key] = f"{name}{{{label_text}}} "
         return prefix
 
 
@@ -97,4 +97,4 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nobody reads a line for each scrape."""
+        """Logs nothing: nobody reads a line for each scrape."""

@@ -1,14 +1,14 @@
-"""Named places where a test can make a worker die, stop or wait; nothing at all unless the environment asks.
+"""Named points where a test can make a worker die, stop or wait. Without the environment variables they do nothing.
 
 `SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`, `SINK_FAILPOINTS_DIR` a directory in which each
-point leaves a file when it fires; a point fires once for all processes that share the directory. A process that runs
-is asked by a file there, `<point>.armed`, that holds its id and an action. Points are
+point leaves a file when it fires; a point fires once for all processes that share the directory. A file
+`<point>.armed` there, with a process id and an action, arms the point in a running process. Points are
 `<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
 `Errors.written`, when the errors table has the files of bad records and not yet their commit, `Complete.published`,
-when it has that too, and `Complete.guarded`, inside the table lock, behind the checks and right before the commit; of
-table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, behind the plan; of a
-replay of bad records `Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL this
-process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
+when it has the commit too, and `Complete.guarded`, inside the table lock, after the checks and right before the commit;
+for table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, after the plan;
+for a replay of bad records `Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL
+this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _POLL_SECONDS = 0.02
 
 
 class Failpoints:
-    """The points that this process was asked to fire at."""
+    """The points at which this process fires."""
 
     def __init__(self, actions: Mapping[str, str], directory: Path | None) -> None:
         self._actions = actions
         self._directory = directory
-        """None: it never asks."""
+        """None: no point ever fires."""
 
     @classmethod
     def from_environment(cls) -> Failpoints:
@@ -49,30 +49,30 @@ class Failpoints:
         directory = os.environ.get(DIRECTORY, "." if actions else "")
         return cls(actions, Path(directory) if directory else None)
 
-    def reach(self, operation: Operation, side: str) -> None:
-        """`side` is `before` or `after` the operation's effect."""
+    def reach_operation(self, operation: Operation, side: str) -> None:
+        """Fires the operation's point. `side` is `before` or `after` its effect."""
         if self._directory is not None:
             purpose = getattr(operation, "purpose", "")
-            self.at(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
+            self.reach(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
 
-    def at(self, point: str) -> None:
+    def reach(self, point: str) -> None:
         if self._directory is None:
             return
-        action = self._actions.get(point) or _armed(self._directory / f"{point}{ARMED}")
-        if action is not None and _claimed(self._directory / point):
+        action = self._actions.get(point) or _armed_action(self._directory / f"{point}{ARMED}")
+        if action is not None and _claim(self._directory / point):
             _ACTIONS[action](self._directory / f"{point}.go")
 
 
 def arm(directory: Path, point: str, action: str, process: int) -> None:
-    """Asks a process that runs; also for a point that has fired before."""
-    part = directory / f"{point}.part"
-    part.write_text(f"{process} {action}")
-    for left in (point, f"{point}.go"):
-        (directory / left).unlink(missing_ok=True)
-    part.rename(directory / f"{point}{ARMED}")
+    """Arms a point in a running process, even if the point has fired before."""
+    unfinished = directory / f"{point}.part"
+    unfinished.write_text(f"{process} {action}")
+    for stale in (point, f"{point}.go"):
+        (directory / stale).unlink(missing_ok=True)
+    unfinished.rename(directory / f"{point}{ARMED}")
 
 
-def _armed(file: Path) -> str | None:
+def _armed_action(file: Path) -> str | None:
     try:
         process, action = file.read_text().split()
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def _armed(file: Path) -> str | None:
     return action if int(process) == os.getpid() else None
 
 
-def _claimed(file: Path) -> bool:
+def _claim(file: Path) -> bool:
     try:
         file.touch(exist_ok=False)
     except FileExistsError:
@@ -93,7 +93,7 @@ def _kill(_: Path) -> None:
 
 
 def _stop(_: Path) -> None:
-    """All threads stop, but this one first: sent to the process, the signal could let this one run on for a while."""
+    """Stops all threads, this one first: a signal to the process could let this thread run on for a while."""
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

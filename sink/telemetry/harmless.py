@@ -1,4 +1,4 @@
-"""Keeps a defect in what only informs people away from what decides."""
+"""Keeps defects of metrics away from the code that decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _P = ParamSpec("_P")
 
 
 def harmless(inform: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
-    """The method without its exceptions: each is logged, and costs figures, not a commit."""
+    """Returns the method with its exceptions logged instead of raised: a defect costs figures, not a commit."""
 
     @wraps(inform)
     def run(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:

@@ -1,11 +1,11 @@
 """Structured logs: one event, one line, on standard error; quiet by default, no secrets.
 
 `configure` routes structlog and the standard library (kazoo, py4j, confluent-kafka at WARNING and above)
-through the same renderer. `identify` names worker and sink in the events of every thread, also of threads that a
-library starts. `bound` adds values (epoch, transaction, ...) to every event in its scope; a `ContextThread` and a
-callable of `in_context` keep those of the thread that made them. Redaction works on every value, the message and
-the traceback included; voided by writing to standard error directly. Raises nothing: an event that cannot be
-rendered is logged as its `repr`.
+through the same renderer. `identify` names worker and sink in the events of every thread, including threads of
+libraries. `bound` adds values (epoch, transaction, ...) to every event in its scope; a `ContextThread` and a callable
+of `in_context` keep the values of the thread that made them. Redaction covers every value, including the message and
+the traceback; writing to standard error directly voids it. Raises nothing: an event that cannot be rendered is logged
+as its `repr`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _process_context: dict[str, str] = {}
 
 
 _redactors: list[Redactor] = []
-"""The one of this process, once it is configured."""
+"""The redactor of this process, once logging is configured."""
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """Keeps these out of the log from now on: those of a sink that has come while the process runs."""
+    """Keeps `secrets` out of the log from now on, such as those of a sink that was added at run time."""
     for redactor in _redactors:
         redactor.hide(secrets)
 
@@ -50,11 +50,11 @@ def configure(
     redactor: Redactor | None = None,
     stream: TextIO | None = None,
 ) -> None:
-    """Set up logging for this process; calling it again replaces the set-up."""
+    """Sets up logging for this process. Another call replaces the set-up."""
     _redactors[:] = [redactor or Redactor()]
     redact = _redaction(_redactors[0])
     _process_context.clear()
-    shared: list[Processor] = [
+    processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         _add_process_context,
         structlog.stdlib.add_log_level,
@@ -64,31 +64,31 @@ def configure(
         structlog.processors.format_exc_info,
         structlog.stdlib.add_logger_name,
         redact,
-        _with_page,
+        _add_runbook_page,
         _in_order,
         *([_one_line] if form == "console" else []),
     ]
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=processors,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
         )
     )
     root = logging.getLogger()
-    for old in list(root.handlers):
-        root.removeHandler(old)
+    for old_handler in list(root.handlers):
+        root.removeHandler(old_handler)
     root.addHandler(handler)
     root.setLevel(THIRD_PARTY_LEVEL)
     logging.captureWarnings(True)
-    # It warns at every attempt to connect; that ZooKeeper is away is said once in a while by sink/clients/zookeeper.py.
+    # Kazoo warns at every attempt to connect; sink/clients/zookeeper.py reports occasionally that ZooKeeper is away.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
-    for own in ("sink", "coordination"):
-        logging.getLogger(own).setLevel(level.upper())
+    for name in ("sink", "coordination"):
+        logging.getLogger(name).setLevel(level.upper())
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *shared,
+            *processors,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=_logger_factory,
@@ -98,8 +98,8 @@ def configure(
 
 
 def identify(worker: str, sink: str | None) -> None:
-    """Names worker and sink in every event of this process, from any thread that bound no other. `sink`: None for a
-    process with several, whose threads bind their own.
+    """Adds worker and sink to every event of this process, unless a thread has bound others. `sink` is None for a
+    process with several sinks, whose threads bind their own.
     """
     names = {"worker": worker} if sink is None else {"worker": worker, "sink": sink}
     _process_context.update(names)
@@ -107,23 +107,21 @@ def identify(worker: str, sink: str | None) -> None:
 
 
 def logger(name: str = "sink") -> structlog.stdlib.BoundLogger:
-    """A logger below `sink`; events are short lower-case phrases, values are keywords."""
+    """Returns a logger below `sink`. Events are short lower-case phrases, values are keywords."""
     return structlog.stdlib.get_logger(name if name.split(".")[0] == "sink" else f"sink.{name}")
 
 
 @contextmanager
 def bound(**values: Any) -> Iterator[None]:
-    """Every event inside carries `values` (worker, sink, epoch, transaction, ...); None takes a value
-    away.
-    """
-    kept = {key: value for key, value in values.items() if value is not None}
-    with structlog.contextvars.bound_contextvars(**kept):
-        structlog.contextvars.unbind_contextvars(*(key for key in values if key not in kept))
+    """Adds `values` (worker, sink, epoch, transaction, ...) to every event inside; None removes a value."""
+    bound_values = {key: value for key, value in values.items() if value is not None}
+    with structlog.contextvars.bound_contextvars(**bound_values):
+        structlog.contextvars.unbind_contextvars(*(key for key in values if key not in bound_values))
         yield
 
 
 def in_context(run: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`run` with what the calling thread has bound now, whichever thread calls it, one at a time."""
+    """Returns `run` with the present values of this thread, for any thread; one call at a time."""
     context = copy_context()
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -133,7 +131,7 @@ def in_context(run: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class ContextThread(threading.Thread):
-    """A thread whose events carry what the thread that starts it has bound."""
+    """A thread whose events carry the values of the thread that starts it."""
 
     def start(self) -> None:
         self.run = in_context(self.run)  # type: ignore[method-assign]
@@ -168,12 +166,12 @@ def _redaction(redactor: Redactor) -> Processor:
 
 
 def runbook_page(event: str) -> str:
-    """The place in the documentation that explains the event."""
+    """Returns the anchor in the documentation that explains the event."""
     return f"{RUNBOOK}#{re.sub('[._]', '-', event)}"
 
 
-def _with_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Adds it to the sink's own warnings and worse: other lines need no action."""
+def _add_runbook_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Adds the runbook's page to the sink's warnings and errors: other events need no action."""
     name = event.get("event")
     if event.get("level") in _EXPLAINED and isinstance(name, str) and _EVENT.fullmatch(name):
         event.setdefault("runbook", runbook_page(name))
@@ -183,12 +181,12 @@ def _with_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
 def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     if "exception" in event:
         event["traceback"] = event.pop("exception")
-    first = [key for key in ("timestamp", "level", "event", "logger", *CONTEXT) if key in event]
-    return {key: event[key] for key in [*first, *(key for key in event if key not in first)]}
+    leading = [key for key in ("timestamp", "level", "event", "logger", *CONTEXT) if key in event]
+    return {key: event[key] for key in [*leading, *(key for key in event if key not in leading)]}
 
 
 def _one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """JSON escapes control characters by itself; on a console they would tear the line or forge another."""
+    """Replaces control characters, which would break a line on a console, or forge another. JSON escapes them."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = _BREAKS.sub(" | ", value).strip()
@@ -205,7 +203,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Names an event that cannot be rendered instead of printing its arguments, which may hold a secret."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        kind = sys.exc_info()[0]
-        if kind is not None and not issubclass(kind, OSError):
-            reason = f"event at {record.pathname}:{record.lineno} could not be logged: {kind.__name__}"
+        error_type = sys.exc_info()[0]
+        if error_type is not None and not issubclass(error_type, OSError):
+            reason = f"event at {record.pathname}:{record.lineno} could not be logged: {error_type.__name__}"
             self.stream.write(json.dumps({"level": "error", "event": reason}) + self.terminator)

@@ -1,4 +1,4 @@
-"""Every Prometheus metric but those of partitions: its name, its unit, its labels.
+"""Every Prometheus metric except those of partitions: name, unit, labels.
 
 Names follow Prometheus' conventions: the prefix `sink_`, the unit in the name, `_total` for a counter, `_seconds` for a
 duration, `_timestamp_seconds` for a moment. Each metric has a `sink` label: one process may host many sinks. A renamed
@@ -15,7 +15,7 @@ OLD_NAMES = {
     "sink_transaction_phase_duration_seconds": "sink_phase_seconds",
     "sink_table_services": "sink_services",
 }
-"""By new name. Others are in `partition_metrics`, and gauges of their own here."""
+"""Old names by new name. `partition_metrics` has more, and some old names are gauges of their own below."""
 PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 TRANSACTION_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 SERVICE_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)

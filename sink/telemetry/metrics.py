@@ -1,10 +1,9 @@
 """Prometheus metrics of a worker process, and of each sink in it, served on loopback; port 0 serves none.
 
-Guarantee: counting never waits, reads nothing, writes nothing and raises nothing, so it can neither fail nor delay
-a commit.
-Counters tell what this worker decided or wrote, from when it started: sum them over the fleet. A phase is
-counted when the coordinator asks for it; a request that has to be repeated counts again. Errors: ConfigError
-when the port cannot be used.
+Guarantee: counting never waits, reads nothing, writes nothing and raises nothing, so it can neither fail nor delay a
+commit. Counters count the decisions and writes of this worker since its start: sum them over the fleet. A phase is
+counted when the coordinator asks for it; a repeated request counts again. Errors: ConfigError if the port cannot be
+used.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ WAITS = ("kafka", "registry", "storage", "topic", "zookeeper")
 
 
 class ProcessMetrics:
-    """One registry a process. `sink` gives the metrics of one sink; both can be called from any thread."""
+    """The registry of a process. `sink` returns the metrics of one sink. Any thread may call both classes."""
 
     def __init__(
         self, worker: str = "", clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
     ) -> None:
-        """`clock` gives monotonic seconds, `wall` Unix time."""
+        """`clock` returns monotonic seconds, `wall` Unix time."""
         self.worker = worker
         self.clock = clock
         self.wall = wall
@@ -48,7 +47,7 @@ class ProcessMetrics:
         self._server: MetricsServer | None = None
 
     def sink(self, name: str) -> SinkMetrics:
-        """Makes the metrics of a sink, or gives those that there are."""
+        """Returns the metrics of a sink, which it creates if there are none."""
         if name not in self._sinks:
             self._sinks[name] = SinkMetrics(self, name)
         return self._sinks[name]
@@ -61,7 +60,7 @@ class ProcessMetrics:
             self._exposition.forget()
 
     def text(self) -> bytes:
-        """Gives the answer to `/metrics`."""
+        """Returns the answer to `/metrics`."""
         sinks = list(self._sinks.values())
         for sink in sinks:
             sink.refresh()
@@ -69,7 +68,7 @@ class ProcessMetrics:
         return "".join(lines).encode()
 
     def serve(self, port: int) -> int | None:
-        """Serves on loopback until `close`. Returns the port; None when `port` is 0."""
+        """Serves on loopback until `close`. Returns the port; None if `port` is 0."""
         if port == 0:
             return None
         self._server = MetricsServer(LOOPBACK, port, self.text)
@@ -82,7 +81,7 @@ class ProcessMetrics:
 
 
 class SinkMetrics:
-    """`note` takes what the machines say; the other methods take what only the shell knows."""
+    """The metrics of one sink. `note` takes the notes of the machines, the other methods the facts of the runtime."""
 
     def __init__(self, process: ProcessMetrics, sink: str) -> None:
         self._process = process
@@ -100,9 +99,9 @@ class SinkMetrics:
         self._begin()
 
     def _begin(self) -> None:
-        """Makes the series that every worker has from the start."""
+        """Creates the series that every worker has from the start."""
         families, versions = self._families, parts()
-        self._of(
+        self._child(
             families.build_info,
             self._process.worker,
             sink_version(),
@@ -111,33 +110,35 @@ class SinkMetrics:
             versions.get("pyspark", ""),
         ).set(1)
         for family in (families.epoch, families.coordinator, families.refused, families.halted, families.paused):
-            self._of(family).set(0)
+            self._child(family).set(0)
         for counter in (families.records, families.bad_records, families.written_bytes):
-            self._of(counter)
+            self._child(counter)
         for outcome in (Phase.COMMITTED, Phase.ABORTED):
-            # From 0, so that the first one is an increase.
-            self._of(families.outcomes, outcome.value)
+            # Start at 0, so that the first transaction is an increase.
+            self._child(families.outcomes, outcome.value)
         for wait in WAITS:
-            self._of(families.waiting, wait).set(0)
+            self._child(families.waiting, wait).set(0)
 
+    @harmless
     def clear(self) -> None:
-        """Takes all series of the sink away."""
+        """Removes all series of the sink."""
         for family, labels in list(self._children):
             family.remove(self._sink, *labels)
         self._children.clear()
         self.offsets.clear()
 
+    @harmless
     def configured(self, interval: float, write_deadline: float) -> None:
         """Takes seconds from the settings."""
-        self._of(self._families.commit_allowance).set(max(3 * interval, write_deadline))
+        self._child(self._families.commit_allowance).set(max(3 * interval, write_deadline))
 
     @harmless
     def note(self, note: Note) -> None:
-        """Counts what a machine notes; passes over events of no interest here."""
+        """Counts a note of a machine; ignores events without a metric."""
         fields = dict(note.fields)
         match note.event:
             case "coordinator.elected":
-                self._of(self._families.epoch).set(fields["epoch"])
+                self._child(self._families.epoch).set(fields["epoch"])
                 self.coordinating(True)
             case "transaction.opened":
                 self._opened[fields["transaction"]] = self._clock(), fields["attempt"]
@@ -150,16 +151,16 @@ class SinkMetrics:
                 self._end(fields["transaction"], fields["outcome"], fields["records"], fields["errors"])
 
     @harmless
-    def coordinating(self, now: bool) -> None:
-        """Takes whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
-        self._of(self._families.coordinator).set(1 if now else 0)
+    def coordinating(self, is_coordinator: bool) -> None:
+        """Sets whether this worker is the coordinator. Forgets the transactions of an earlier term."""
+        self._child(self._families.coordinator).set(1 if is_coordinator else 0)
         self._phases.clear()
         self._opened.clear()
-        if not now:
+        if not is_coordinator:
             self.offsets.clear()
-            self._waits("kafka", False)
-            self._waits("topic", False)
-            self._waits("registry", False)
+            self._set_waiting("kafka", False)
+            self._set_waiting("topic", False)
+            self._set_waiting("registry", False)
             families = self._families
             for family in (families.workers, families.last_commit, families.instants):
                 self._drop(family)
@@ -167,68 +168,71 @@ class SinkMetrics:
 
     @harmless
     def refused(self) -> None:
-        """Shows that this process cannot run the sink: its settings or its table cannot be used."""
-        self._of(self._families.refused).set(1)
+        """Records that this process cannot run the sink: its settings or its table cannot be used."""
+        self._child(self._families.refused).set(1)
         self.waits_for("zookeeper", False)
 
     @harmless
-    def halted(self, now: bool) -> None:
+    def halted(self, is_halted: bool) -> None:
         """Sets whether the tree records a halt, on every worker."""
-        self._of(self._families.halted).set(1 if now else 0)
+        self._child(self._families.halted).set(1 if is_halted else 0)
 
     @harmless
-    def paused(self, now: bool) -> None:
+    def paused(self, is_paused: bool) -> None:
         """Sets whether the tree records that an operator paused the sink."""
-        self._of(self._families.paused).set(1 if now else 0)
+        self._child(self._families.paused).set(1 if is_paused else 0)
 
     @harmless
     def keeper(self, view: KeeperView) -> None:
         """Takes the coordinator's reading of the tree."""
-        # Until its old session ends, a worker that died and has started again is a member twice.
-        self._of(self._families.workers).set(len({member.worker for member in view.members}))
-        last = _last_commit(view)
-        if last is not None:
-            self._of(self._families.last_commit).set(max(last.times.values(), default=0.0))
-        self.offsets.read_states(view.states, self._planned_at(last))
+        # A restarted worker is a member twice until its old session ends.
+        self._child(self._families.workers).set(len({member.worker for member in view.members}))
+        newest_commit = _last_commit(view)
+        if newest_commit is not None:
+            self._child(self._families.last_commit).set(max(newest_commit.times.values(), default=0.0))
+        self.offsets.read_states(view.states, self._planned_at(newest_commit))
 
     @harmless
     def log(self, view: LogView) -> None:
-        """Takes the coordinator's reading of the log: what is readable there."""
+        """Takes the coordinator's reading of the log."""
         self.offsets.read_log(view.partitions)
 
     @property
     def retention_by_topic(self) -> Mapping[str, float]:
-        """In seconds, as `retention` was told last; empty where this worker does not coordinate."""
+        """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
         return self._retention
 
     @harmless
     def retention(self, seconds: Mapping[str, float]) -> None:
-        """Takes how long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
+        """Takes Kafka's retention in seconds, by topic, without topics whose retention is unlimited or unknown."""
         self._retention = seconds
         if seconds:
-            self._of(self._families.retention_seconds).set(min(seconds.values()))
+            self._child(self._families.retention_seconds).set(min(seconds.values()))
         else:
             self._drop(self._families.retention_seconds)
 
     @harmless
     def group_committed(self, outcome: str) -> None:
         """Counts a commit of offsets to the consumer group: `done` or `failed`."""
-        self._of(self._families.group_commits, outcome).inc()
+        self._child(self._families.group_commits, outcome).inc()
 
     @harmless
     def table(self, instants: int) -> None:
         """Takes the number of completed instants on the active timeline."""
-        self._of(self._families.instants).set(instants)
+        self._child(self._families.instants).set(instants)
 
+    @harmless
     def table_files(self, files: int) -> None:
         """Takes the number of data files of the newest version of the table."""
-        self._of(self._families.files).set(files)
+        self._child(self._families.files).set(files)
 
+    @harmless
     def audited(self, held: bool, at: float) -> None:
-        """Takes the last audit: whether it held, and when it ended, in Unix time."""
-        self._of(self._families.audit_held).set(1 if held else 0)
-        self._of(self._families.audit_time).set(at)
+        """Takes the outcome of the last audit, and its end in Unix time."""
+        self._child(self._families.audit_held).set(1 if held else 0)
+        self._child(self._families.audit_time).set(at)
 
+    @harmless
     def not_serving(self) -> None:
         """Drops the series of the table services: another worker runs them."""
         families = self._families
@@ -241,62 +245,62 @@ class SinkMetrics:
     @harmless
     def wrote(self, size: int) -> None:
         """Counts the bytes of a participant's data files."""
-        self._of(self._families.written_bytes).inc(size)
+        self._child(self._families.written_bytes).inc(size)
 
     @harmless
     def served(self, service: Service) -> None:
         """Counts a table service that has ended: `done`, `idle` (nothing to do) or `failed`."""
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
-        self._of(self._families.services, service.name, outcome).inc()
-        self._of(self._families.service_seconds, service.name).observe(service.seconds)
-        self._of(self._families.service_failed, service.name).set(1 if service.reason else 0)
-        self._of(self._families.last_service_seconds, service.name).set(service.seconds)
+        self._child(self._families.services, service.name, outcome).inc()
+        self._child(self._families.service_seconds, service.name).observe(service.seconds)
+        self._child(self._families.service_failed, service.name).set(1 if service.reason else 0)
+        self._child(self._families.last_service_seconds, service.name).set(service.seconds)
 
     @harmless
     def registered(self, failures: int, seconds: float) -> None:
         """Counts a registration in the catalogue that has ended; `failures` in a row, this one included."""
-        self._of(self._families.registrations, "failed" if failures else "done").inc()
-        self._of(self._families.catalog_failures).set(failures)
-        self._of(self._families.catalog_seconds).observe(seconds)
-        self._of(self._families.last_catalog_seconds).set(seconds)
+        self._child(self._families.registrations, "failed" if failures else "done").inc()
+        self._child(self._families.catalog_failures).set(failures)
+        self._child(self._families.catalog_seconds).observe(seconds)
+        self._child(self._families.last_catalog_seconds).set(seconds)
 
     @harmless
-    def waits_for(self, what: str, now: bool) -> None:
-        """Takes whether this worker waits for one of `WAITS`."""
-        if now:
-            self._waiting.add(what)
+    def waits_for(self, cause: str, is_waiting: bool) -> None:
+        """Sets whether this worker waits for `cause`, one of `WAITS`."""
+        if is_waiting:
+            self._waiting.add(cause)
         else:
-            self._waiting.discard(what)
-        self._waits(what, now)
+            self._waiting.discard(cause)
+        self._set_waiting(cause, is_waiting)
 
     def watch(self, jvm_answered: Callable[[], float], is_away: Mapping[str, Callable[[], bool]]) -> None:
-        """`jvm_answered` tells when the JVM gave its last sign of life, in monotonic seconds; `is_away`, of some of
-        `WAITS`, whether requests fail for it. All are asked at each scrape."""
+        """Takes callables for each scrape. `jvm_answered` returns the time of the JVM's last sign of life, in monotonic
+        seconds; those of `is_away`, for some of `WAITS`, return whether requests fail for it."""
         self._jvm_answered, self._is_away = jvm_answered, is_away
 
     def refresh(self) -> None:
-        """Computes figures that change by themselves, before a scrape."""
+        """Computes the figures that change with time, before a scrape."""
         families = self._families
-        self._of(families.worker_time).set(self._process.wall())
+        self._child(families.worker_time).set(self._process.wall())
         if self._jvm_answered is not None:
-            self._of(families.jvm_silent).set(max(self._clock() - self._jvm_answered(), 0.0))
-        for what, is_away in self._is_away.items():
-            self._waits(what, what in self._waiting or is_away())
+            self._child(families.jvm_silent).set(max(self._clock() - self._jvm_answered(), 0.0))
+        for cause, is_away in self._is_away.items():
+            self._set_waiting(cause, cause in self._waiting or is_away())
         if not self.offsets.is_known:
             self._drop(families.freshness)
             self._drop(families.retention_left)
             return
         freshness = self.offsets.freshness()
-        self._of(families.freshness).set(freshness)
+        self._child(families.freshness).set(freshness)
         waiting = self.offsets.waiting_topics() if self._retention else ()
-        left = [self._retention[topic] - freshness for topic in waiting if topic in self._retention]
-        if left:
-            self._of(families.retention_left).set(min(left))
+        seconds_left = [self._retention[topic] - freshness for topic in waiting if topic in self._retention]
+        if seconds_left:
+            self._child(families.retention_left).set(min(seconds_left))
         else:
             self._drop(families.retention_left)
 
-    def _of(self, family: Any, *labels: str) -> Any:
-        """The sink's child of that family."""
+    def _child(self, family: Any, *labels: str) -> Any:
+        """Returns the sink's child of the family, which it creates if there is none."""
         key = (family, labels)
         child = self._children.get(key)
         if child is None:
@@ -307,38 +311,38 @@ class SinkMetrics:
         if self._children.pop((family, labels), None) is not None:
             family.remove(self._sink, *labels)
 
-    def _waits(self, what: str, now: bool) -> None:
-        self._of(self._families.waiting, what).set(1 if now else 0)
+    def _set_waiting(self, cause: str, is_waiting: bool) -> None:
+        self._child(self._families.waiting, cause).set(1 if is_waiting else 0)
 
-    def _planned_at(self, last: Summary | None) -> float | None:
-        """When that transaction was planned, by the monotonic clock."""
-        planned = None if last is None else last.times.get(Phase.PLANNED.value)
+    def _planned_at(self, summary: Summary | None) -> float | None:
+        """Returns the time when the transaction was planned, by the monotonic clock."""
+        planned = None if summary is None else summary.times.get(Phase.PLANNED.value)
         return None if planned is None else self._clock() - max(self._process.wall() - planned, 0.0)
 
     def _enter(self, number: int, phase: Phase) -> None:
         self._leave(number)
         self._phases[number] = phase, self._clock()
-        self._of(self._families.phases, phase.value).inc()
+        self._child(self._families.phases, phase.value).inc()
 
     def _leave(self, number: int) -> None:
         if number in self._phases:
             phase, since = self._phases.pop(number)
-            self._of(self._families.phase_seconds, phase.value).observe(self._clock() - since)
+            self._child(self._families.phase_seconds, phase.value).observe(self._clock() - since)
 
     def _end(self, number: int, outcome: str, records: int, errors: int) -> None:
         self._leave(number)
-        self._of(self._families.outcomes, outcome).inc()
+        self._child(self._families.outcomes, outcome).inc()
         opened_at, attempt = self._opened.pop(number, (None, 0))
         if opened_at is not None:
-            self._of(self._families.transaction_seconds, outcome).observe(self._clock() - opened_at)
+            self._child(self._families.transaction_seconds, outcome).observe(self._clock() - opened_at)
         if outcome == Phase.COMMITTED.value:
-            self._of(self._families.records).inc(records)
-            self._of(self._families.bad_records).inc(errors)
+            self._child(self._families.records).inc(records)
+            self._child(self._families.bad_records).inc(errors)
             if opened_at is not None:
-                self._of(self._families.attempts).observe(attempt)
+                self._child(self._families.attempts).observe(attempt)
 
 
 def _last_commit(view: KeeperView) -> Summary | None:
-    """The newest one that committed, among the last transactions."""
+    """Returns the newest committed transaction of the history."""
     history = view.ledger.history
     return next((summary for summary in reversed(history) if summary.outcome == Phase.COMMITTED.value), None)

@@ -1,8 +1,8 @@
-"""Offsets of a sink's partitions, and for how long records have waited.
+"""Offsets of a sink's partitions, and the time that records have waited.
 
-The coordinator hands over its readings as they are, and nothing is computed before a scrape: handing over costs the
-commit path nothing, however many partitions there are. Readings are replaced whole, never changed, so that a scrape in
-another thread sees one of them or the next. Raises nothing.
+The coordinator hands over its readings unchanged, and the metrics compute nothing before a scrape: handing over costs
+the commit path nothing, for any number of partitions. A new reading replaces the old one as a whole, so that a scrape
+in another thread sees either of them. Raises nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition as the coordinator saw it last. Nothing has landed yet where `committed` is the log's start."""
+    """The coordinator's last reading of a partition. Nothing has landed yet if `committed` is the log's start."""
 
     source: TopicPartition
     committed: int
@@ -51,13 +51,13 @@ class PartitionOffsets:
         self._clock = clock
         self._states: Mapping[TopicPartition, PartitionState] = {}
         self._snapshots: tuple[_Snapshot, ...] = ()
-        """The newest reading of the log is the last. Of older ones those that tell how long a record has waited."""
+        """Readings of the log, newest last. Older readings give the age of waiting records."""
         self._waited_before: float | None = None
         self._labels: dict[TopicPartition, str] = {}
 
     def read_states(self, states: Mapping[TopicPartition, PartitionState], planned_at: float | None) -> None:
-        """Takes states of the tree. `planned_at` is when the last transaction that committed was planned: what waits in
-        the first reading of a term's log has waited since then.
+        """Takes states of the tree. `planned_at` is the time when the last committed transaction was planned: records
+        that wait in the first reading of a term's log have waited since then.
         """
         if not self._snapshots:
             self._waited_before = planned_at
@@ -69,7 +69,7 @@ class PartitionOffsets:
         self._snapshots = _thinned((*self._snapshots, _Snapshot(seen_at, partitions)))
 
     def clear(self) -> None:
-        """Drops all figures: this worker no longer reads the log, and an old figure is worse than none."""
+        """Drops all figures: this worker no longer reads the log, and old figures mislead."""
         self._snapshots, self._states, self._waited_before = (), {}, None
         self._labels.clear()
 
@@ -80,25 +80,27 @@ class PartitionOffsets:
     def rows(self) -> Iterator[PartitionRow]:
         """Yields each partition of the newest reading."""
         snapshots, states = self._snapshots, self._states
-        for source, log in snapshots[-1].partitions.items() if snapshots else ():
-            state = states.get(source)
-            yield PartitionRow(source, log.start if state is None else state.end, log.start, log.end)
+        for partition, log_range in snapshots[-1].partitions.items() if snapshots else ():
+            state = states.get(partition)
+            yield PartitionRow(
+                partition, log_range.start if state is None else state.end, log_range.start, log_range.end
+            )
 
     def waiting_topics(self) -> frozenset[str]:
         return frozenset(row.source.topic for row in self.rows() if row.lag)
 
     def freshness(self) -> float:
-        """Seconds for which the oldest record that has not landed has been known to wait; 0 if all have landed."""
+        """Returns the seconds that the oldest waiting record has been known to wait; 0 if all records have landed."""
         snapshots, states = self._snapshots, self._states
         for number, snapshot in enumerate(snapshots):
-            if any(_waits(states.get(source), log) for source, log in snapshot.partitions.items()):
+            if any(_waits(states.get(partition), log_range) for partition, log_range in snapshot.partitions.items()):
                 self._forget(snapshots, number)
                 return max(self._clock() - snapshot.seen_at, 0.0)
         self._forget(snapshots, len(snapshots) - 1)
         return 0.0
 
     def values(self) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
-        """Each partition's labels, as Prometheus' text has them, and its figures in the order of PARTITION_GAUGES."""
+        """Yields each partition's labels as Prometheus' text, and its figures in the order of PARTITION_GAUGES."""
         for row in self.rows():
             labels = self._labels.get(row.source)
             if labels is None:
@@ -108,31 +110,31 @@ class PartitionOffsets:
             yield labels, (row.committed, row.log_start, row.log_end, row.lag)
 
     def _forget(self, snapshots: tuple[_Snapshot, ...], number: int) -> None:
-        """Drops the first readings: all that they saw has landed. Not if another thread has replaced them meanwhile."""
+        """Drops the first readings: all their records have landed. Does nothing if another thread replaced them."""
         if number > 0 and self._snapshots is snapshots:
             self._snapshots = snapshots[number:]
 
 
-def _waits(state: PartitionState | None, log: PartitionLog) -> bool:
-    return log.end > (log.start if state is None else state.end)
+def _waits(state: PartitionState | None, log_range: PartitionLog) -> bool:
+    return log_range.end > (log_range.start if state is None else state.end)
 
 
 def _thinned(snapshots: tuple[_Snapshot, ...]) -> tuple[_Snapshot, ...]:
-    """At most `_SNAPSHOTS`. Drops the one that tells least: whose neighbours are near, for its age."""
+    """Returns at most `_SNAPSHOTS`. Drops the least informative one: its neighbours are nearest, for its age."""
     if len(snapshots) <= _SNAPSHOTS:
         return snapshots
     newest = snapshots[-1].seen_at
 
-    def loss(index: int) -> float:
+    def information(index: int) -> float:
         return (snapshots[index + 1].seen_at - snapshots[index - 1].seen_at) / (newest - snapshots[index].seen_at + 1.0)
 
-    least = min(range(1, len(snapshots) - 1), key=loss)
-    return snapshots[:least] + snapshots[least + 1 :]
+    index_to_drop = min(range(1, len(snapshots) - 1), key=information)
+    return snapshots[:index_to_drop] + snapshots[index_to_drop + 1 :]
 
 
 def partition_lines(sinks: list[PartitionOffsets]) -> Iterator[str]:
-    """Yields the gauges of all partitions in Prometheus' text format. Written here, not by prometheus_client, which
-    takes ten times as long for 5,000 partitions.
+    """Yields the gauges of all partitions in Prometheus' text format. prometheus_client would take ten times as long
+    for 5,000 partitions.
     """
     values = [pair for sink in sinks for pair in sink.values()]
     for column, (name, text) in enumerate(PARTITION_GAUGES):

@@ -1,8 +1,8 @@
 """Decides which settings hold secrets, and hides them in everything that is printed.
 
-Hides too much rather than too little: any key that sounds like a credential, credentials inside a URL or a
-`password=...` inside a longer text, and every literal secret that was registered with a `Redactor`. It cannot
-know a secret under an innocent name that never passed through the settings. Raises nothing.
+It hides too much rather than too little: any key that sounds like a credential, credentials inside a URL or a
+`password=...` inside a longer text, and every secret that was registered with a `Redactor`. It cannot detect a secret
+under an innocent name that never passed through the settings. Raises nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 HIDDEN = "******"
 SHORTEST_LITERAL = 4
-"""A shorter secret is hidden where its key is known, not searched for: it would blank out ordinary words."""
+"""A shorter secret is hidden only under its key. A search for it would blank out ordinary words."""
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _CONTAINED = (
@@ -27,7 +27,7 @@ _CONTAINED = (
     "apikey",
     "accesskey",
 )
-_WHOLE = frozenset({"key", "keys", "auth", "userinfo", "sas", "pwd"})
+_FULL_WORDS = frozenset({"key", "keys", "auth", "userinfo", "sas", "pwd"})
 _HARMLESS = re.compile(
     r"(^|\.)(record[._-]?keys?|recordkey|lock[._]key|key[._]?(de)?serializer|key\.(converter|format)|keygenerator)\b",
     re.IGNORECASE,
@@ -48,7 +48,7 @@ def looks_secret(key: str) -> bool:
         return True
     if _HARMLESS.search(lowered):
         return False
-    return any(word.lower() in _WHOLE for word in _WORDS.findall(key))
+    return any(word.lower() in _FULL_WORDS for word in _WORDS.findall(key))
 
 
 def redact_text(text: str) -> str:
@@ -58,25 +58,25 @@ def redact_text(text: str) -> str:
     return _ASSIGNED.sub(rf"\g<name>\g<gap>{HIDDEN}", text)
 
 
-def shown(key: str, value: str) -> str:
-    """Returns the value of setting `key` as it may be printed."""
+def redacted_value(key: str, value: str) -> str:
+    """Returns the value of setting `key` without secrets."""
     return HIDDEN if looks_secret(key) else redact_text(value)
 
 
 class Redactor:
-    """Hides registered literals besides what `redact_text` finds; applies to nested log values too."""
+    """Hides registered secrets, and all that `redact_text` hides; also in nested log values."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._kept: frozenset[str] = frozenset()
+        self._secrets: frozenset[str] = frozenset()
         self._literals: re.Pattern[str] | None = None
         self.hide(secrets)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Registers more literals. Any thread may call it."""
-        new = {secret for secret in secrets if len(secret) >= SHORTEST_LITERAL} - self._kept
-        if new:
-            self._kept |= new
-            longest_first = sorted(self._kept, key=len, reverse=True)
+        """Registers more secrets. Any thread may call it."""
+        new_secrets = {secret for secret in secrets if len(secret) >= SHORTEST_LITERAL} - self._secrets
+        if new_secrets:
+            self._secrets |= new_secrets
+            longest_first = sorted(self._secrets, key=len, reverse=True)
             self._literals = re.compile("|".join(map(re.escape, longest_first)))
 
     def text(self, text: str) -> str:
@@ -85,7 +85,7 @@ class Redactor:
         return redact_text(text)
 
     def value(self, key: str, value: Any) -> Any:
-        """Returns `value` as it may be logged under `key`; anything but plain data is turned into text first."""
+        """Returns `value` without secrets, to be logged under `key`. Anything but plain data becomes text."""
         if isinstance(value, (bool, int, float)) or value is None:
             return HIDDEN if looks_secret(key) and value is not None and not isinstance(value, bool) else value
         if isinstance(value, Mapping):
@@ -102,11 +102,11 @@ class Redactor:
 class Properties(Mapping[str, str]):
     """An immutable mapping of pass-through settings that never shows its secrets when printed."""
 
-    __slots__ = ("_items", "_sealed")
+    __slots__ = ("_items", "_secret_keys")
 
-    def __init__(self, items: Mapping[str, str] | None = None, sealed: Iterable[str] = ()) -> None:
+    def __init__(self, items: Mapping[str, str] | None = None, secret_keys: Iterable[str] = ()) -> None:
         self._items = dict(items or {})
-        self._sealed = frozenset(sealed)
+        self._secret_keys = frozenset(secret_keys)
 
     def __getitem__(self, key: str) -> str:
         return self._items[key]
@@ -118,17 +118,17 @@ class Properties(Mapping[str, str]):
         return len(self._items)
 
     def __repr__(self) -> str:
-        return repr(self.shown())
+        return repr(self.redacted())
 
     def is_secret(self, key: str) -> bool:
         """Whether `key` sounds secret or its value came from a secret reference."""
-        return key in self._sealed or looks_secret(key)
+        return key in self._secret_keys or looks_secret(key)
 
-    def shown(self) -> dict[str, str]:
+    def redacted(self) -> dict[str, str]:
         return {k: HIDDEN if self.is_secret(k) else redact_text(v) for k, v in sorted(self._items.items())}
 
     def secrets(self) -> tuple[str, ...]:
         return tuple(v for k, v in self._items.items() if self.is_secret(k))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Properties, (self._items, tuple(self._sealed))
+        return Properties, (self._items, tuple(self._secret_keys))

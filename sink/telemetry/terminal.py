@@ -13,11 +13,11 @@ from sink.telemetry.redaction import Redactor
 
 
 def quiet(secrets: Iterable[str] = ()) -> None:
-    """Silences libraries, unless something is badly wrong: a command reports by itself."""
+    """Silences libraries, except for critical events: a command reports its errors itself."""
     configure("error", "console", Redactor(tuple(secrets)))
     logging.getLogger().setLevel(logging.CRITICAL)
 
 
 def console() -> Console:
-    """Makes a console for people; as wide as it takes when it does not go to a terminal, so that nothing is cut."""
+    """Returns a console for people. Without a terminal it is 200 columns wide, so that no line is cut."""
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -1,4 +1,4 @@
-"""The version of what runs here. Raises nothing."""
+"""The versions of the sink and its libraries. Raises nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def sink_version() -> str:
 
 
 def parts() -> dict[str, str]:
-    """Returns installed versions of the libraries that the sink is built on."""
-    return {name: found for name in PARTS if (found := _version(name)) is not None}
+    """Returns the installed versions of the sink's libraries."""
+    return {name: installed for name in PARTS if (installed := _version(name)) is not None}
 
 
 def _version(distribution: str) -> str | None:

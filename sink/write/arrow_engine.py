@@ -20,7 +20,7 @@ from sink.hudi.options import arrow_codec, partition_columns, populate_meta_fiel
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.storage.files import open_storage
-from sink.write.engine import Written, slices_in, written
+from sink.write.engine import WriteResult, merged_result, slices_in
 from sink.write.inputs import frame_input, inputs_of
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.row_spec import row_spec
@@ -59,7 +59,7 @@ class ArrowEngine:
         columns: str = "",
         records: DataFrame | None = None,
         attempt: int = 1,
-    ) -> Written:
+    ) -> WriteResult:
         enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
         try:
             reports = self._reports(instant, tasks, columns, records, attempt)
@@ -67,7 +67,7 @@ class ArrowEngine:
             self._inputs.failed(slices_in(tasks), error)
             raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
         self._inputs.learn(reports)
-        return written(reports, quarantine(self._inputs, self._settings, instant, reports))
+        return merged_result(reports, quarantine(self._inputs, self._settings, instant, reports))
 
     def cancel(self, instant: str) -> None:
         cancel_write(self._spark, self._settings.name, instant)

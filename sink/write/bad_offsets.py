@@ -21,7 +21,7 @@ class BadOffset:
 
 
 def too_many(reason: str, tolerated: int) -> str:
-    """The reason given for the first bad record when a task exceeds the tolerated number."""
+    """Returns the reason for the first bad record of a task that exceeds the tolerated number."""
     if not tolerated:
         return reason
     return f"the first of more than errors.max.per.transaction={tolerated:,} bad records: {reason}"

@@ -59,9 +59,9 @@ class BatchSizes:
             self._sizes.note(self._measure(unknown))
         return self._session(self._sizes.rows_per_batch(piece.source for piece in slices))
 
-    def learn(self, written: Iterable[SliceSizes]) -> None:
+    def learn(self, slice_sizes: Iterable[SliceSizes]) -> None:
         """Learns from all slices of a write at once."""
-        self._sizes.learn(written)
+        self._sizes.learn(slice_sizes)
 
     def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
         """Makes batches smaller if the job of these slices failed for lack of memory."""
@@ -121,11 +121,11 @@ class _Figures:
     def or_larger(self, other: _Figures) -> _Figures:
         return _Figures(max(self.mean, other.mean), max(self.largest, other.largest))
 
-    def after(self, before: _Figures) -> _Figures:
+    def after(self, earlier: _Figures) -> _Figures:
         """Lets the figures decay slowly from larger earlier ones: the next slice may have large records again."""
         mean, largest = (
-            now + _CARRIED_OVER * max(0.0, then - now)
-            for now, then in ((self.mean, before.mean), (self.largest, before.largest))
+            value + _CARRIED_OVER * max(0.0, earlier_value - value)
+            for value, earlier_value in ((self.mean, earlier.mean), (self.largest, earlier.largest))
         )
         return _Figures(mean, largest)
 
@@ -143,18 +143,18 @@ class RecordSizes:
 
     def note(self, slice_sizes: Iterable[SliceSizes]) -> None:
         """Notes sizes. If a partition has several slices, the largest figures count."""
-        fresh: dict[TopicPartition, _Figures] = {}
+        new_figures: dict[TopicPartition, _Figures] = {}
         for sizes in slice_sizes:
             if sizes.records:
                 figures = _Figures(sizes.size / sizes.records, sizes.largest)
-                fresh[sizes.source] = figures.or_larger(fresh.get(sizes.source, figures))
+                new_figures[sizes.source] = figures.or_larger(new_figures.get(sizes.source, figures))
         with self._lock:
-            for source, figures in fresh.items():
+            for source, figures in new_figures.items():
                 self._figures[source] = figures.after(self._figures.get(source, figures))
 
-    def learn(self, written: Iterable[SliceSizes]) -> None:
+    def learn(self, slice_sizes: Iterable[SliceSizes]) -> None:
         """Notes sizes after a write that succeeded, and lets batches grow again."""
-        filled = [sizes for sizes in written if sizes.records]
+        filled = [sizes for sizes in slice_sizes if sizes.records]
         self.note(filled)
         if filled:
             with self._lock:

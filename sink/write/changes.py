@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from sink.decode.debezium import EventDecoder, spread
+from sink.decode.debezium import EventDecoder, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.records import BadValue
@@ -87,17 +87,17 @@ class Changes:
         columns[IS_DELETED] = pa.array(decoded.deleted)
         bad = {**decoded.bad}
         keys = wire_column(batch, "key", self._spec.key_format)
-        for at, reason in self._keys.fill(columns, keys, decoded.keyless).items():
-            bad.setdefault(at, reason)
-        for at, reason in self._nulls(columns, decoded).items():
-            bad.setdefault(at, reason)
-        kept = ~decoded.skipped
+        for row, reason in self._keys.fill(columns, keys, decoded.keyless).items():
+            bad.setdefault(row, reason)
+        for row, reason in self._nulls(columns, decoded).items():
+            bad.setdefault(row, reason)
+        is_kept = ~decoded.skipped
         rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        rows = self._checked(rows, kept, bad)
+        rows = self._checked(rows, is_kept, bad)
         topics = pa.array([topic] * batch.num_rows, pa.string())
         log_position = [topics, *(batch.column(name) for name in ("partition", "offset"))]
         typed = self._typed(rows, log_position)
-        return typed if kept.all() else typed.filter(pa.array(kept))
+        return typed if is_kept.all() else typed.filter(pa.array(is_kept))
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
@@ -107,20 +107,20 @@ class Changes:
         decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
         if not nulls.any():
             return decoded
-        places = np.full(len(nulls), -1, np.int64)
-        places[live] = np.arange(len(live))
+        positions = np.full(len(nulls), -1, np.int64)
+        positions[live] = np.arange(len(live))
 
         def flags(values_flags: Flags, null_flag: bool) -> Flags:
             row_flags = np.full(len(nulls), null_flag, np.bool_)
             row_flags[live] = values_flags
             return row_flags
 
-        bad = {int(live[at]): reason for at, reason in decoded.bad.items()}
+        bad = {int(live[index]): reason for index, reason in decoded.bad.items()}
         left_out = bool(self._spec.ordering) and self._spec.envelope == "debezium"
         if self._spec.ordering and not left_out:
             bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_ORDERING_VALUE)
         return _Decoded(
-            {name: spread(column, places) for name, column in decoded.columns.items()},
+            {name: take_or_null(column, positions) for name, column in decoded.columns.items()},
             flags(decoded.deleted, not left_out),
             flags(decoded.skipped, left_out),
             flags(decoded.keyless, not left_out),
@@ -139,11 +139,11 @@ class Changes:
         for name, requirement, rows in required:
             column = columns[name]
             if column.null_count:
-                for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
-                    bad.setdefault(at, f"column {name!r} is null: {requirement}")
+                for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
+                    bad.setdefault(row, f"column {name!r} is null: {requirement}")
         return bad
 
-    def _checked(self, rows: pa.RecordBatch, kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
+    def _checked(self, rows: pa.RecordBatch, is_kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
         """Returns the rows with their partition columns. Raises BadRows."""
         if bad:
             raise BadRows("value", bad)
@@ -152,21 +152,23 @@ class Changes:
             rows = row_spec.paths.complete(rows)
         except BadPartition as error:
             raise BadRows("partition", error.reasons) from None
-        numbers = np.flatnonzero(kept).tolist()
-        of_changes = rows if kept.all() else rows.filter(pa.array(kept))
-        if keyless := row_spec.keys.bad(of_changes):
-            raise BadRows("record key", {numbers[at]: reason for at, reason in keyless.items()})
+        row_numbers = np.flatnonzero(is_kept).tolist()
+        of_changes = rows if is_kept.all() else rows.filter(pa.array(is_kept))
+        if keyless := row_spec.keys.invalid_keys(of_changes):
+            raise BadRows("record key", {row_numbers[index]: reason for index, reason in keyless.items()})
         try:
             row_spec.paths.group(of_changes)
         except BadPartition as error:
-            raise BadRows("partition", {numbers[at]: reason for at, reason in error.reasons.items()}) from None
+            raise BadRows(
+                "partition", {row_numbers[index]: reason for index, reason in error.reasons.items()}
+            ) from None
         return rows
 
     def _typed(self, rows: pa.RecordBatch, log_position: list[pa.Array]) -> pa.RecordBatch:
         """Casts the columns to the types that the JVM takes: no dictionaries."""
-        wanted = arrow_schema(self._spec.columns)
+        target_schema = arrow_schema(self._spec.columns)
         columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
-        return pa.RecordBatch.from_arrays([*columns, *log_position], schema=wanted)
+        return pa.RecordBatch.from_arrays([*columns, *log_position], schema=target_schema)
 
 
 class _PlainValues:
@@ -183,16 +185,16 @@ class _PlainValues:
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
         bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        places = np.full(len(values), -1, np.int64)
-        good = [at for at in range(len(values)) if at not in bad] if bad else np.arange(len(values))
-        places[good] = np.arange(len(good))
+        positions = np.full(len(values), -1, np.int64)
+        good_rows = [row for row in range(len(values)) if row not in bad] if bad else np.arange(len(values))
+        positions[good_rows] = np.arange(len(good_rows))
         columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
         if bad:
-            columns = {name: spread(column, places) for name, column in columns.items()}
-        none = np.zeros(len(values), np.bool_)
+            columns = {name: take_or_null(column, positions) for name, column in columns.items()}
+        no_flags = np.zeros(len(values), np.bool_)
         deletes = columns.pop(IS_DELETED, None)
-        deleted = none if deletes is None else deletes.fill_null(False).to_numpy(zero_copy_only=False)
-        return _Decoded(columns, deleted, none, none, bad)
+        deleted = no_flags if deletes is None else deletes.fill_null(False).to_numpy(zero_copy_only=False)
+        return _Decoded(columns, deleted, no_flags, no_flags, bad)
 
 
 class _Events:

@@ -42,8 +42,8 @@ class ColumnResolver:
         try:
             schema = self._schema_for(log)
             change = schema.change.names if schema.change else ()
-            own = {*schema.added.names, *schema.generated, *change}
-            table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
+            added_columns = {*schema.added.names, *schema.generated, *change}
+            table = T.StructType([field for field in self._table.columns.fields if field.name not in added_columns])
             on_read = merges_on_read(self._settings)
             columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out)
             if columns != table:

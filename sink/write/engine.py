@@ -19,7 +19,7 @@ from sink.write.task_report import TaskReport
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """One result for each slice, also without records; one Hudi write stat for each file."""
 
     results: tuple[SliceResult, ...]
@@ -29,11 +29,11 @@ class Written:
     errors: tuple[QuarantinedRecords, ...] = ()
 
 
-def written(
+def merged_result(
     reports: Sequence[TaskReport], errors: tuple[QuarantinedRecords, ...], stats: Iterable[str] = ()
-) -> Written:
+) -> WriteResult:
     """Merges the reports of the tasks. `stats` are the write stats of Hudi's own writer, if it wrote the files."""
-    return Written(
+    return WriteResult(
         tuple(result for report in reports for result in report.results),
         tuple(stats) or tuple(stat for report in reports for stat in report.stats),
         sum(report.size for report in reports),
@@ -57,7 +57,7 @@ class Engine(Protocol):
         columns: str = "",
         records: DataFrame | None = None,
         attempt: int = 1,
-    ) -> Written:
+    ) -> WriteResult:
         """Writes the files of the tasks. `columns` is a `TableSchema.columns_json`; by default the engine's own schema.
 
         The Spark job runs in the job group of sink and instant. If `records` is given, the engine takes them instead of

@@ -27,7 +27,7 @@ from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
 from sink.schema import TableSchema
-from sink.write.engine import Written, slices_in, written
+from sink.write.engine import WriteResult, merged_result, slices_in
 from sink.write.inputs import frame_input, inputs_of
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
@@ -44,9 +44,9 @@ Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Decoding:
-    """How records become rows. Spark ships it to the executors, where `make` gives each task a decoder of its own."""
+    """How records become rows. Spark ships it to the executors; `make_decoder` gives each task its own decoder."""
 
-    make: Callable[[], Decode]
+    make_decoder: Callable[[], Decode]
     columns: T.StructType
     """The columns of those rows."""
 
@@ -66,7 +66,7 @@ class HudiEngine(ABC):
         columns: str = "",
         records: DataFrame | None = None,
         attempt: int = 1,
-    ) -> Written:
+    ) -> WriteResult:
         enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
         reported: Accumulator[Reports] = self._spark.sparkContext.accumulator({}, MergedReports())
         schema = self._with_columns(columns)
@@ -74,7 +74,11 @@ class HudiEngine(ABC):
         try:
             task_input = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
             job = DecodeJob(
-                tuple(tasks), task_input.source, task_input.side_by_side, decoding.make, tolerated(self._settings)
+                tuple(tasks),
+                task_input.source,
+                task_input.side_by_side,
+                decoding.make_decoder,
+                tolerated(self._settings),
             )
             rows = task_input.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
             stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(tasks))
@@ -83,7 +87,7 @@ class HudiEngine(ABC):
             raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
         reports = complete(reported.value.values(), tasks)
         self._inputs.learn(reports)
-        return written(reports, quarantine(self._inputs, self._settings, instant, reports), stats)
+        return merged_result(reports, quarantine(self._inputs, self._settings, instant, reports), stats)
 
     def cancel(self, instant: str) -> None:
         cancel_write(self._spark, self._settings.name, instant)
@@ -133,7 +137,7 @@ class DecodeJob:
     tasks: tuple[WriteTask, ...]
     source: BatchSource
     side_by_side: int
-    make: Callable[[], Decode]
+    make_decoder: Callable[[], Decode]
     tolerated: int
     """The number of bad records that a task tolerates."""
 
@@ -154,7 +158,7 @@ class MergedReports(AccumulatorParam[Reports]):
 
 def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decodes records to rows, for `mapInArrow`. With too many bad records it raises the first one's coordinates."""
-    decode_batch = job.make()
+    decode_batch = job.make_decoder()
     for number in task_numbers(len(job.tasks), job.side_by_side):
         counter = SliceCounter(number, job.tasks[number], job.tolerated)
         for batch in job.source.batches(job.tasks[number], arrow):

@@ -89,8 +89,8 @@ class LibrdkafkaInputs:
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         # On a cluster Spark may add executors when there is work for them.
         is_bounded = self._is_local or self.memory.is_short
-        most = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
-        side_by_side = max(1, min(most, len(tasks)))
+        task_limit = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
+        side_by_side = max(1, min(task_limit, len(tasks)))
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
         return TaskInput(frame, self._source(attempt, reads_headers(self._settings)), side_by_side)
 

@@ -77,11 +77,11 @@ class KeptConsumer:
         self.trouble = ""
         self.is_exhausted = False
         try:
-            self.client = Consumer({**settings, "error_cb": self._hear}, logger=_NoLog())
+            self.client = Consumer({**settings, "error_cb": self._note_error}, logger=_NoLog())
         except KafkaException as error:
             raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
 
-    def _hear(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         """Notes why a connection fails. librdkafka only calls this; a fetch does not fail for that reason."""
         self.is_exhausted |= error.code() == KafkaError._CRIT_SYS_RESOURCE
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:

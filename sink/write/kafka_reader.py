@@ -93,7 +93,7 @@ class TaskReader:
         self._headers = headers
         self._topics = len({piece.topic for piece in slices})
         self._offsets_read = self._bytes_read = 0
-        self._heard_at = time.monotonic()
+        self._last_message_at = time.monotonic()
         self._last_end = ""
 
     def __iter__(self) -> Iterator[ReadBatch]:
@@ -112,7 +112,7 @@ class TaskReader:
                 yield from builder.add(head.topic, piece, parts)
             if head.is_complete:
                 del self._window[head.source]
-        yield from builder.rest()
+        yield from builder.flush()
 
     def close(self) -> None:
         """Unassigns all partitions; the connections stay."""
@@ -166,15 +166,15 @@ class TaskReader:
 
     def _receive(self, head: _Run) -> None:
         with _no_garbage_collection():
-            some = self._take_in()
+            has_records = self._consume()
         self._finish()
-        if not some:
+        if not has_records:
             self._require_progress(head)
 
-    def _take_in(self) -> bool:
+    def _consume(self) -> bool:
         """Returns whether there were records. It keeps no message: the garbage collector would visit each of them."""
         try:
-            messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
+            messages = self._client.consume(self._message_limit(), _WAIT_SECONDS)
         except SystemError as error:
             # The client wraps its MemoryError in this error, and Spark's traceback omits causes.
             raise (error.__cause__ or error) from None
@@ -183,20 +183,20 @@ class TaskReader:
             error_messages = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:
-            self._heard_at = time.monotonic()
+            self._last_message_at = time.monotonic()
             self._distribute(messages)
         # After the records: a partition's end-of-partition message follows its last records.
         for message in error_messages:
-            self._hear(message)
+            self._handle_event(message)
         return bool(messages)
 
-    def _wanted(self) -> int:
-        """The number of messages to ask for: no more than the slices still have, so that `consume` does not wait for
-        records that nobody produced, and no more than fit a batch."""
+    def _message_limit(self) -> int:
+        """Returns the number of messages to ask for: no more than the slices still have, so that `consume` does not
+        wait for records that nobody produced, and no more than fit a batch."""
         offsets_left = sum(run.end - run.position for run in self._window.values() if not run.is_complete)
         return max(1, min(_MESSAGES, offsets_left, int(self._limits.batch_bytes / self._record_bytes)))
 
-    def _hear(self, message: Message) -> None:
+    def _handle_event(self, message: Message) -> None:
         """Handles a message that is not a record: end of partition, or an error."""
         error = message.error()
         assert error is not None
@@ -204,7 +204,7 @@ class TaskReader:
         run = self._window.get((message.topic() or "", message.partition() or 0))
         if code == KafkaError._PARTITION_EOF:
             if run is not None:
-                self._heard_at = time.monotonic()
+                self._last_message_at = time.monotonic()
                 self._at_end(run, message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if run is not None and run.position < run.end:
@@ -237,33 +237,33 @@ class TaskReader:
         for start, stop in pairwise(bounds):
             run = self._window.get((messages[start].topic() or "", int(partitions[start])))
             if run is not None and not run.is_complete:
-                self._take(run, records, offsets, start, stop)
+                self._add_records(run, records, offsets, start, stop)
 
-    def _take(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
+    def _add_records(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
         """Adds the records from the position of the run up to its end."""
-        first = start + int(np.searchsorted(offsets[start:stop], run.position))
-        last = start + int(np.searchsorted(offsets[start:stop], run.end))
-        before = run.position
-        if first < stop:
-            run.position = min(int(offsets[stop - 1]) + 1, run.end) if last == stop else run.end
-        if first < last:
-            piece = _own(records, first, last - first)
+        first_row = start + int(np.searchsorted(offsets[start:stop], run.position))
+        end_row = start + int(np.searchsorted(offsets[start:stop], run.end))
+        earlier_position = run.position
+        if first_row < stop:
+            run.position = min(int(offsets[stop - 1]) + 1, run.end) if end_row == stop else run.end
+        if first_row < end_row:
+            piece = _rows_of(records, first_row, end_row - first_row)
             run.add(piece)
             self._bytes_read += piece.nbytes
-        self._offsets_read += run.position - before
+        self._offsets_read += run.position - earlier_position
 
     def _finish(self) -> None:
         """Unassigns the partitions that were read to their end."""
-        done = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
-        for run in done:
+        finished = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
+        for run in finished:
             run.is_complete = True
-        if done:
-            self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in done])
+        if finished:
+            self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in finished])
 
     def _require_progress(self, head: _Run) -> None:
         if self._consumer.is_exhausted:
             raise MemoryError(f"Kafka: {self._consumer.trouble}")
-        silent = time.monotonic() - self._heard_at
+        silent = time.monotonic() - self._last_message_at
         if silent > SILENT_SECONDS:
             cause = f": {self._consumer.trouble}" if self._consumer.trouble else ""
             raise Unavailable(
@@ -272,9 +272,9 @@ class TaskReader:
             )
 
 
-def _own(records: pa.RecordBatch, first: int, count: int) -> pa.RecordBatch:
+def _rows_of(records: pa.RecordBatch, first_row: int, count: int) -> pa.RecordBatch:
     """Returns rows of a batch. A small part is copied, because a view would keep the whole batch in memory."""
-    piece = records.slice(first, count)
+    piece = records.slice(first_row, count)
     return pa.concat_batches([piece]) if piece.nbytes * _SMALL_PART < records.nbytes else piece
 
 

@@ -57,31 +57,39 @@ def quarantine(
     inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
 ) -> tuple[QuarantinedRecords, ...]:
     """Writes the bad records that the tasks report. Returns an empty tuple if there are none."""
-    bad = {piece: offsets for report in reports for piece, offsets in report.bad.items()}
-    if not bad:
+    bad_offsets = {piece: offsets for report in reports for piece, offsets in report.bad.items()}
+    if not bad_offsets:
         return ()
-    first = min(bad, key=lambda piece: (piece.topic, piece.partition, bad[piece][0].offset))
-    count = sum(map(len, bad.values()))
-    worst = bad[first][0]
+    first_slice = min(bad_offsets, key=lambda piece: (piece.topic, piece.partition, bad_offsets[piece][0].offset))
+    count = sum(map(len, bad_offsets.values()))
+    first_bad = bad_offsets[first_slice][0]
     if count > tolerated(settings):
-        raise BadRecord(first.topic, first.partition, worst.offset, too_many(worst.reason, tolerated(settings)))
+        raise BadRecord(
+            first_slice.topic, first_slice.partition, first_bad.offset, too_many(first_bad.reason, tolerated(settings))
+        )
     path = f"{QUARANTINE}/{instant}/{uuid.uuid4().hex}"
-    slices = [replace(piece, start=offsets[0].offset, end=offsets[-1].offset + 1) for piece, offsets in bad.items()]
+    slices = [
+        replace(piece, start=offsets[0].offset, end=offsets[-1].offset + 1) for piece, offsets in bad_offsets.items()
+    ]
     try:
         records = inputs.of_records(slices)
-        _write(records, f"{settings.base_path}/{path}", instant, bad)
-        kept = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
+        _write(records, f"{settings.base_path}/{path}", instant, bad_offsets)
+        read_count = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
     except (Py4JJavaError, PySparkException) as error:
         raise task_error(error) or data_loss(error, slices) or error from error
-    if kept != count:
-        raise SinkError(f"the tasks found {count} bad records, but Kafka gave {kept} of them again: the log changed")
-    return (QuarantinedRecords(path, count, first.topic, first.partition, worst.offset, worst.reason),)
+    if read_count != count:
+        raise SinkError(
+            f"the tasks found {count} bad records, but Kafka gave {read_count} of them again: the log changed"
+        )
+    return (
+        QuarantinedRecords(path, count, first_slice.topic, first_slice.partition, first_bad.offset, first_bad.reason),
+    )
 
 
-def _write(records: DataFrame, path: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:
+def _write(records: DataFrame, path: str, instant: str, bad_offsets: Mapping[Slice, Sequence[BadOffset]]) -> None:
     rows = [
         (piece.topic, piece.partition, row.offset, piece.topic_id, piece.generation, row.kind, row.reason, instant)
-        for piece, offsets in bad.items()
+        for piece, offsets in bad_offsets.items()
         for row in offsets
     ]
     offsets = records.sparkSession.createDataFrame(rows, _BAD_RECORD)

@@ -77,7 +77,7 @@ class BatchBuilder:
         """Adds a piece; yields the batch before it, if that is full. Rows of `parts` count from the piece's start."""
         full = self._rows + piece.num_rows > BATCH_ROWS or self._bytes + piece.nbytes > self._bytes_max
         if self._pieces and (full or topic != self._topic):
-            yield from self.rest()
+            yield from self.flush()
         self._topic = topic
         self._pieces.append(piece)
         for part in parts:
@@ -85,7 +85,7 @@ class BatchBuilder:
         self._rows += piece.num_rows
         self._bytes += piece.nbytes
 
-    def rest(self) -> Iterator[ReadBatch]:
+    def flush(self) -> Iterator[ReadBatch]:
         """Yields the last batch, if there is one."""
         if self._pieces:
             records = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)

@@ -72,22 +72,22 @@ class RowSpec:
 
 
 def separate_bad(
-    batch: pa.RecordBatch, topic: str, of: Callable[[pa.RecordBatch, str], _Made]
+    batch: pa.RecordBatch, topic: str, decode: Callable[[pa.RecordBatch, str], _Made]
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
-    """Returns the good records of a batch of one topic, the result of `of` for them, and the bad ones by rising row.
+    """Returns the good records of a batch of one topic, the result of `decode` for them, and the bad ones by row.
 
-    Each time `of` raises BadRows, it removes those rows and calls `of` again for the rest.
+    Each time `decode` raises BadRows, it removes those rows and calls `decode` again for the others.
     """
-    places = np.arange(batch.num_rows)
+    row_numbers = np.arange(batch.num_rows)
     bad: list[BadRow] = []
     while batch.num_rows:
         try:
-            return batch, of(batch, topic), tuple(sorted(bad))
+            return batch, decode(batch, topic), tuple(sorted(bad))
         except BadRows as error:
-            bad += (BadRow(int(places[row]), error.kind, reason) for row, reason in error.reasons.items())
-            good = np.ones(batch.num_rows, np.bool_)
-            good[list(error.reasons)] = False
-            batch, places = batch.filter(pa.array(good)), places[good]
+            bad += (BadRow(int(row_numbers[row]), error.kind, reason) for row, reason in error.reasons.items())
+            is_good = np.ones(batch.num_rows, np.bool_)
+            is_good[list(error.reasons)] = False
+            batch, row_numbers = batch.filter(pa.array(is_good)), row_numbers[is_good]
     return batch, None, tuple(sorted(bad))
 
 
@@ -114,7 +114,7 @@ class RowDecoder:
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
             rows = self._spec.paths.complete(rows)
-            if no_key := self._spec.keys.bad(rows):
+            if no_key := self._spec.keys.invalid_keys(rows):
                 raise BadRows("record key", no_key)
             return rows, self._spec.paths.group(rows)
         except BadPartition as error:

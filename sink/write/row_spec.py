@@ -33,9 +33,9 @@ _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "byte
 
 
 @lru_cache(1000)
-def _log(sentence: str) -> None:
+def _log(warning: str) -> None:
     """Logs each warning once, however often the sink asks the registry."""
-    LOG.warning("%s", sentence)
+    LOG.warning("%s", warning)
 
 
 def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str], object] = _log) -> TableSchema:
@@ -137,8 +137,8 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
         "ssl.certificate.location": settings.registry_certificate,
         "ssl.key.location": settings.registry_key,
     }
-    set_ones = tuple((name, str(value)) for name, value in client_settings.items() if value)
-    return RegistryAccess(settings.registry_urls, set_ones)
+    properties = tuple((name, str(value)) for name, value in client_settings.items() if value)
+    return RegistryAccess(settings.registry_urls, properties)
 
 
 def record_keys(settings: Settings) -> RecordKeys:
@@ -147,4 +147,4 @@ def record_keys(settings: Settings) -> RecordKeys:
     fields = tuple(settings.record_key_fields)
     if fields == DEFAULT_KEY:
         fields = ()
-    return RecordKeys(fields, named=len(fields) > 1 or len(partition_columns(settings)) > 1)
+    return RecordKeys(fields, with_field_names=len(fields) > 1 or len(partition_columns(settings)) > 1)

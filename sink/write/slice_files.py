@@ -71,9 +71,9 @@ class SliceFiles:
             self._hold(unit)
 
     def close(self) -> Sequence[str]:
-        rest = self._units.rest()
-        if rest is not None:
-            self._hold(rest)
+        last_unit = self._units.flush()
+        if last_unit is not None:
+            self._hold(last_unit)
         self._flush()
         if self._storage.is_object_store and len(self._open) > 1:
             # Closing a file takes three requests, one after the other.
@@ -133,9 +133,9 @@ class SliceFiles:
 
     def _create(self, path: str) -> BaseFile:
         now = time.monotonic()
-        listing = now - self._listed_at >= _LISTING_EVERY
-        self._instant_guard.check(completed_too=listing)
-        self._listed_at = now if listing else self._listed_at
+        lists_timeline = now - self._listed_at >= _LISTING_EVERY
+        self._instant_guard.check(completed_too=lists_timeline)
+        self._listed_at = now if lists_timeline else self._listed_at
         roll = self._rolls.get(path, 0)
         self._rolls[path] = roll + 1
         if path and not roll:
@@ -171,6 +171,6 @@ class SliceFiles:
                 columns.append(pa.DictionaryArray.from_arrays(zeros, pa.array([constants[name]])))
             else:
                 columns.append(rows.column(name))
-        rest = rows.drop_columns([name for name in META_COLUMNS if name in rows.schema.names])
+        table_columns = rows.drop_columns([name for name in META_COLUMNS if name in rows.schema.names])
         fields = [pa.field(name, column.type) for name, column in zip(META_COLUMNS, columns, strict=True)]
-        return pa.Table.from_arrays(columns + rest.columns, schema=pa.schema([*fields, *rest.schema]))
+        return pa.Table.from_arrays(columns + table_columns.columns, schema=pa.schema([*fields, *table_columns.schema]))

@@ -56,11 +56,11 @@ class WriteJob:
 def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs tasks, for `mapInArrow`; yields one row for each task, which `report_of` reads."""
     for number in task_numbers(len(job.tasks), job.side_by_side):
-        outcome = _written(job, number, arrow)
+        outcome = _outcome_of(job, number, arrow)
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
 
 
-def _written(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
+def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
     writer = _TaskWriter(job, number)
     try:
         for batch in job.source.batches(job.tasks[number], arrow):

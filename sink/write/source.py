@@ -44,8 +44,8 @@ def read_slices(
 
     Spark computes the digest of coordinates, key and value, so that no engine needs to.
     """
-    wanted = reads_headers(settings) if headers is None else headers
-    frames = [_read(spark, settings, layer, wanted) for layer in _layers(slices)]
+    with_headers = reads_headers(settings) if headers is None else headers
+    frames = [_read_layer(spark, settings, layer, with_headers) for layer in _layers(slices)]
     return reduce(DataFrame.union, frames)
 
 
@@ -64,9 +64,9 @@ def kafka_options(settings: Settings) -> Mapping[str, str]:
 
     The group id never changes, so that executors keep their consumers from one transaction to the next.
     """
-    ours = {**FETCH_DEFAULTS, "group.id": f"sink-{settings.name}"}
+    defaults = {**FETCH_DEFAULTS, "group.id": f"sink-{settings.name}"}
     return {
-        **ours,
+        **defaults,
         **settings.kafka_java,
         "isolation.level": "read_committed",
     }
@@ -77,11 +77,11 @@ def data_loss(error: BaseException, slices: Sequence[Slice]) -> DataLoss | None:
     error_text = str(error)
     if not _LOST.search(error_text):
         return None
-    named = {match["source"] for match in _PARTITION.finditer(error_text)}
-    concerned = [piece for piece in slices if str(piece.source) in named] or list(slices)
-    first = min(concerned, key=lambda piece: (piece.source, piece.start))
+    named_partitions = {match["source"] for match in _PARTITION.finditer(error_text)}
+    concerned = [piece for piece in slices if str(piece.source) in named_partitions] or list(slices)
+    first_slice = min(concerned, key=lambda piece: (piece.source, piece.start))
     reason = f"the log no longer has all of {', '.join(map(str, concerned[:4]))}. See on.data.loss."
-    return DataLoss(first.topic, first.partition, first.start, reason)
+    return DataLoss(first_slice.topic, first_slice.partition, first_slice.start, reason)
 
 
 def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
@@ -93,7 +93,7 @@ def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
     return [[ranges[level] for ranges in by_source.values() if level < len(ranges)] for level in range(depth)]
 
 
-def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice], headers: bool) -> DataFrame:
+def _read_layer(spark: SparkSession, settings: Settings, layer: Sequence[Slice], headers: bool) -> DataFrame:
     partitions: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)

@@ -22,14 +22,14 @@ class TaskFailed(Exception):
 def failed_task(error: BadRecord | DataLoss) -> TaskFailed:
     """Makes the exception of a task. Raise it `from None`: Python prints a cause first, and a cause may quote a record
     that contains the mark."""
-    carried = [type(error).__name__, error.topic, error.partition, error.offset, error.reason]
-    return TaskFailed(_MARK + json.dumps(carried))
+    fields = [type(error).__name__, error.topic, error.partition, error.offset, error.reason]
+    return TaskFailed(_MARK + json.dumps(fields))
 
 
 def task_error(error: BaseException) -> BadRecord | DataLoss | None:
     """Returns the error that `failed_task` wrote; None if the job failed for another reason."""
-    _, mark, rest = error_text(error).partition(_MARK)
+    _, mark, encoded = error_text(error).partition(_MARK)
     if not mark:
         return None
-    kind, topic, partition, offset, reason = json.JSONDecoder().raw_decode(rest)[0]
+    kind, topic, partition, offset, reason = json.JSONDecoder().raw_decode(encoded)[0]
     return _KINDS[kind](topic, partition, offset, reason)

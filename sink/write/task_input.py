@@ -88,7 +88,7 @@ class FrameSource:
                 piece = records.slice(start, stop - start)
                 partition = piece.column("partition")[0].as_py()
                 yield from builder.add(topic, piece, index.parts(topic, partition, piece.column("offset").to_numpy()))
-        yield from builder.rest()
+        yield from builder.flush()
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:

@@ -70,8 +70,8 @@ class SliceCounter:
         self._bad_count += len(bad)
         if self._bad_count > self._tolerated:
             position = min(self._bad)
-            piece, first = self._slices[position], self._bad[position][0]
-            raise BadRecord(piece.topic, piece.partition, first.offset, too_many(first.reason, self._tolerated))
+            piece, first_bad = self._slices[position], self._bad[position][0]
+            raise BadRecord(piece.topic, piece.partition, first_bad.offset, too_many(first_bad.reason, self._tolerated))
 
     def report(self, stats: Iterable[str] = ()) -> TaskReport:
         results = tuple(

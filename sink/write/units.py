@@ -44,16 +44,16 @@ class RowChunker:
     def add(self, rows: pa.RecordBatch, paths: Numbers) -> Iterator[Unit]:
         """Yields the units that are full; the remaining rows wait for the next call."""
         ends = np.cumsum(row_bytes(rows))
-        start, before = 0, 0
+        start, earlier_bytes = 0, 0
         while start < rows.num_rows:
-            full = int(np.searchsorted(ends, before + self._bytes_max - self._bytes)) + 1
+            full = int(np.searchsorted(ends, earlier_bytes + self._bytes_max - self._bytes)) + 1
             stop = min(start + UNIT_ROWS - self._rows, full, rows.num_rows)
-            self._keep(rows.slice(start, stop - start), paths[start:stop], int(ends[stop - 1]) - before)
-            start, before = stop, int(ends[stop - 1])
+            self._keep(rows.slice(start, stop - start), paths[start:stop], int(ends[stop - 1]) - earlier_bytes)
+            start, earlier_bytes = stop, int(ends[stop - 1])
             if self._rows == UNIT_ROWS or self._bytes >= self._bytes_max:
                 yield self._take()
 
-    def rest(self) -> Unit | None:
+    def flush(self) -> Unit | None:
         """Returns the last unit, if rows are waiting."""
         return self._take() if self._parts else None
 
@@ -88,7 +88,7 @@ def _value_bytes(column: pa.Array) -> Numbers | int:
         value_lengths: Numbers = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy().astype(np.int64)
         return value_lengths + _OFFSET_BYTES
     if pa.types.is_struct(kind):
-        return sum((_value_bytes(column.field(at)) for at in range(kind.num_fields)), start=0)
+        return sum((_value_bytes(column.field(index)) for index in range(kind.num_fields)), start=0)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         ends = np.zeros(len(column.values) + 1, np.int64)
         np.cumsum(np.broadcast_to(_value_bytes(column.values), len(column.values)), out=ends[1:])

@@ -57,9 +57,9 @@ class UpsertEngine(HudiEngine):
         return Decoding(partial(_decoder_of_changes, spec), spec.columns)
 
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
-        return hudi.write_records((self._last(rows, tasks) if self._upserts else rows)._jdf, instant)
+        return hudi.write_records((self._last_changes(rows, tasks) if self._upserts else rows)._jdf, instant)
 
-    def _last(self, changes: DataFrame, tasks: int) -> DataFrame:
+    def _last_changes(self, changes: DataFrame, tasks: int) -> DataFrame:
         parts = max(self._spark.sparkContext.defaultParallelism, tasks)
         return last_changes(changes, change_keys(self._settings), ordering_fields(self._settings), parts)
 

@@ -25,10 +25,10 @@ from tests.bench import backlog, freshness
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
 from tests.bench.lab import Lab
 from tests.bench.lake_store import add_storage_options, storage
-from tests.bench.peers import ALL, USUAL, Peer, chosen
+from tests.bench.peers import ALL, USUAL, Peer, select_peers
 from tests.bench.report import render
 from tests.bench.results import Results, Run, joined
-from tests.bench.running import BROKER_HEAP, CORES, DOCS, begin, kept, say, with_run
+from tests.bench.running import BROKER_HEAP, CORES, DOCS, begin, print_progress, results_path, with_run
 from tests.bench.scale_section import write_section
 from tests.bench.topics import BATCH, fill
 
@@ -72,37 +72,40 @@ def _parser() -> argparse.ArgumentParser:
     add("--docs", action="store_true", help="write the docs from a partial run too")
     add("--report", type=Path, nargs="+", help="only write the docs, from these files of results, joined")
     add("--into", default=USUAL_PAGE, help="docs are docs/NAME.md, .png and .json (default: %(default)s)")
-    add("--note", default="", help="what is to be said of it, at the head of the docs")
+    add("--note", default="", help="a remark for the head of the docs")
     return parser
 
 
-def _options(words: list[str] | None = None) -> argparse.Namespace:
-    return _parser().parse_args(words)
+def _options(arguments: list[str] | None = None) -> argparse.Namespace:
+    return _parser().parse_args(arguments)
 
 
-def _arguments(given: list[str], directory: Path | None) -> list[str]:
-    """As they were given; where this machine keeps its data is nobody's business."""
-    named = [each.replace(str(directory), directory.name) if directory else each for each in given]
-    return ["minio" if before == "--minio" else each for before, each in zip(["", *named], named, strict=False)]
+def _arguments(arguments: list[str], directory: Path | None) -> list[str]:
+    """Returns the arguments without this machine's paths: the directory's name alone, and `minio` for its program."""
+    shortened = [argument.replace(str(directory), directory.name) if directory else argument for argument in arguments]
+    return [
+        "minio" if previous == "--minio" else argument
+        for previous, argument in zip(["", *shortened], shortened, strict=False)
+    ]
 
 
 def _partial(options: argparse.Namespace) -> bool:
-    """Whether less or something else is measured than with no options."""
+    """Returns whether the run measures less than the full comparison, or something else."""
     usual = _options([])
     ignored = {"directory", "docs", "report", "into", "note", "minio", "delay_ms"}
     return any(getattr(options, name) != value for name, value in vars(usual).items() if name not in ignored)
 
 
 def _run(options: argparse.Namespace) -> tuple[Results, Path]:
-    peers = [] if options.peers == "none" else chosen(options.peers.split(","))
+    peers = [] if options.peers == "none" else select_peers(options.peers.split(","))
     axes = Axes(numbers(options.partitions), millions(options.warm_up), options.records)
-    trickles = numbers(options.freshness_partitions) if options.freshness != "none" else ()
+    freshness_partitions = numbers(options.freshness_partitions) if options.freshness != "none" else ()
     command = " ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)])
     conditions = {"records": str(axes.records), "lead": str(max(axes.warm_ups)), "batch": str(BATCH)}
     if options.storage != "disk":
         conditions |= {"storage": f"{options.storage}, {options.delay_ms:g} ms added to each request"}
     results = begin(command, **conditions, heap=options.heap, **{"sink heap": options.sink_heap})
-    path = kept(results)
+    path = results_path(results)
     directory = (options.directory or Path(tempfile.mkdtemp(prefix="sink-bench-"))).absolute()
     try:
         with (
@@ -120,7 +123,7 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
                 results = _with_backlog(results, lab, options.backlog)
                 results.save(path)
             commits = options.commits if options.freshness == "aged" else 0
-            for partitions in trickles:
+            for partitions in freshness_partitions:
                 results = _with_freshness(results, lab, partitions, commits, path, options.in_flight)
     finally:
         if options.directory is None:
@@ -129,35 +132,38 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
 
 
 def _runs(lab: Lab, axes: Axes, peers: Sequence[Peer], rounds: int) -> Iterator[tuple[str, int, Callable[[], Run]]]:
-    """Name, round and start of each run, in turn. A topic is filled before it is read first."""
+    """Yields name, round and start of each run, in turn. Fills a topic before its first run."""
     for number in range(1, rounds + 1):
         for index, shape in in_turn(axes, [peer.where for peer in peers]):
             topic, load = axes.topic(shape, peers[index].where), axes.load(shape)
             if (filled := fill(lab.kafka.address, topic)).records:
-                say(f"{topic.name}: {filled.records:,} records ({filled.bytes:,} bytes) in {filled.seconds:.0f} s")
-            here = replace(lab, topic=topic.name, shape=shape, load=load)
-            yield f"{peers[index].name}, {shape}", number, partial(peers[index].run, here, number)
+                size = f"{filled.records:,} records ({filled.bytes:,} bytes)"
+                print_progress(f"{topic.name}: {size} in {filled.seconds:.0f} s")
+            run_lab = replace(lab, topic=topic.name, shape=shape, load=load)
+            yield f"{peers[index].name}, {shape}", number, partial(peers[index].run, run_lab, number)
 
 
 def _with_backlog(results: Results, lab: Lab, records: int) -> Results:
     try:
-        found = backlog.measure(lab, backlog.topic_of(records, backlog.PARTITIONS), say)
+        result = backlog.measure(lab, backlog.topic_of(records, backlog.PARTITIONS), print_progress)
     except SinkError as error:
-        say(f"backlog: {error}")
+        print_progress(f"backlog: {error}")
         return replace(results, failed=(*results.failed, f"backlog: {error}"))
-    say(f"backlog: {found.landed:,} of {found.records:,} landed in {found.seconds:.0f} s, {found.aborted} aborts")
-    return replace(results, backlogs=(*results.backlogs, found))
+    landed = f"{result.landed:,} of {result.records:,} landed in {result.seconds:.0f} s"
+    print_progress(f"backlog: {landed}, {result.aborted} aborts")
+    return replace(results, backlogs=(*results.backlogs, result))
 
 
 def _with_freshness(results: Results, lab: Lab, partitions: int, commits: int, path: Path, in_flight: int) -> Results:
-    more = {"transactions.in.flight": in_flight} if in_flight else {}
+    sink_settings = {"transactions.in.flight": in_flight} if in_flight else {}
     try:
-        for found in freshness.measure(lab, partitions, commits, say, more):
-            results = replace(results, freshness=(*results.freshness, found))
+        for result in freshness.measure(lab, partitions, commits, print_progress, sink_settings):
+            results = replace(results, freshness=(*results.freshness, result))
             results.save(path)
-            say(f"{partitions} partitions, {found.commits} commits: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s")
+            percentiles = f"p50 {result.p50:.2f} s, p99 {result.p99:.2f} s"
+            print_progress(f"{partitions} partitions, {result.commits} commits: {percentiles}")
     except SinkError as error:
-        say(f"freshness: {error}")
+        print_progress(f"freshness: {error}")
         results = replace(results, failed=(*results.failed, f"freshness, {partitions} partitions: {error}"))
         results.save(path)
     return results
@@ -166,15 +172,15 @@ def _with_freshness(results: Results, lab: Lab, partitions: int, commits: int, p
 def _write_docs(results: Results, options: argparse.Namespace) -> None:
     results = replace(results, note=options.note or results.note)
     name = DOCS / options.into
-    # Where nothing is drawn, matplotlib need not be there.
+    # Imported here, because only drawing needs matplotlib.
     from tests.bench.plot import draw
 
     draw(results, name.with_suffix(".png"))
     results.save(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(render(results, options.into))
-    say(f"written: {name}.md, .png and .json")
+    print_progress(f"written: {name}.md, .png and .json")
     if options.into == USUAL_PAGE and write_section(DOCS / "scale.md", results):
-        say("written: the real topic in docs/scale.md")
+        print_progress("written: the real topic in docs/scale.md")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`python -m tests.bench.backlog`: one worker with the recommended heap, and a wide topic with records of all sizes.
 
-Every 20,000th of the records that wait is of 5 MB, and the table has 8 partitions. Nothing else is set: what is told is
-whether all of it lands, how often a transaction was aborted, and how much memory the worker's processes took. It prints
-the result; `python -m tests.bench` runs it too, and puts it into the docs. Exit status: 0 when all landed, else 1.
+Every 20,000th waiting record has 5 MB, and the table has 8 partitions. All other settings are the defaults. It prints
+whether all records landed, how many transactions were aborted, and how much memory the worker's processes took.
+`python -m tests.bench` runs it too, and puts the result into the docs. Exit status: 0 when all landed, else 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.bench.lab import Lab, Load
 from tests.bench.peers import SPREAD
 from tests.bench.report_shapes import backlog_table
 from tests.bench.results import Backlog, Shape
-from tests.bench.running import BROKER_HEAP, CORES, begin, say
+from tests.bench.running import BROKER_HEAP, CORES, begin, print_progress
 from tests.bench.sampler import Role, Sampler
 from tests.bench.topics import Topic, fill
 
@@ -43,31 +43,44 @@ _OUT_OF_MEMORY = re.compile(r"OutOfMemory|MemoryError|Cannot allocate memory|mal
 
 
 def topic_of(records: int, partitions: int) -> Topic:
-    each = -(-records // partitions)
-    return Topic(f"backlog-{each}-{partitions}", partitions, each, TABLE_PARTITIONS, LARGE_EVERY, LARGE_BYTES)
+    partition_records = -(-records // partitions)
+    return Topic(
+        f"backlog-{partition_records}-{partitions}",
+        partitions,
+        partition_records,
+        TABLE_PARTITIONS,
+        LARGE_EVERY,
+        LARGE_BYTES,
+    )
 
 
-def measure(lab: Lab, topic: Topic, say: Callable[[str], None], patience: float = PATIENCE_SECONDS) -> Backlog:
-    """`lab` gives the servers, the cores and the sink's heap. Raises `Unavailable` when the worker does not join."""
+def measure(
+    lab: Lab, topic: Topic, report_progress: Callable[[str], None], patience: float = PATIENCE_SECONDS
+) -> Backlog:
+    """Lands the topic with one worker. `lab` gives the servers, the cores and the sink's heap.
+
+    Raises `Unavailable` when the worker does not join.
+    """
     filled = fill(lab.kafka.address, topic)
-    say(f"{topic.name}: {topic.records:,} records ({filled.bytes:,} bytes), filled in {filled.seconds:.0f} s")
+    size = f"{topic.records:,} records ({filled.bytes:,} bytes)"
+    report_progress(f"{topic.name}: {size}, filled in {filled.seconds:.0f} s")
     with Fleet(lab, "backlog", topic.name, {**SPREAD, "spark.master": f"local[{lab.cores}]"}) as fleet:
-        worker = fleet.launch("worker", held=True)
+        worker = fleet.launch("worker", gated=True)
         trouble = ""
-        with Sampler([worker.pid], proportional=True) as own:
+        with Sampler([worker.pid], proportional=True) as sampler:
             fleet.wait(lambda view: bool(view.members), "the worker", JOIN_SECONDS)
             started = time.time()
-            fleet.let_go()
+            fleet.open_gate()
             try:
-                fleet.wait_landed(dict.fromkeys(range(topic.partitions), topic.each), patience)
+                fleet.wait_landed(dict.fromkeys(range(topic.partitions), topic.partition_records), patience)
             except Unavailable as error:
                 trouble = str(error)
         ended = time.time()
-        # The worker's own, and its JVM's.
-        logs = [path.read_text(errors="replace").splitlines() for path in fleet.place.glob("*.log")]
-    usage = own.usage(started, ended)
-    committed = [each for each in fleet.ended if each.outcome == Phase.COMMITTED.value]
-    others = [each for each in fleet.ended if each.outcome != Phase.COMMITTED.value]
+        # The logs of the worker and of its JVM.
+        log_lines = [path.read_text(errors="replace").splitlines() for path in fleet.directory.glob("*.log")]
+    usage = sampler.usage(started, ended)
+    committed = [summary for summary in fleet.ended if summary.outcome == Phase.COMMITTED.value]
+    aborted = [summary for summary in fleet.ended if summary.outcome != Phase.COMMITTED.value]
     shutil.rmtree(fleet.table, ignore_errors=True)
     return Backlog(
         partitions=topic.partitions,
@@ -76,16 +89,16 @@ def measure(lab: Lab, topic: Topic, say: Callable[[str], None], patience: float 
         records=topic.records,
         large=topic.large,
         large_bytes=topic.large_bytes,
-        landed=sum(each.records for each in committed),
+        landed=sum(summary.records for summary in committed),
         seconds=ended - started if trouble else _seconds(committed),
         committed=len(committed),
-        aborted=len(others),
-        out_of_memory=sum(1 for lines in logs for line in lines if _OUT_OF_MEMORY.search(line)),
+        aborted=len(aborted),
+        out_of_memory=sum(1 for lines in log_lines for line in lines if _OUT_OF_MEMORY.search(line)),
         jvm=usage.peak.get(Role.JVM, 0),
         pythons=usage.peak.get(Role.PYTHON, 0) + usage.peak.get(Role.SPARK_PYTHON, 0),
         together=usage.together,
         proportional=usage.proportional,
-        trouble=trouble or (others[-1].reason if others else ""),
+        trouble=trouble or (aborted[-1].reason if aborted else ""),
     )
 
 
@@ -111,15 +124,15 @@ def main() -> int:
             load = Load(topic.records, 0, topic.records)
             shape = Shape(topic.partitions, 0)
             lab = Lab(directory, zookeeper, kafka, topic.name, shape, load, CORES, options.heap, options.heap)
-            found = measure(lab, topic, say, options.patience)
+            result = measure(lab, topic, print_progress, options.patience)
     except SinkError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     finally:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
-    print(backlog_table([found]))
-    return 0 if found.whole else 1
+    print(backlog_table([result]))
+    return 0 if result.all_landed else 1
 
 
 if __name__ == "__main__":

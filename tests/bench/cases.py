@@ -28,7 +28,7 @@ class Where(Enum):
 @dataclass(frozen=True, slots=True)
 class Axes:
     """The shapes: partitions of the topic, records to warm up with. `records` are counted after the largest warm-up;
-    after a smaller one there are more, for all read the same topic."""
+    after a smaller one more are counted, because every run reads the same topic."""
 
     partitions: tuple[int, ...]
     warm_ups: tuple[int, ...]
@@ -38,15 +38,15 @@ class Axes:
         smallest, total = min(self.warm_ups), self.records + max(self.warm_ups)
         if min(self.partitions) < 1 or smallest < max(self.partitions):
             raise ConfigError(f"--partitions: {self.partitions}: each needs a record in the warm-up of {smallest}")
-        for each in self.warm_ups:
-            if each % smallest or total % each:
+        for warm_up in self.warm_ups:
+            if warm_up % smallest or total % warm_up:
                 raise ConfigError(
-                    f"--warm-up: {each:,} is no multiple of {smallest:,}, or {total:,} records (--records and the"
+                    f"--warm-up: {warm_up:,} is no multiple of {smallest:,}, or {total:,} records (--records and the"
                     f" largest warm-up) are no multiple of it: transactions have to be equal"
                 )
 
     def load(self, shape: Shape) -> Load:
-        """The sink moves in a transaction what it warms up with. Rounded down to a whole number for each partition."""
+        """Returns a shape's load, rounded down to a multiple of its partitions. A transaction has a warm-up's size."""
         smallest = min(self.warm_ups)
         unit = smallest // shape.partitions * shape.partitions
         lead = shape.warm_up // smallest * unit
@@ -56,7 +56,7 @@ class Axes:
         if where is Where.SPREAD:
             return [Shape(COMMIT_PARTITIONS, self.warm_ups[0])] if COMMIT_PARTITIONS in self.partitions else []
         partitions = self.partitions if where is Where.EVERYWHERE else self.partitions[:1]
-        return [Shape(each, warm_up) for each in partitions for warm_up in self.warm_ups]
+        return [Shape(count, warm_up) for count in partitions for warm_up in self.warm_ups]
 
     def topic(self, shape: Shape, where: Where) -> Topic:
         total = self.load(shape).total
@@ -66,29 +66,29 @@ class Axes:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """`4,128,1024`. Raises `ConfigError`."""
-    return tuple(_number(each, 1) for each in text.split(","))
+    """Parses `4,128,1024`. Raises `ConfigError`."""
+    return tuple(_number(part, 1) for part in text.split(","))
 
 
 def millions(text: str) -> tuple[int, ...]:
-    """`2,4` and `0.5`, in millions. Raises `ConfigError`."""
-    return tuple(_number(each, MILLION) for each in text.split(","))
+    """Parses `2,4` and `0.5`, in millions. Raises `ConfigError`."""
+    return tuple(_number(part, MILLION) for part in text.split(","))
 
 
 def _number(text: str, unit: int) -> int:
     try:
-        found = float(text) * unit
+        value = float(text) * unit
     except ValueError:
-        found = 0.0
-    if found < 1 or found != round(found):
+        value = 0.0
+    if value < 1 or value != round(value):
         raise ConfigError(f"{text!r} is no number that can be used: numbers above 0, separated by commas")
-    return round(found)
+    return round(value)
 
 
-def in_turn(axes: Axes, places: Sequence[Where]) -> Iterator[tuple[int, Shape]]:
-    """Indices of `places` with their shapes, so that peers which are compared follow each other."""
-    every = [shape for where in Where for shape in axes.shapes(where)]
-    for shape in dict.fromkeys(every):
-        for index, where in enumerate(places):
+def in_turn(axes: Axes, wheres: Sequence[Where]) -> Iterator[tuple[int, Shape]]:
+    """Yields indices of `wheres` with their shapes, so that peers which are compared follow each other."""
+    shapes = [shape for where in Where for shape in axes.shapes(where)]
+    for shape in dict.fromkeys(shapes):
+        for index, where in enumerate(wheres):
             if shape in axes.shapes(where):
                 yield index, shape

@@ -1,5 +1,4 @@
-"""A PostgreSQL server of its own, for the catalogue of a peer that has to have one: a file is too little for
-several writers at once.
+"""A PostgreSQL server for the catalogue of a peer that needs one: a file does not serve several writers at once.
 
 Raises `Unavailable` when the server's programs are not there, or do not start.
 """
@@ -28,40 +27,42 @@ START_SECONDS = 60.0
 
 @contextmanager
 def postgres(log: Path, schema: str) -> Iterator[str]:
-    """A JDBC address of an empty database with this schema."""
+    """Yields the JDBC address of a new database with this schema."""
     missing = [name for name in ("initdb", "postgres", "psql") if not shutil.which(name)]
     if missing:
         raise Unavailable(f"not on the path: {', '.join(missing)}. Install PostgreSQL for the peer's catalogue.")
     as_owner: list[str] = []
     if root := os.geteuid() == 0:
         as_owner = ["setpriv", f"--reuid={OWNER}", f"--regid={pwd.getpwnam(OWNER).pw_gid}", "--clear-groups"]
-    # Not in the bench's own directory, which the owner may be unable to enter.
-    place = tempfile.mkdtemp(prefix="sink-catalog-")
+    # Outside the bench's directory, which `OWNER` may be unable to enter.
+    directory = tempfile.mkdtemp(prefix="sink-catalog-")
     if root:
-        shutil.chown(place, OWNER)
+        shutil.chown(directory, OWNER)
     port = str(free_ports(1)[0])
-    child = Child("postgres", [*as_owner, "postgres", "-D", f"{place}/data", "-h", LOOPBACK, "-p", port, "-k", ""], log)
-    ask = ["psql", "-h", LOOPBACK, "-p", port, "-U", "bench", "-v", "ON_ERROR_STOP=1", "-q", "-c"]
+    child = Child(
+        "postgres", [*as_owner, "postgres", "-D", f"{directory}/data", "-h", LOOPBACK, "-p", port, "-k", ""], log
+    )
+    psql = ["psql", "-h", LOOPBACK, "-p", port, "-U", "bench", "-v", "ON_ERROR_STOP=1", "-q", "-c"]
     try:
-        _run([*as_owner, "initdb", "-D", f"{place}/data", "-U", "bench", "-A", "trust", "-E", "UTF8"], place)
+        _run([*as_owner, "initdb", "-D", f"{directory}/data", "-U", "bench", "-A", "trust", "-E", "UTF8"], directory)
         child.start()
-        _await(child, [*ask, "SELECT 1", "postgres"])
-        _run([*ask, schema, "postgres"], place)
+        _await(child, [*psql, "SELECT 1", "postgres"])
+        _run([*psql, schema, "postgres"], directory)
         yield f"jdbc:postgresql://{LOOPBACK}:{port}/postgres"
     finally:
         child.stop()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _await(child: Child, question: list[str]) -> None:
+def _await(child: Child, query: list[str]) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while subprocess.run(question, capture_output=True, check=False).returncode:
+    while subprocess.run(query, capture_output=True, check=False).returncode:
         if not child.running or time.monotonic() > deadline:
             raise Unavailable(f"PostgreSQL did not start: {child.tail()} (log: {child.log})")
         time.sleep(0.1)
 
 
-def _run(command: list[str], place: str) -> None:
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unavailable(f"{command[0]} failed: {done.stderr.strip()}")
+def _run(command: list[str], directory: str) -> None:
+    completed = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise Unavailable(f"{command[0]} failed: {completed.stderr.strip()}")

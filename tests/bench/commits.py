@@ -1,8 +1,8 @@
 """Times begin and commit alone, by how many commits came since Hudi compacted the metadata table.
 
 `python -m tests.bench.commits --table-partitions 8 --files 2 --set hoodie.metadata.compact.max.delta.commits=20` makes
-small commits in one JVM, with nothing beside it: no fleet, no Kafka. Prints seconds of begin and commit. A commit reads
-none of its data files, whose statistics it carries, so all but the first one's do not exist.
+small commits in one JVM, without a fleet and without Kafka. Prints seconds of begin and commit. A commit carries the
+statistics of its data files and reads none of them, so only the first commit's file exists.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=20)
     parser.add_argument("--table-partitions", type=int, default=1)
-    parser.add_argument("--files", type=int, default=1, help="of a commit, in each of them")
+    parser.add_argument("--files", type=int, default=1, help="files of a commit in each table partition")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the sink")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sink-commits-") as directory:
@@ -52,48 +52,48 @@ def main() -> int:
     return 0
 
 
-def _commits(place: Path, options: argparse.Namespace) -> Iterator[tuple[float, float]]:
-    settings = _settings(place, options)
+def _commits(directory: Path, options: argparse.Namespace) -> Iterator[tuple[float, float]]:
+    settings = _settings(directory, options)
     schema = parse_ddl(DDL, settings.provenance)
-    spark = start_session(settings, SINK, place / "spark.log")
+    spark = start_session(settings, SINK, directory / "spark.log")
     table = Table(spark, settings, schema, nullcontext)
     table.ensure()
     template: dict[str, Any] = {}
     for number in range(1, options.commits + 1):
-        began = time.monotonic()
+        begin_started = time.monotonic()
         instant = table.begin(number, 1)
-        begun = time.monotonic()
+        begin_ended = time.monotonic()
         template = template or _one_file(settings, schema, instant)
         stats = [json.dumps(stat) for stat in _stats(template, instant, options)]
-        ready = time.monotonic()
+        commit_started = time.monotonic()
         table.complete(instant, stats, _checkpoint(number), _allow)
-        yield begun - began, time.monotonic() - ready
+        yield begin_ended - begin_started, time.monotonic() - commit_started
     table.stop_heartbeats()
     spark.stop()
 
 
-def _settings(place: Path, options: argparse.Namespace) -> Settings:
-    given: dict[str, object] = {
+def _settings(directory: Path, options: argparse.Namespace) -> Settings:
+    settings: dict[str, object] = {
         "sink.name": SINK,
         "zookeeper.connect": "127.0.0.1:9",
         "kafka.bootstrap.servers": "127.0.0.1:9",
         "kafka.topic.names": "orders",
-        "target.base.path": str(place / "table"),
+        "target.base.path": str(directory / "table"),
         "target.table.name": "orders",
         "schema.ddl": DDL,
         "record.key.fields": "order_id",
         "spark.master": "local[2]",
-        **dict(each.split("=", 1) for each in options.set),
+        **dict(assignment.split("=", 1) for assignment in options.set),
     }
     if options.table_partitions > 1:
-        given["partition.field.name"] = "region"
-    config = place / "sink.yaml"
-    config.write_text(yaml.safe_dump(given))
+        settings["partition.field.name"] = "region"
+    config = directory / "sink.yaml"
+    config.write_text(yaml.safe_dump(settings))
     return load(config)
 
 
 def _one_file(settings: Settings, schema: TableSchema, instant: str) -> dict[str, Any]:
-    """The write stat of a file of a hundred rows, with its column statistics."""
+    """Writes a file of a hundred rows, and returns its write stat with column statistics."""
     texts = pa.array([f"text {number}" for number in range(100)])
     numbers = pa.array(range(100))
     columns = [numbers.cast(field.type) if _is_number(field.type) else texts for field in schema.arrow]
@@ -106,8 +106,8 @@ def _one_file(settings: Settings, schema: TableSchema, instant: str) -> dict[str
     return stat
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_timestamp(data_type))
 
 
 def _stats(template: dict[str, Any], instant: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -120,7 +120,7 @@ def _stats(template: dict[str, Any], instant: str, options: argparse.Namespace) 
 
 
 def _allow(_: TableView) -> None:
-    """Nobody else writes to the table."""
+    """Allows every commit: no other process writes to the table."""
 
 
 def _checkpoint(number: int) -> Checkpoint:

@@ -24,7 +24,7 @@ from sink.clients.child_process import Child
 from sink.clients.java import BROKER_VERSIONS, find_java
 from sink.devtools.local.servers import LOG4J, LOOPBACK, free_ports
 from tests.bench.catalog import DRIVER, postgres
-from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured
+from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured_run
 from tests.bench.lake_store import LakeStore
 from tests.bench.orders import create_topic
 from tests.bench.results import Run
@@ -46,8 +46,8 @@ ICEBERG_S3 = (
     "org.apache.iceberg:iceberg-aws-bundle:1.10.1",
     DRIVER,
 )
-"""Beside them on S3: Iceberg's own client, and a catalogue, for which Hadoop's file system would have to be there."""
-# Made before the tasks, which stand in each other's way when both make them.
+"""Added on S3: Iceberg's own client, and a JDBC catalogue, because Hadoop's needs Hadoop's file system for S3."""
+# Created before the tasks start: two tasks that create the tables at once conflict.
 _CATALOG = """
 CREATE TABLE iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
   table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
@@ -72,20 +72,20 @@ class Snapshot:
 
 
 class Directory:
-    """A warehouse on the disk. `newest`: the table's metadata as it is now."""
+    """A warehouse on the disk. `latest_metadata`: the table's metadata as it is now."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self.settings: Mapping[str, object] = {"type": "hadoop", "warehouse": place.as_uri()}
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.settings: Mapping[str, object] = {"type": "hadoop", "warehouse": directory.as_uri()}
 
-    def newest(self) -> str | None:
-        versions = (self._place / "db" / "orders" / "metadata").glob("v*.metadata.json")
-        newest = max(versions, key=lambda path: int(path.name[1:].partition(".")[0]), default=None)
-        return newest.read_text() if newest else None
+    def latest_metadata(self) -> str | None:
+        versions = (self._directory / "db" / "orders" / "metadata").glob("v*.metadata.json")
+        latest = max(versions, key=lambda path: int(path.name[1:].partition(".")[0]), default=None)
+        return latest.read_text() if latest else None
 
 
 class Bucket:
-    """A warehouse on an S3 server, by Iceberg's own client. `catalog`: JDBC's address, which no delay is added to."""
+    """A warehouse on an S3 server, by Iceberg's own client. `catalog`: JDBC's address, to which no delay is added."""
 
     def __init__(self, store: LakeStore, catalog: str) -> None:
         self._direct = store.direct
@@ -104,60 +104,64 @@ class Bucket:
             "client.region": "us-east-1",
         }
 
-    def newest(self) -> str | None:
+    def latest_metadata(self) -> str | None:
         names = [key for key in self._direct.keys(self._bucket) if key.endswith(".metadata.json")]
-        newest = max(names, key=lambda key: key.rpartition("/")[2], default=None)
-        if newest is None:
+        latest = max(names, key=lambda key: key.rpartition("/")[2], default=None)
+        if latest is None:
             return None
-        return str(self._direct.client.get_object(Bucket=self._bucket, Key=newest)["Body"].read().decode())
+        return str(self._direct.client.get_object(Bucket=self._bucket, Key=latest)["Body"].read().decode())
 
 
 def run(lab: Lab, peer: str, number: int) -> Run:
-    place = lab.place(f"{peer}-{number}")
+    directory = lab.run_directory(f"{peer}-{number}")
     if lab.store is None:
-        return _run(lab, peer, number, place, Directory(place / "warehouse"))
-    with postgres(place / "catalog.log", _CATALOG) as catalog:
-        return _run(lab, peer, number, place, Bucket(lab.store, catalog))
+        return _run(lab, peer, number, directory, Directory(directory / "warehouse"))
+    with postgres(directory / "catalog.log", _CATALOG) as catalog:
+        return _run(lab, peer, number, directory, Bucket(lab.store, catalog))
 
 
-def _run(lab: Lab, peer: str, number: int, place: Path, warehouse: Directory | Bucket) -> Run:
+def _run(lab: Lab, peer: str, number: int, directory: Path, warehouse: Directory | Bucket) -> Run:
     name = f"bench-{peer}-{number}-{int(time.time())}"
     create_topic(lab.kafka.address, f"control-{name}", 1)
-    child = Child(peer, _command(lab, place, name, warehouse.settings), place / "peer.log")
+    child = Child(peer, _command(lab, directory, name, warehouse.settings), directory / "peer.log")
     child.start()
     try:
-        with Sampler([child.pid]) as own, Sampler([lab.kafka.pid]) as broker, StoreSampler(lab.store) as store:
-            snapshots = _until_landed(child, warehouse.newest, lab.load.total)
+        with (
+            Sampler([child.pid]) as peer_sampler,
+            Sampler([lab.kafka.pid]) as broker_sampler,
+            StoreSampler(lab.store) as store_sampler,
+        ):
+            snapshots = _until_landed(child, warehouse.latest_metadata, lab.load.total)
     finally:
         child.kill()
     if _DEAD in child.log.read_text(errors="replace"):
         raise Unavailable(f"peer {peer}: a task died, and its partitions went to the other one (log: {child.log})")
-    assigned = _assigned(child.log)
+    assigned_at = _assigned_at(child.log)
     steady = _steady(snapshots, lab.load.lead)
-    shutil.rmtree(place / "warehouse", ignore_errors=True)
+    shutil.rmtree(directory / "warehouse", ignore_errors=True)
     last = snapshots[-1]
     details = {
-        "end_to_end_seconds": last.at - assigned,
+        "end_to_end_seconds": last.at - assigned_at,
         "end_to_end_records": float(last.total),
-        **store.details(steady),
+        **store_sampler.details(steady),
     }
-    return measured(lab, peer, number, steady, (own, broker), details=details)
+    return measured_run(lab, peer, number, steady, (peer_sampler, broker_sampler), details=details)
 
 
-def _command(lab: Lab, place: Path, name: str, catalog: Mapping[str, object]) -> list[str]:
-    plugins = place / "plugins" / "iceberg"
+def _command(lab: Lab, directory: Path, name: str, catalog: Mapping[str, object]) -> list[str]:
+    plugins = directory / "plugins" / "iceberg"
     plugins.mkdir(parents=True)
     for jar in fetch("iceberg-s3", (*ICEBERG, *ICEBERG_S3)) if lab.store else fetch("iceberg", ICEBERG):
         (plugins / jar.name).symlink_to(jar)
-    (place / "log4j2.properties").write_text(LOG4J)
+    (directory / "log4j2.properties").write_text(LOG4J)
     worker = {
         "bootstrap.servers": lab.kafka.address,
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
-        "offset.storage.file.filename": place / "offsets",
+        "offset.storage.file.filename": directory / "offsets",
         "offset.flush.interval.ms": 10000,
-        "plugin.path": place / "plugins",
+        "plugin.path": directory / "plugins",
         "listeners": f"http://{LOOPBACK}:{free_ports(1)[0]}",
         "consumer.auto.offset.reset": "earliest",
         "consumer.max.poll.records": 5000,
@@ -177,13 +181,13 @@ def _command(lab: Lab, place: Path, name: str, catalog: Mapping[str, object]) ->
         "iceberg.tables.write-props.write.parquet.compression-codec": "zstd",
     }
     files = [
-        _properties(place / "worker.properties", worker),
-        _properties(place / "sink.properties", connector),
+        _properties(directory / "worker.properties", worker),
+        _properties(directory / "sink.properties", connector),
     ]
     return [
         str(find_java(BROKER_VERSIONS).binary),
         f"-Xmx{lab.heap}",
-        f"-Dlog4j2.configurationFile={place / 'log4j2.properties'}",
+        f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}",
         "-cp",
         ":".join(map(str, fetch("connect", CONNECT))),
         "org.apache.kafka.connect.cli.ConnectStandalone",
@@ -196,10 +200,10 @@ def _properties(path: Path, settings: dict[str, object]) -> str:
     return str(path)
 
 
-def _until_landed(child: Child, newest: Callable[[], str | None], records: int) -> Sequence[Snapshot]:
+def _until_landed(child: Child, latest_metadata: Callable[[], str | None], records: int) -> Sequence[Snapshot]:
     deadline = time.monotonic() + PATIENCE
     while True:
-        snapshots = _snapshots(newest())
+        snapshots = _snapshots(latest_metadata())
         if snapshots and snapshots[-1].total >= records:
             return snapshots
         if not child.running or time.monotonic() > deadline:
@@ -209,12 +213,12 @@ def _until_landed(child: Child, newest: Callable[[], str | None], records: int) 
 
 
 def _snapshots(metadata: str | None) -> Sequence[Snapshot]:
-    found = json.loads(metadata)["snapshots"] if metadata else ()
-    return [Snapshot(each["timestamp-ms"] / 1000, int(each["summary"]["total-records"])) for each in found]
+    entries = json.loads(metadata)["snapshots"] if metadata else ()
+    return [Snapshot(entry["timestamp-ms"] / 1000, int(entry["summary"]["total-records"])) for entry in entries]
 
 
-def _assigned(log: Path) -> float:
-    """When the first task got partitions of the topic."""
+def _assigned_at(log: Path) -> float:
+    """Returns when the first task got partitions of the topic."""
     for line in log.read_text(errors="replace").splitlines():
         if match := _ASSIGNED.match(line):
             return datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S,%f").timestamp()
@@ -222,11 +226,12 @@ def _assigned(log: Path) -> float:
 
 
 def _steady(snapshots: Sequence[Snapshot], lead: int) -> Window:
-    """Without the commits at the end, when a task had run dry: the very last, and those that waited for one."""
+    """Returns the window of full commits. Leaves out the last commit, and those before it that waited for a task
+    which had no more records."""
     full = list(snapshots[:-1])
     while len(full) > 2 and full[-1].at - full[-2].at > 2 * COMMIT_MS / 1000:
         full.pop()
-    first = next((each for each in full[:-1] if each.total >= lead), full[0] if full else None)
+    first = next((snapshot for snapshot in full[:-1] if snapshot.total >= lead), full[0] if full else None)
     if first is None or len(full) < 2:
         raise Unavailable(f"{len(snapshots)} commits are too few to take a rate from: raise --records")
     return Window(first.at, full[-1].at, full[-1].total - first.total)

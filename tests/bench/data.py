@@ -28,7 +28,7 @@ from tests.bench.data_report import render
 from tests.bench.lab import Lab
 from tests.bench.orders import PARTITIONS, fill
 from tests.bench.results import Results, Run, Shape, joined
-from tests.bench.running import CORES, DOCS, begin, kept, say, with_run
+from tests.bench.running import CORES, DOCS, begin, print_progress, results_path, with_run
 from tests.bench.sink_run import Variant
 from tests.bench.workloads import AVRO, SCHEMA_ID
 from tests.registry_kit import RegistryServer
@@ -41,12 +41,13 @@ def main() -> int:
     if options.report:
         _write_docs(joined([Results.load(path) for path in options.report]))
         return 0
-    pairs = [pair for pair in PAIRS if any(fnmatch.fnmatchcase(pair.name, each) for each in options.pairs.split(","))]
+    patterns = options.pairs.split(",")
+    pairs = [pair for pair in PAIRS if any(fnmatch.fnmatchcase(pair.name, pattern) for pattern in patterns)]
     if not pairs:
         print(f"bench: --pairs: none of these; there are {', '.join(pair.name for pair in PAIRS)}", file=sys.stderr)
         return 1
     results = begin(" ".join(["python -m tests.bench.data", *sys.argv[1:]]), heap=options.heap)
-    path = kept(results, "data-")
+    path = results_path(results, "data-")
     directory = Path(tempfile.mkdtemp(prefix="sink-bench-"))
     try:
         for run in _runs(directory, pairs, options):
@@ -72,13 +73,14 @@ def _options() -> argparse.Namespace:
 def _runs(
     directory: Path, pairs: Sequence[Pair], options: argparse.Namespace
 ) -> Iterator[tuple[str, int, Callable[[], Run]]]:
-    """Name, round and start of each run, in turn."""
-    with ExitStack() as ends:
-        zookeeper = ends.enter_context(ZooKeeperServer(directory / "zookeeper"))
-        kafka = ends.enter_context(KafkaServer(directory / "kafka", heap="1g"))
-        registry = ends.enter_context(RegistryServer(directory / "registry"))
-        given = SchemaRegistryClient({"url": registry.url}).register_schema("orders", Schema(json.dumps(AVRO), "AVRO"))
-        assert given == SCHEMA_ID
+    """Yields name, round and start of each run, in turn."""
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(ZooKeeperServer(directory / "zookeeper"))
+        kafka = stack.enter_context(KafkaServer(directory / "kafka", heap="1g"))
+        registry = stack.enter_context(RegistryServer(directory / "registry"))
+        client = SchemaRegistryClient({"url": registry.url})
+        schema_id = client.register_schema("orders", Schema(json.dumps(AVRO), "AVRO"))
+        assert schema_id == SCHEMA_ID
         for number in range(1, options.rounds + 1):
             for pair in pairs:
                 shape = Shape(PARTITIONS, pair.load.lead)
@@ -86,7 +88,8 @@ def _runs(
                 lab = Lab(directory, zookeeper, kafka, pair.workload.name, shape, pair.load, CORES, heap, heap)
                 filled = fill(kafka.address, lab.topic, pair.load.total, pair.workload.record)
                 if filled.records:
-                    say(f"{lab.topic}: {filled.records} records ({filled.bytes} bytes), in {filled.seconds:.0f} s")
+                    size = f"{filled.records} records ({filled.bytes} bytes)"
+                    print_progress(f"{lab.topic}: {size}, in {filled.seconds:.0f} s")
                 settings = {"schema.ddl": pair.workload.ddl, **pair.settings}
                 if pair.workload.registered:
                     settings["schema.registry.url"] = registry.url
@@ -98,7 +101,7 @@ def _runs(
 def _write_docs(results: Results) -> None:
     results.save(PAGE.with_suffix(".json"))
     PAGE.write_text(render(results))
-    say(f"written: {PAGE} and .json")
+    print_progress(f"written: {PAGE} and .json")
 
 
 if __name__ == "__main__":

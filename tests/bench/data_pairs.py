@@ -12,16 +12,16 @@ from tests.bench.workloads import AVRO, AVRO_ORDERS, CHANGES, KEYS, REGIONAL, Wo
 
 MILLION = 1_000_000
 NO_STATISTICS = {"hoodie.metadata.index.column.stats.enable": "false"}
-"""As docs/how-to/partitioning.md recommends: Hudi takes minutes for those of 20,000 files."""
+"""Recommended by docs/how-to/partitioning.md: Hudi takes minutes for the statistics of 20,000 files."""
 _UPSERTED = Load(2 * MILLION, KEYS, MILLION)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`wanted`: how many times the peer's rate the sink has to reach. `keys`: rows of a table with one for each."""
+    """`wanted`: how many times the peer's rate the sink has to reach. `keys`: the keys of the table, one row each."""
 
     name: str
-    what: str
+    description: str
     workload: Workload
     load: Load
     settings: Mapping[str, object]
@@ -38,8 +38,8 @@ class Pair:
         return f"{self.name}-spark"
 
 
-def _upserts(name: str, what: str, table_type: str, index: str, options: Mapping[str, str]) -> Pair:
-    """`options`: what the peer needs for the index; those that the sink has no name of its own for, it needs too."""
+def _upserts(name: str, description: str, table_type: str, index: str, options: Mapping[str, str]) -> Pair:
+    """`options`: the peer's options of the index. The sink gets those for which it has no setting of its own."""
     settings = {
         "write.operation": "upsert",
         "record.key.fields": "id",
@@ -49,7 +49,7 @@ def _upserts(name: str, what: str, table_type: str, index: str, options: Mapping
         **{name: value for name, value in options.items() if name.startswith("hoodie.bucket.")},
     }
     plan = changes(table_type.upper(), options, _UPSERTED.transaction)
-    return Pair(name, what, CHANGES, _UPSERTED, settings, plan, keys=KEYS)
+    return Pair(name, description, CHANGES, _UPSERTED, settings, plan, keys=KEYS)
 
 
 PAIRS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.figures import by_peer, cpu_per_million, peak, rate
-from tests.bench.report import machine_lines, rounds_said
+from tests.bench.report import machine_lines, rounds_text
 from tests.bench.results import Results, Run
 from tests.bench.sampler import Role
 from tests.bench.tables import spread_text, table
@@ -32,7 +32,7 @@ def render(results: Results) -> str:
     runs = by_peer(results)
     rows = [row for pair in PAIRS for row in _rows(pair, runs.get(pair.sink, []), runs.get(pair.spark, []))]
     heads = ["pair", "", "records/s", "CPU s per million", "JVM, MB"]
-    failed = "".join(f"- Failed: {each}\n" for each in results.failed) + "\n" * bool(results.failed)
+    failed = "".join(f"- Failed: {failure}\n" for failure in results.failed) + "\n" * bool(results.failed)
     return f"""\
 # Benchmarks: Avro, upserts, many table partitions
 
@@ -48,7 +48,7 @@ JSON that is only appended: [benchmarks](benchmarks.md).
 
 ## Rates
 
-{rounds_said(results)}.
+{rounds_text(results)}.
 
 {table(heads, rows)}
 {failed}## Against what was to be reached
@@ -59,14 +59,14 @@ JSON that is only appended: [benchmarks](benchmarks.md).
 def _rows(pair: Pair, sink: Sequence[Run], spark: Sequence[Run]) -> list[list[str]]:
     return [
         [
-            f"`{pair.name}` {pair.what}" if who == "sink" else "",
-            who,
-            spread_text(rate(found), ",.0f"),
-            spread_text(cpu_per_million(found), ".2f"),
-            f"{peak(found, Role.JVM) / 2**20:,.0f}",
+            f"`{pair.name}` {pair.description}" if system == "sink" else "",
+            system,
+            spread_text(rate(runs), ",.0f"),
+            spread_text(cpu_per_million(runs), ".2f"),
+            f"{peak(runs, Role.JVM) / 2**20:,.0f}",
         ]
-        for who, found in (("sink", sink), ("Spark", spark))
-        if found
+        for system, runs in (("sink", sink), ("Spark", spark))
+        if runs
     ]
 
 

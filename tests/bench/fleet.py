@@ -1,8 +1,7 @@
-"""Workers of the sink as real processes, and what ZooKeeper says of their transactions, for as long as
-they run.
+"""Runs workers of the sink as real processes, and collects their transactions from ZooKeeper while they run.
 
 The ledger keeps only the last transactions; the fleet collects them while it waits. Raises `Unavailable`
-when a worker ends, the sink halts, or what is waited for does not come.
+when a worker ends, the sink halts, or a wait times out.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Fleet:
     """`with` ends its workers. Every fleet has a sink and a table of its own."""
 
     def __init__(self, lab: Lab, name: str, topic: str, settings: Mapping[str, object]) -> None:
-        self.place = lab.place(name)
-        self.table = self.place / "table"
+        self.directory = lab.run_directory(name)
+        self.table = self.directory / "table"
         self.store = lab.store
         self.base_path = lab.store.base_path() if lab.store else str(self.table)
         self.name = f"{name}-{int(time.time())}"
@@ -56,7 +55,7 @@ class Fleet:
             "target.table.name": "orders",
             "schema.ddl": DDL,
             "spark.driver.memory": lab.sink_heap,
-            "log.dir": str(self.place),
+            "log.dir": str(self.directory),
             **settings,
         }
         self._client = KazooClient(hosts=lab.zookeeper.address)
@@ -78,34 +77,34 @@ class Fleet:
         return max(self._ended, default=0)
 
     def files(self) -> TableFiles:
-        """The table, for whoever reads its timeline."""
+        """Opens the table for a reader of its timeline."""
         return open_table(self.base_path, self.store.access if self.store else NO_ACCESS)
 
     @property
     def in_flight(self) -> int:
-        """Transactions that the settings of the launched workers let be open at once."""
-        return load(next(self.place.glob("*.yaml"))).in_flight
+        """How many transactions the settings of the launched workers allow to be open at once."""
+        return load(next(self.directory.glob("*.yaml"))).in_flight
 
-    def launch(self, worker: str, settings: Mapping[str, object] | None = None, held: bool = False) -> WorkerProcess:
-        """`held`: whoever becomes coordinator looks at no log, and so plans nothing, before `let_go`."""
-        config = self.place / f"{worker}.yaml"
+    def launch(self, worker: str, settings: Mapping[str, object] | None = None, gated: bool = False) -> WorkerProcess:
+        """Starts a worker. `gated`: a coordinator reads no log, and so plans nothing, before `open_gate`."""
+        config = self.directory / f"{worker}.yaml"
         config.write_text(yaml.safe_dump({**self._settings, **(settings or {}), "worker.id": worker}))
-        environment = {VARIABLE: f"{GATE}=wait" if held else "", DIRECTORY: str(self.place)}
-        process = WorkerProcess(config, self.place / f"{worker}.log", environment, worker)
+        environment = {VARIABLE: f"{GATE}=wait" if gated else "", DIRECTORY: str(self.directory)}
+        process = WorkerProcess(config, self.directory / f"{worker}.log", environment, worker)
         process.start()
         self.workers.append(process)
         return process
 
-    def let_go(self) -> None:
-        (self.place / f"{GATE}.go").touch()
+    def open_gate(self) -> None:
+        (self.directory / f"{GATE}.go").touch()
 
-    def wait(self, true: Callable[[KeeperView], bool], what: str, seconds: float = PATIENCE) -> KeeperView:
+    def wait(self, condition: Callable[[KeeperView], bool], description: str, seconds: float = PATIENCE) -> KeeperView:
         deadline = time.monotonic() + seconds
         while True:
             view = self._look()
-            if true(view):
+            if condition(view):
                 return view
-            self._check(view, time.monotonic() > deadline, what)
+            self._check(view, time.monotonic() > deadline, description)
             time.sleep(POLL_SECONDS)
 
     def wait_landed(self, ends: Mapping[int, int], seconds: float = PATIENCE) -> None:
@@ -140,47 +139,47 @@ class Fleet:
     def committed(self) -> list[Summary]:
         """Transactions seen to end, oldest first. Raises if one was aborted: no figure is right then."""
         summaries = self.ended
-        for each in summaries:
-            if each.outcome != Phase.COMMITTED.value:
-                raise Unavailable(f"transaction {each.number} ended as {each.outcome}: {each.reason}")
+        for summary in summaries:
+            if summary.outcome != Phase.COMMITTED.value:
+                raise Unavailable(f"transaction {summary.number} ended as {summary.outcome}: {summary.reason}")
         return summaries
 
     def _look(self) -> KeeperView:
         view = self._keeper.read()
-        self._ended |= {each.number: each for each in view.ledger.history}
+        self._ended |= {summary.number: summary for summary in view.ledger.history}
         return view
 
-    def _check(self, view: KeeperView, late: bool, what: str) -> None:
+    def _check(self, view: KeeperView, is_late: bool, description: str) -> None:
         if view.halt is not None:
             raise Unavailable(f"the sink {self.name} has halted: {view.halt.reason}")
         for worker in self.workers:
             if not worker.running and worker.exit_status != 0:
-                ended = f"{worker.name} ended with status {worker.exit_status}"
-                raise Unavailable(f"{ended}: {worker.tail()} (log: {worker.log})")
-        if late:
-            raise Unavailable(f"{self.name}: {what} not seen in time; logs are in {self.place}")
+                problem = f"{worker.name} ended with status {worker.exit_status}"
+                raise Unavailable(f"{problem}: {worker.tail()} (log: {worker.log})")
+        if is_late:
+            raise Unavailable(f"{self.name}: {description} not seen in time; logs are in {self.directory}")
 
 
 def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
-    """Seconds by phase. `plan` is from the end of the transaction before, `idle` from when that was written to
-    when this one is begun to be; the first one has none before it.
+    """Returns the seconds of each transaction by phase. `plan` begins at the end of the previous transaction. `idle`
+    lasts from the end of the previous write to the start of this one. The first transaction has no previous one.
 
-    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end. What was planned
-    while another was written begins when that is.
+    `begin` lasts to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end. A transaction that was
+    planned during the previous write begins when that write ends.
     """
-    found = []
-    for before, each in zip([None, *summaries], summaries, strict=False):
-        at = each.times
-        written = before.times[Phase.PREPARED.value] if before else at[Phase.PLANNED.value]
-        opened = max(at[Phase.PLANNED.value], written)
-        found.append(
+    seconds_by_phase = []
+    for previous, summary in zip([None, *summaries], summaries, strict=False):
+        times = summary.times
+        written = previous.times[Phase.PREPARED.value] if previous else times[Phase.PLANNED.value]
+        opened = max(times[Phase.PLANNED.value], written)
+        seconds_by_phase.append(
             {
-                "plan": max(0.0, opened - before.times[_ENDED]) if before else 0.0,
-                "begin": at[Phase.STARTED.value] - opened,
-                "write": at[Phase.PREPARED.value] - at[Phase.STARTED.value],
-                "commit": at[Phase.COMMITTED.value] - at[Phase.PREPARED.value],
-                "settle": at[_ENDED] - at[Phase.COMMITTED.value],
-                IDLE: at[Phase.STARTED.value] - written,
+                "plan": max(0.0, opened - previous.times[_ENDED]) if previous else 0.0,
+                "begin": times[Phase.STARTED.value] - opened,
+                "write": times[Phase.PREPARED.value] - times[Phase.STARTED.value],
+                "commit": times[Phase.COMMITTED.value] - times[Phase.PREPARED.value],
+                "settle": times[_ENDED] - times[Phase.COMMITTED.value],
+                IDLE: times[Phase.STARTED.value] - written,
             }
         )
-    return tuple(found)
+    return tuple(seconds_by_phase)

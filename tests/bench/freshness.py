@@ -1,10 +1,8 @@
-"""How fresh the table is at a trickle: seconds from producing a record to the commit that makes it
-visible.
+"""How fresh the table is at a trickle: seconds from producing a record to the commit that makes it visible.
 
-A record is visible when the commit whose checkpoint covers its offset is complete on the table's
-timeline: the completed instant's file, by its modification time, on a store by when it was put there. All clocks are
-this machine's. Measured
-on a new table once it has `FEW_COMMITS`, and again on the same table after it has many small commits behind it,
+A record is visible when the commit whose checkpoint covers its offset is complete on the table's timeline. The time is
+the modification time of the completed instant's file; on a store, the time when the file was put there. All clocks are
+this machine's. Measured on a new table once it has `FEW_COMMITS`, and again on the same table after many small commits,
 made as fast as the sink makes them. Raises `Unavailable`.
 """
 
@@ -28,19 +26,19 @@ from tests.bench.lab import Lab
 from tests.bench.lake_store import StoreWatch
 from tests.bench.orders import create_topic, ends
 from tests.bench.results import Freshness
-from tests.bench.trickle import Sent, Trickle
+from tests.bench.trickle import SentRecord, Trickle
 from tests.looking import Looking
 
 RATE = 1000
 SECONDS = 60.0
 FEW_COMMITS = 10
-"""Made at the measured rate before anything is measured, by every worker."""
+"""Commits that every worker makes at the measured rate before the measurement."""
 MANY_COMMITS = 2000
 AGEING_RATE = 100.0
 AGEING_PATIENCE = 3 * 3600.0
 CATCH_UP_SECONDS = 600.0
 LOOK_SECONDS = 0.5
-SAY_EVERY = 100
+PROGRESS_EVERY = 100
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.commit")
 
 
@@ -60,18 +58,22 @@ class Watch(Looking):
 
 
 def measure(
-    lab: Lab, partitions: int, commits: int, say: Callable[[str], None], more: Mapping[str, object] | None = None
+    lab: Lab,
+    partitions: int,
+    commits: int,
+    report_progress: Callable[[str], None],
+    sink_settings: Mapping[str, object] | None = None,
 ) -> Iterator[Freshness]:
-    """Measures a topic with so many partitions on a new table, and again when it has `commits` (0: only the first).
-    `more`: settings of the sink."""
+    """Measures a topic of `partitions` on a new table, and again when the table has `commits` (0: only the new one).
+    `sink_settings` override the bench's."""
     topic = f"trickle-{partitions}"
     if not ends(lab.kafka.address, topic):
         create_topic(lab.kafka.address, topic, partitions)
-    settings = {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]", **(more or {})}
+    settings = {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]", **(sink_settings or {})}
     with Fleet(lab, f"freshness-{partitions}", topic, settings) as fleet:
         yield _measure(lab, fleet, topic, partitions)
         if commits:
-            _age(lab, fleet, topic, partitions, commits, say)
+            _age(lab, fleet, topic, partitions, commits, report_progress)
             yield _measure(lab, fleet, topic, partitions)
 
 
@@ -80,19 +82,19 @@ def _measure(lab: Lab, fleet: Fleet, topic: str, partitions: int) -> Freshness:
     fleet.wait(lambda view: bool(view.members), "the worker", CATCH_UP_SECONDS)
     with StoreWatch(fleet.store) if fleet.store else Watch(fleet.table) as watch:
         with _producing(lab, topic, partitions, RATE):
-            few = fleet.last + FEW_COMMITS
-            fleet.wait(partial(_has_ended, few), f"{few} commits", CATCH_UP_SECONDS)
+            goal = fleet.last + FEW_COMMITS
+            fleet.wait(partial(_has_ended, goal), f"{goal} commits", CATCH_UP_SECONDS)
         fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
-        before = fleet.last
+        commits_before = fleet.last
         with fleet.collecting():
-            sent = Trickle(lab.kafka.address, topic, RATE, partitions).run(SECONDS)
+            sent_records = Trickle(lab.kafka.address, topic, RATE, partitions).run(SECONDS)
         fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
-    latencies = sorted(_latencies(fleet, topic, watch.seen, sent))
+    latencies = sorted(_latencies(fleet, topic, watch.seen, sent_records))
     worker.stop()
-    counted = [each for each in fleet.committed() if each.number > before]
+    counted = [summary for summary in fleet.committed() if summary.number > commits_before]
     percentiles = statistics.quantiles(latencies, n=100)
     return Freshness(
-        commits=before,
+        commits=commits_before,
         records=len(latencies),
         rate=RATE,
         p50=percentiles[49],
@@ -104,20 +106,22 @@ def _measure(lab: Lab, fleet: Fleet, topic: str, partitions: int) -> Freshness:
     )
 
 
-def _age(lab: Lab, fleet: Fleet, topic: str, partitions: int, commits: int, say: Callable[[str], None]) -> None:
+def _age(
+    lab: Lab, fleet: Fleet, topic: str, partitions: int, commits: int, report_progress: Callable[[str], None]
+) -> None:
     worker = fleet.launch("worker", {"transaction.interval.ms": 10})
     with _producing(lab, topic, partitions, AGEING_RATE):
         while fleet.last < commits:
-            goal = min(commits, fleet.last + SAY_EVERY)
+            goal = min(commits, fleet.last + PROGRESS_EVERY)
             fleet.wait(partial(_has_ended, goal), f"{goal} commits", AGEING_PATIENCE)
-            say(f"{fleet.last} of {commits} commits")
+            report_progress(f"{fleet.last} of {commits} commits")
     fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
     worker.stop()
 
 
 @contextmanager
 def _producing(lab: Lab, topic: str, partitions: int, rate: float) -> Iterator[None]:
-    """A trickle beside what the caller does."""
+    """Produces a trickle in a thread while the caller's block runs."""
     ended = threading.Event()
     run = Trickle(lab.kafka.address, topic, rate, partitions).run_until
     thread = threading.Thread(target=run, args=(ended,), name="producing", daemon=True)
@@ -130,27 +134,27 @@ def _producing(lab: Lab, topic: str, partitions: int, rate: float) -> Iterator[N
 
 
 def _has_ended(goal: int, view: KeeperView) -> bool:
-    return any(each.number >= goal for each in view.ledger.history)
+    return any(summary.number >= goal for summary in view.ledger.history)
 
 
-def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent: Sequence[Sent]) -> list[float]:
-    """Seconds of each record from when it was sent to the first commit that covers it."""
+def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent_records: Sequence[SentRecord]) -> list[float]:
+    """Returns the seconds of each record from its sending to the first commit that covers it."""
     table = fleet.files()
     timeline = read_timeline(table, active_names(table))
-    commits = [each for each in timeline.commits if fleet.name in each.checkpoints and each.instant in seen]
-    times = [seen[each.instant] for each in commits]
-    found = []
-    by_partition: dict[int, list[Sent]] = {}
-    for record in sent:
+    commits = [commit for commit in timeline.commits if fleet.name in commit.checkpoints and commit.instant in seen]
+    times = [seen[commit.instant] for commit in commits]
+    latencies = []
+    by_partition: dict[int, list[SentRecord]] = {}
+    for record in sent_records:
         by_partition.setdefault(record.partition, []).append(record)
     for partition, records in by_partition.items():
-        covered = [_end(each.checkpoints[fleet.name].ends, TopicPartition(topic, partition)) for each in commits]
+        covered = [_end(commit.checkpoints[fleet.name].ends, TopicPartition(topic, partition)) for commit in commits]
         for record in records:
             index = bisect_right(covered, record.offset)
             if index == len(covered):
                 raise Unavailable(f"{topic}-{partition} offset {record.offset} is in no commit that was seen")
-            found.append(times[index] - record.at)
-    return found
+            latencies.append(times[index] - record.at)
+    return latencies
 
 
 def _end(ends_by_source: Mapping[TopicPartition, object], source: TopicPartition) -> int:

@@ -1,8 +1,8 @@
 """Measures a worker's addresses and page: `python -m tests.bench.http --sinks 100 --partitions 50`.
 
 A real ZooKeeper has the znodes of all sinks, a real Kafka all their topics; the server runs in a process of its own,
-as a worker runs it but without Spark, and reads both as a worker does. Sinks commit all the time, so that its readings
-are never those of before. Prints the answers' times, the processor time of the reading, and what the page takes in
+as a worker runs it but without Spark, and reads both as a worker does. Sinks commit all the time, so that no reading
+equals the one before. Prints the answers' times, the processor time of the reading, and what the page takes in
 Chromium: until it has shown the fleet, and from each refresh's request to its last change.
 """
 
@@ -52,36 +52,36 @@ def main() -> int:
     if options.role:
         ROLES[options.role](json.loads(options.given))
         return 0
-    with tempfile.TemporaryDirectory(prefix="bench-http-") as scratch, _servers(Path(scratch), options) as port:
-        process = psutil.Process(port[1])
+    with tempfile.TemporaryDirectory(prefix="bench-http-") as scratch, _servers(Path(scratch), options) as (port, pid):
+        process = psutil.Process(pid)
         print(f"{options.sinks} sinks of {options.partitions} partitions")
         for path in PATHS:
-            print(_timed(port[0], path, options.requests))
-        print(_looked_at(port[0], process))
+            print(_measure_requests(port, path, options.requests))
+        print(_measure_load(port, process))
         if command() is not None:
-            print(_shown(port[0]))
+            print(_measure_page(port))
     return 0
 
 
 @contextmanager
-def _servers(place: Path, options: argparse.Namespace) -> Iterator[tuple[int, int]]:
-    """The port of the server under test, and its process id."""
+def _servers(directory: Path, options: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    """Yields the port of the server under test, and its process id."""
     [port] = free_ports(1)
-    with ZooKeeperServer(place / "zookeeper") as zookeeper, KafkaServer(place / "kafka", heap="1g") as kafka:
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper, KafkaServer(directory / "kafka", heap="1g") as kafka:
         names = [f"sink-{number:03d}" for number in range(options.sinks)]
         _make_topics(kafka.address, names, options.partitions)
-        given = {
-            "place": str(place / "fleet"), "zookeeper": zookeeper.address, "kafka": kafka.address, "port": port,
+        parameters = {
+            "place": str(directory / "fleet"), "zookeeper": zookeeper.address, "kafka": kafka.address, "port": port,
             "names": names, "partitions": options.partitions,
         }  # fmt: skip
-        with _process("trees", given), _process("serve", given) as server:
+        with _process("trees", parameters), _process("serve", parameters) as server:
             yield port, server.pid
 
 
 @contextmanager
-def _process(role: str, given: Mapping[str, object]) -> Iterator[subprocess.Popen[bytes]]:
-    """Returns when it has said that it is ready."""
-    command_line = [sys.executable, "-m", "tests.bench.http", "--role", role, "--given", json.dumps(given)]
+def _process(role: str, parameters: Mapping[str, object]) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts the process of this role, and yields it once it has printed `ready`."""
+    command_line = [sys.executable, "-m", "tests.bench.http", "--role", role, "--given", json.dumps(parameters)]
     process = subprocess.Popen(command_line, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -108,32 +108,32 @@ def _make_topics(bootstrap: str, names: list[str], partitions: int) -> None:
     assert producer.flush(120) == 0
 
 
-def _fleet(given: Mapping[str, Any], part: str) -> SyntheticFleet:
-    more = {"kafka__bootstrap__servers": given["kafka"]}
-    return SyntheticFleet(Path(given["place"]) / part, given["zookeeper"], given["port"], **more)
+def _fleet(parameters: Mapping[str, Any], part: str) -> SyntheticFleet:
+    settings = {"kafka__bootstrap__servers": parameters["kafka"]}
+    return SyntheticFleet(Path(parameters["place"]) / part, parameters["zookeeper"], parameters["port"], **settings)
 
 
-def _trees(given: Mapping[str, Any]) -> None:
-    """Makes the znodes of all sinks, and commits in one after the other for as long as it lives."""
-    fleet = _fleet(given, "trees")
-    for name in given["names"]:
-        made = fleet.add(name, given["partitions"], [f"worker-{number}" for number in range(1, 5)])
-        made.log.ends.update(dict.fromkeys(made.sources, 2))
-        made.commit(share=0.5)
+def _trees(parameters: Mapping[str, Any]) -> None:
+    """Makes the znodes of all sinks, and commits in one sink after the other until it is killed."""
+    fleet = _fleet(parameters, "trees")
+    for name in parameters["names"]:
+        sink_tree = fleet.add(name, parameters["partitions"], [f"worker-{number}" for number in range(1, 5)])
+        sink_tree.log.ends.update(dict.fromkeys(sink_tree.sources, 2))
+        sink_tree.commit(share=0.5)
     print("ready", flush=True)
     while True:
-        for name in given["names"]:
+        for name in parameters["names"]:
             fleet.trees[name].commit(share=0.5)
             time.sleep(COMMIT_SECONDS)
 
 
-def _serve(given: Mapping[str, Any]) -> None:
-    """The server under test: a worker's facts, without its Spark."""
-    fleet = _fleet(given, "serve")
+def _serve(parameters: Mapping[str, Any]) -> None:
+    """Runs the server under test, with a worker's facts and without Spark."""
+    fleet = _fleet(parameters, "serve")
     log = SharedLog(LogProcess(fleet.settings))
     metrics = ProcessMetrics("worker-1")
     fleet.facts.metrics_text = metrics.text
-    for name in given["names"]:
+    for name in parameters["names"]:
         settings = fleet.settings.model_copy(update={"name": name, "topics": (name,)})
         fleet.facts.sinks.append(HostedSink(settings, fleet.client, log))
         figures = metrics.sink(name)
@@ -148,8 +148,8 @@ def _serve(given: Mapping[str, Any]) -> None:
 ROLES = {"serve": _serve, "trees": _trees}
 
 
-def _timed(port: int, path: str, requests: int) -> str:
-    """Requests one after the other, on one connection, with pauses: some meet a reading, some do not."""
+def _measure_requests(port: int, path: str, requests: int) -> str:
+    """Requests the path repeatedly, on one connection, with pauses: some requests meet a reading, some do not."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     times, size = [], 0
     for _ in range(requests):
@@ -172,25 +172,25 @@ def _connected(port: int) -> Iterator[http.client.HTTPConnection]:
         connection.close()
 
 
-def _looked_at(port: int, process: psutil.Process) -> str:
-    """Processor time of the server and its Kafka process while one page refreshes and Prometheus scrapes."""
-    family = [process, *process.children(recursive=True)]
-    before = sum(sum(one.cpu_times()[:2]) for one in family)
+def _measure_load(port: int, process: psutil.Process) -> str:
+    """Measures processor time of the server and its Kafka process while one page refreshes and Prometheus scrapes."""
+    processes = [process, *process.children(recursive=True)]
+    before = sum(sum(member.cpu_times()[:2]) for member in processes)
     began = time.monotonic()
-    while (now := time.monotonic() - began) < LOOKING_SECONDS:
-        for path in ("/overview", "/status?sink=sink-007", *(("/metrics", "/health") if int(now) % 15 < 5 else ())):
+    while (elapsed := time.monotonic() - began) < LOOKING_SECONDS:
+        for path in ("/overview", "/status?sink=sink-007", *(("/metrics", "/health") if int(elapsed) % 15 < 5 else ())):
             with _connected(port) as connection:
                 connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
                 connection.getresponse().read()
         time.sleep(5)
-    used = sum(sum(one.cpu_times()[:2]) for one in family) - before
+    cpu_seconds = sum(sum(member.cpu_times()[:2]) for member in processes) - before
     memory = process.memory_info().rss >> 20
-    return f"looked at for {LOOKING_SECONDS:.0f} s: {used / LOOKING_SECONDS:.3f} of a core, memory {memory} MB"
+    return f"looked at for {LOOKING_SECONDS:.0f} s: {cpu_seconds / LOOKING_SECONDS:.3f} of a core, memory {memory} MB"
 
 
-def _shown(port: int) -> str:
+def _measure_page(port: int) -> str:
     url = f"http://127.0.0.1:{port}/"
-    firsts, data, refreshes, draws = [], [], [], []
+    paint_ms, fleet_ms, refresh_ms, draw_ms = [], [], [], []
     with Chromium() as browser:
         browser.screen(1200, 900)
         for _ in range(5):
@@ -198,18 +198,19 @@ def _shown(port: int) -> str:
             browser.open(url)
             paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
             browser.until(f"{paint} > 0")
-            firsts.append(float(browser.value(paint)))
-            data.append(float(browser.value("document.documentElement.dataset.firstMs")))
+            paint_ms.append(float(browser.value(paint)))
+            fleet_ms.append(float(browser.value("document.documentElement.dataset.firstMs")))
         for page in ("", "#sink-007"):
             browser.value(f"location.hash = '{page}'")
             for _ in range(6):
-                shown = browser.value("Number(document.documentElement.dataset.shown)")
-                browser.until(f"document.documentElement.dataset.shown > {shown}")
-                refreshes.append(float(browser.value("document.documentElement.dataset.refreshMs")))
-                draws.append(float(browser.value("document.documentElement.dataset.shownMs")))
+                shown_before = browser.value("Number(document.documentElement.dataset.shown)")
+                browser.until(f"document.documentElement.dataset.shown > {shown_before}")
+                refresh_ms.append(float(browser.value("document.documentElement.dataset.refreshMs")))
+                draw_ms.append(float(browser.value("document.documentElement.dataset.shownMs")))
     return (
-        f"page: first paint {max(firsts):.0f} ms, the fleet shown {max(data):.0f} ms;"
-        f" refresh {max(refreshes):.0f} ms with its requests, {max(draws):.1f} ms of them to draw (the longest of each)"
+        f"page: first paint {max(paint_ms):.0f} ms, the fleet shown {max(fleet_ms):.0f} ms;"
+        f" refresh {max(refresh_ms):.0f} ms with its requests, {max(draw_ms):.1f} ms of them to draw"
+        " (the longest of each)"
     )
 
 

@@ -23,8 +23,8 @@ PATIENCE = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`records` are counted; `lead` come before them in the topic and are what a peer may warm up with. The sink moves
-    `transaction` in one."""
+    """`records` are counted. `lead` records come before them in the topic: a peer may warm up with them. The sink moves
+    `transaction` records in one transaction."""
 
     records: int
     lead: int
@@ -37,8 +37,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """`topic` has the partitions of `shape`, all equally long. `sink_heap` is that of the sink's JVMs, `heap` that of
-    others."""
+    """`topic` has the partitions of `shape`, all equally long. `sink_heap` is the heap of the sink's JVMs, `heap` that
+    of the other peers'."""
 
     directory: Path
     zookeeper: ZooKeeperServer
@@ -52,12 +52,12 @@ class Lab:
     store: LakeStore | None = None
     """Where tables are; on the disk without one."""
 
-    def place(self, name: str) -> Path:
-        """An empty directory for one run before this topic."""
-        place = self.directory / "runs" / f"{name}-{self.shape.partitions}-{self.shape.warm_up}"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        return place
+    def run_directory(self, name: str) -> Path:
+        """Makes an empty directory for one run on this topic."""
+        directory = self.directory / "runs" / f"{name}-{self.shape.partitions}-{self.shape.warm_up}"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        return directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class StoreSampler:
         self._stack.close()
 
     def details(self, window: Window) -> Mapping[str, float]:
-        """CPU seconds of each in the window."""
+        """Returns the CPU seconds of server and proxy in the window."""
         usages = {name: sampler.usage(window.start, window.end) for name, sampler in self._samplers.items()}
         return {name: sum(usage.cpu.values()) for name, usage in usages.items()}
 
 
-def measured(
+def measured_run(
     lab: Lab,
     peer: str,
     number: int,
@@ -100,19 +100,19 @@ def measured(
     phases: tuple[Mapping[str, float], ...] = (),
     details: Mapping[str, float] | None = None,
 ) -> Run:
-    """`samplers` are those of the peer and of the broker."""
-    own, broker = (sampler.usage(window.start, window.end) for sampler in samplers)
+    """Returns the run's figures. `samplers` are those of the peer and of the broker."""
+    peer_usage, broker_usage = (sampler.usage(window.start, window.end) for sampler in samplers)
     return Run(
         peer=peer,
         round=number,
         records=window.records,
         seconds=window.end - window.start,
-        cpu={role.value: seconds for role, seconds in own.cpu.items()},
-        broker_cpu=sum(broker.cpu.values()),
-        peak={role.value: size for role, size in own.peak.items()},
+        cpu={role.value: seconds for role, seconds in peer_usage.cpu.items()},
+        broker_cpu=sum(broker_usage.cpu.values()),
+        peak={role.value: size for role, size in peer_usage.peak.items()},
         phases=phases,
         details=details or {},
         partitions=lab.shape.partitions,
         warm_up=lab.shape.warm_up,
-        together=own.together,
+        together=peer_usage.together,
     )

@@ -37,7 +37,7 @@ HUDIS_DEFAULTS = {"hoodie.metadata.enable": True, "hoodie.metadata.index.column.
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One transaction and what was asked of the store from its plan to its end."""
+    """One transaction, and the requests to the store from its plan to its end."""
 
     summary: Summary
     requests: Sequence[Request]
@@ -60,20 +60,20 @@ def main() -> int:
     if options.table_partitions > 1:
         settings["partition.field.name"] = "region"
     with (
-        tempfile.TemporaryDirectory(prefix="sink-lake-") as place,
-        open_store(Path(place), options.minio, options.delay_ms) as store,
+        tempfile.TemporaryDirectory(prefix="sink-lake-") as directory,
+        open_store(Path(directory), options.minio, options.delay_ms) as store,
     ):
-        done = _run(Path(place), store, settings, options)
+        appends = _run(Path(directory), store, settings, options)
     print(f"{store.name}, {options.delay_ms:g} ms a request, {options.table_partitions} table partition(s)")
-    _say(done)
+    _print_summary(appends)
     if options.list:
-        for append in (max(done, key=lambda each: each.seconds), done[-1]):
-            print("\n".join(_listed(append)))
+        for append in (max(appends, key=lambda append: append.seconds), appends[-1]):
+            print("\n".join(_request_lines(append)))
     return 0
 
 
-def _run(place: Path, store: LakeStore, settings: dict[str, object], options: argparse.Namespace) -> list[Append]:
-    given = {
+def _run(directory: Path, store: LakeStore, settings: dict[str, object], options: argparse.Namespace) -> list[Append]:
+    fleet_settings = {
         **HUDIS_DEFAULTS,
         **store.settings,
         "target.base.path": store.base_path(),
@@ -83,55 +83,58 @@ def _run(place: Path, store: LakeStore, settings: dict[str, object], options: ar
         "log.level": "info",
         **settings,
     }
-    done: list[Append] = []
-    with ZooKeeperServer(place / "zookeeper") as zookeeper, KafkaServer(place / "kafka", heap="384m") as kafka:
+    appends: list[Append] = []
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper, KafkaServer(directory / "kafka", heap="384m") as kafka:
         create_topic(kafka.address, TOPIC, PARTITIONS)
-        fleet = Fleet(place / "fleet", zookeeper.address, kafka.address, TOPIC, given)
+        fleet = Fleet(directory / "fleet", zookeeper.address, kafka.address, TOPIC, fleet_settings)
         try:
             fleet.start("w1")
             for number in range(1, options.warm_up + options.commits + 1):
                 _produce(kafka.address, (number - 1) * RECORDS, max(1, options.table_partitions))
                 fleet.wait_landed(dict.fromkeys(range(PARTITIONS), number * RECORDS // PARTITIONS))
-                done += _ended(fleet.view().ledger.history, done, store.proxy.take())
+                appends += _new_appends(fleet.view().ledger.history, appends, store.proxy.take())
         finally:
             fleet.close()
-    return done[-options.commits :]
+    return appends[-options.commits :]
 
 
-def _ended(history: Sequence[Summary], known: Sequence[Append], requests: Sequence[Request]) -> Iterator[Append]:
-    """Transactions that ended since, each with what was asked meanwhile."""
+def _new_appends(
+    history: Sequence[Summary], known_appends: Sequence[Append], requests: Sequence[Request]
+) -> Iterator[Append]:
+    """Yields the transactions that have newly ended, each with the requests made meanwhile."""
     for summary in history:
-        if all(each.summary.number != summary.number for each in known):
+        if all(append.summary.number != summary.number for append in known_appends):
             begin, end = summary.times["PLANNED"], summary.times["ENDED"]
-            yield Append(summary, [each for each in requests if begin <= wall_clock(each) <= end])
+            yield Append(summary, [request for request in requests if begin <= wall_clock(request) <= end])
 
 
 def _produce(bootstrap: str, begin: int, regions: int) -> None:
-    """One batch for each partition, so that one transaction takes them all."""
+    """Sends one batch to each partition, so that one transaction takes them all."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for number, (key, value) in enumerate(zip(*chunk(begin, RECORDS, regions), strict=True)):
         producer.produce(TOPIC, value, key, number % PARTITIONS)
     assert producer.flush(60) == 0
 
 
-def _say(done: Sequence[Append]) -> None:
-    commits = len(done)
+def _print_summary(appends: Sequence[Append]) -> None:
+    commits = len(appends)
     mean = statistics.mean
-    by_client = Counter(request.client for each in done for request in each.requests)
-    told = ", ".join(f"{client} {count / commits:.0f}" for client, count in by_client.most_common())
+    by_client = Counter(request.client for append in appends for request in append.requests)
+    clients_text = ", ".join(f"{client} {count / commits:.0f}" for client, count in by_client.most_common())
     print(f"{commits} transactions of {RECORDS} records")
-    print(f"requests: {sum(by_client.values()) / commits:.1f} ({told})")
-    seconds = sorted(each.seconds for each in done)
+    print(f"requests: {sum(by_client.values()) / commits:.1f} ({clients_text})")
+    seconds = sorted(append.seconds for append in appends)
     print(f"seconds from PLANNED to settled: mean {mean(seconds):.2f}, p50 {statistics.median(seconds):.2f}")
-    print("each: " + ", ".join(f"{each.seconds:.2f} s ({len(each.requests)})" for each in done))
-    found = phases([each.summary for each in done])
+    print("each: " + ", ".join(f"{append.seconds:.2f} s ({len(append.requests)})" for append in appends))
+    transactions = phases([append.summary for append in appends])
     for phase in ("begin", "write", "commit", "settle"):
-        print(f"  {phase}: {mean(each[phase] for each in found):.2f}")
-    kinds = Counter((r.client, r.kind, abridged(r.path)) for each in done for r in each.requests)
-    print("\n".join(f"{count / commits:6.1f} {' '.join(what)}" for what, count in kinds.most_common(60)))
+        print(f"  {phase}: {mean(transaction[phase] for transaction in transactions):.2f}")
+    counts_by_request = Counter((r.client, r.kind, abridged(r.path)) for append in appends for r in append.requests)
+    most_common = counts_by_request.most_common(60)
+    print("\n".join(f"{count / commits:6.1f} {' '.join(request_key)}" for request_key, count in most_common))
 
 
-def _listed(append: Append) -> list[str]:
+def _request_lines(append: Append) -> list[str]:
     begin = append.summary.times["PLANNED"]
     lines: list[tuple[float, str]] = [(at - begin, f"------ {phase}") for phase, at in append.summary.times.items()]
     for request in append.requests:

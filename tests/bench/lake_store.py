@@ -1,7 +1,7 @@
 """An S3 server for benchmarks, behind a proxy that makes every request take longer, and when commits appeared on it.
 
-MinIO's where its program is given or on the path, else moto's, which is Python and uses a core of its own; or the
-running one that `SINK_TEST_S3` names. Raises `Unavailable`.
+The server is MinIO where its program is given or on the path. Else it is moto, which is Python and uses a core of its
+own, or the running server that `SINK_TEST_S3` names. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _WALL = time.time() - time.monotonic()
 
 @dataclass(frozen=True)
 class LakeStore:
-    """`store` is reached by way of the proxy, `direct` is not. `pids`: the server and the proxy, as far as they were
-    started here."""
+    """`store` is reached through the proxy, `direct` is not. `pids`: of the server and the proxy, where the bench
+    started them."""
 
     name: str
     store: Store
@@ -44,7 +44,7 @@ class LakeStore:
     delay: float
 
     def base_path(self) -> str:
-        """A table in a bucket of its own."""
+        """Makes a bucket, and returns the path of a table in it."""
         return f"s3a://{self.store.make_bucket()}/orders"
 
     @property
@@ -52,13 +52,13 @@ class LakeStore:
         return self.store.settings
 
     def table_settings(self) -> Mapping[str, str]:
-        """With a table in a bucket of its own."""
+        """Returns the settings with the path of a table in a new bucket."""
         return {**self.settings, "target.base.path": self.base_path()}
 
     @property
     def access(self) -> Access:
-        own = {name.removeprefix("storage.s3."): value for name, value in self.settings.items()}
-        return access_of({}, own)
+        s3_options = {name.removeprefix("storage.s3."): value for name, value in self.settings.items()}
+        return access_of({}, s3_options)
 
 
 class StoreWatch(Looking):
@@ -74,7 +74,8 @@ class StoreWatch(Looking):
         return super().__enter__()
 
     def _look(self) -> None:
-        """A request is noted when it was answered; it began when the proxy says, and took the delay at least."""
+        """The proxy notes a request once it is answered. The request began when the proxy says, and took at least the
+        delay."""
         for request in self._store.proxy.take():
             match = _COMPLETED.fullmatch(request.path) if request.method == "PUT" and request.status == 200 else None
             if match:
@@ -82,7 +83,7 @@ class StoreWatch(Looking):
 
 
 def wall_clock(request: Request) -> float:
-    """When the request began: the proxy tells it by the clock that never goes back."""
+    """Returns when the request began, by the wall clock: the proxy notes monotonic time."""
     return request.started + _WALL
 
 
@@ -92,14 +93,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_storage_options(parser: argparse.ArgumentParser) -> None:
-    """For what runs on a disk, too."""
+    """Adds the options of a benchmark that runs on a disk, too."""
     parser.add_argument("--storage", choices=("disk", "s3"), default="disk", help="where tables are")
     add_options(parser)
 
 
 @contextmanager
 def storage(directory: Path, options: argparse.Namespace) -> Iterator[LakeStore | None]:
-    """None for the disk."""
+    """Yields the store, or None for the disk."""
     if options.storage == "disk":
         yield None
     else:

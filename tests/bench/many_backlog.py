@@ -1,10 +1,10 @@
-"""One sink with a backlog beside many that trickle: how fresh the many are alone, and beside it; and how long a new
-topic that a pattern matches needs to its first row.
+"""One sink with a backlog beside many sinks with a trickle: how fresh the many tables are without the backlog and
+beside it, and how long a new topic that a pattern matches needs to its first row.
 
 `python -m tests.bench.many_backlog --sinks 20 --rate 200 --interval 5 --backlog 20000000`
 
-One worker of two cores. The sink with the backlog comes by SIGHUP, in the middle of the trickle: beside it is until
-all of it has landed, which says whether it had a share, too.
+One worker of two cores. SIGHUP adds the sink with the backlog in the middle of the trickle. `beside` lasts until the
+whole backlog has landed, which shows whether that sink had a share, too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.bench.many_lab import (
     create_topics,
     freshness,
     percentile,
+    print_event,
     servers,
-    tell,
     wait_joined,
 )
 from tests.bench.topics import Topic, fill
@@ -55,44 +55,44 @@ def main() -> None:
             "hoodie.metadata.enable": True,
             "log.level": "info",
         }
-        it = ManySinks(Path(directory) / "fleet", zk.address, kafka.address, shared)
+        fleet = ManySinks(Path(directory) / "fleet", zk.address, kafka.address, shared)
         try:
-            measure(arguments, it, kafka.address)
+            measure(arguments, fleet, kafka.address)
         finally:
-            it.close()
+            fleet.close()
 
 
-def measure(arguments: argparse.Namespace, it: ManySinks, kafka: str) -> None:
+def measure(arguments: argparse.Namespace, fleet: ManySinks, kafka: str) -> None:
     topics = {f"s{number:03d}": f"t{number:03d}" for number in range(arguments.sinks)}
     create_topics(kafka, tuple(topics.values()))
     for sink, topic in topics.items():
-        it.add(sink, topic)
-    it.add("found", **{"kafka.topic.regex": "new-.*"})
-    it.start(WORKER)
-    wait_joined(it, 1)
-    trickle, landings = Trickle(kafka, tuple(topics.values()), arguments.rate), Landings(it)
+        fleet.add(sink, topic)
+    fleet.add("found", **{"kafka.topic.regex": "new-.*"})
+    fleet.start(WORKER)
+    wait_joined(fleet, 1)
+    trickle, landings = Trickle(kafka, tuple(topics.values()), arguments.rate), Landings(fleet)
     landings.start()
     trickle.start()
     time.sleep(3 * arguments.interval)
     alone = time.time()
     time.sleep(arguments.seconds)
-    it.add(BACKLOG.name, BACKLOG.name)
-    it.configure(WORKER)
+    fleet.add(BACKLOG.name, BACKLOG.name)
+    fleet.configure(WORKER)
     beside = time.time()
-    it.workers[WORKER].signal(signal.SIGHUP, Part.PYTHON)
-    eventually("the backlog has landed", lambda: it.landed(BACKLOG.name) >= arguments.backlog, PATIENCE, it.logs)
+    fleet.workers[WORKER].signal(signal.SIGHUP, Part.PYTHON)
+    eventually("the backlog has landed", lambda: fleet.landed(BACKLOG.name) >= arguments.backlog, PATIENCE, fleet.logs)
     ended = time.time()
-    tell("backlog", landed_after=round(ended - beside, 1), transactions=transactions(it))
-    new_topic(it, kafka)
+    print_event("backlog", landed_after=round(ended - beside, 1), transactions=transactions(fleet))
+    measure_new_topic(fleet, kafka)
     trickle.stop()
-    wait_all(it, trickle, topics)
+    wait_all_landed(fleet, trickle, topics)
     landings.stop()
     for name, since, until in (("alone", alone, alone + arguments.seconds), ("beside", beside, ended)):
         seconds = freshness(trickle.sent, landings.seen, topics, since, until)
-        tell(name, p50=round(statistics.median(seconds), 1), p99=round(percentile(seconds, 0.99), 1))
+        print_event(name, p50=round(statistics.median(seconds), 1), p99=round(percentile(seconds, 0.99), 1))
     for sink, topic in list(topics.items())[::5]:
-        it.assert_exactly_once(sink, trickle.sent[topic][-1][0])
-    tell("audit", held=True)
+        fleet.assert_exactly_once(sink, trickle.sent[topic][-1][0])
+    print_event("audit", held=True)
 
 
 class Landed(NamedTuple):
@@ -100,28 +100,29 @@ class Landed(NamedTuple):
     seconds: float
 
 
-def transactions(it: ManySinks) -> list[Landed]:
-    """Those of the backlog that have ended, from plan to end."""
-    history = it.view(BACKLOG.name).ledger.history
-    return [Landed(t.records, round(max(t.times.values()) - min(t.times.values()), 1)) for t in history]
+def transactions(fleet: ManySinks) -> list[Landed]:
+    """Returns the backlog's transactions that have ended, with the seconds from plan to end."""
+    history = fleet.view(BACKLOG.name).ledger.history
+    spans = [(summary.records, summary.times.values()) for summary in history]
+    return [Landed(records, round(max(times) - min(times), 1)) for records, times in spans]
 
 
-def new_topic(it: ManySinks, kafka: str) -> None:
-    """Beside the trickle and what is left of the backlog."""
+def measure_new_topic(fleet: ManySinks, kafka: str) -> None:
+    """Measures a new topic beside the trickle and the rest of the backlog."""
     began = time.monotonic()
     create_topics(kafka, ["new-orders"])
     producer = Trickle(kafka, ["new-orders"], 10)
     producer.start()
-    eventually("the new topic's first row", lambda: it.landed("found") > 0, PATIENCE, it.logs)
-    tell("new topic", first_row_after=round(time.monotonic() - began, 1))
+    eventually("the new topic's first row", lambda: fleet.landed("found") > 0, PATIENCE, fleet.logs)
+    print_event("new topic", first_row_after=round(time.monotonic() - began, 1))
     producer.stop()
 
 
-def wait_all(it: ManySinks, trickle: Trickle, topics: dict[str, str]) -> None:
+def wait_all_landed(fleet: ManySinks, trickle: Trickle, topics: dict[str, str]) -> None:
     def all_landed() -> bool:
-        return all(it.landed(sink) >= trickle.sent[topic][-1][0] for sink, topic in topics.items())
+        return all(fleet.landed(sink) >= trickle.sent[topic][-1][0] for sink, topic in topics.items())
 
-    eventually("all has landed", all_landed, PATIENCE, it.logs)
+    eventually("all has landed", all_landed, PATIENCE, fleet.logs)
     time.sleep(2 * LOOK_SECONDS)
 
 

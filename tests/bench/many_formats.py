@@ -1,5 +1,5 @@
-"""Topics of four formats that find their tables by patterns in one fleet, beside sinks that are poisoned; a worker is
-killed. In the end each table has what was sent, once.
+"""Topics of four formats that find their tables by patterns in one fleet, beside poisoned sinks; a worker is killed. In
+the end each table has every sent event, once.
 
 `python -m tests.bench.many_formats --topics 50 --rate 2 --interval 30 --seconds 420`
 """
@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sink.audit import TopicAccess, audit
-from tests.bench.many_lab import PATIENCE, create_topics, servers, tell
+from tests.bench.many_lab import PATIENCE, create_topics, print_event, servers
 from tests.bench.topic_formats import PATTERNS, Serialize, event, serializer
 from tests.chaos.auditor.tables import rows_of
 from tests.many_sinks import ManySinks
@@ -29,7 +29,7 @@ from tests.waiting import eventually
 
 PARTITIONS = 2
 HALTED, REFUSED, WITHHELD, GONE = "avro-1", "protobuf-1", "json-1", "jsonschema-1"
-"""Topics with a broken record, a place that is taken, settings that cannot be used, and one that is deleted."""
+"""Topics with a broken record, an occupied base path, unusable settings, and one that is deleted."""
 POISONED = (HALTED, REFUSED, WITHHELD, GONE)
 MISSPELT = "misspelt"
 PORTS = {"w1": 18_481, "w2": 18_482}
@@ -58,16 +58,16 @@ class Sender(threading.Thread):
         self.failed: set[str] = set()
 
     def run(self) -> None:
-        began, made = time.monotonic(), 0
+        began, produced = time.monotonic(), 0
         while not self._ended.wait(0.2):
             due = int((time.monotonic() - began) * self._rate)
             for topic, serialize in self._topics.copy().items():
-                for _ in range(made, due):
+                for _ in range(produced, due):
                     value = event(self.sent[topic], int(topic.rpartition("-")[2]))
                     self._producer.produce(topic, serialize(value), on_delivery=self._delivered)
                     self.sent[topic] += 1
                 self._producer.poll(0)
-            made = due
+            produced = due
         self._producer.flush(60)
 
     def leave(self, topic: str) -> None:
@@ -93,26 +93,26 @@ class Fleet:
     def healthy(self) -> list[str]:
         return [topic for topic in self.topics if topic not in POISONED]
 
-    def place_of(self, topic: str) -> Path:
+    def table_path(self, topic: str) -> Path:
         return self.directory / "lake" / topic
 
     def ids(self, topic: str) -> list[int]:
-        """Numbers of the events in the topic's table, sorted."""
-        return sorted(number for (number,) in rows_of(self.place_of(topic), ["id"]))
+        """Returns the numbers of the events in the topic's table, sorted."""
+        return sorted(number for (number,) in rows_of(self.table_path(topic), ["id"]))
 
     @property
     def handed_over(self) -> int:
-        """Hand-overs of coordinators that the workers' logs tell of."""
+        """Hand-overs of coordinators, as counted in the workers' logs."""
         return sum(self.sinks.log(worker).count('"event": "coordinator.handed_over"') for worker in PORTS)
 
     def behind(self) -> list[str]:
-        """Healthy topics whose table has not all that was sent yet."""
+        """Returns the healthy topics whose table does not have every sent event yet."""
         return [topic for topic in self.healthy if self.ids(topic) != list(range(self.sender.sent[topic]))]
 
 
 @contextmanager
 def started(plan: Plan, directory: Path) -> Iterator[Fleet]:
-    """Two workers, and records that keep coming."""
+    """Starts two workers, and sends records until the caller's block ends."""
     with servers(directory) as (zookeeper, kafka), RegistryServer(directory / "registry") as registry:
         client = SchemaRegistryClient({"url": registry.url, "timeout": 30})
         topics = {f"{kind}-{number}": kind for kind in PATTERNS for number in range(plan.topics)}
@@ -128,64 +128,66 @@ def started(plan: Plan, directory: Path) -> Iterator[Fleet]:
             "hoodie.metadata.enable": True,
             "log.level": "info",
         }
-        it = ManySinks(directory / "fleet", zookeeper.address, kafka.address, shared)
-        taken = directory / "lake" / REFUSED
-        taken.mkdir(parents=True)
-        (taken / "notes.txt").write_text("not a table")
-        place = {"target.base.path": shared["target.base.path"]}
+        sinks = ManySinks(directory / "fleet", zookeeper.address, kafka.address, shared)
+        occupied = directory / "lake" / REFUSED
+        occupied.mkdir(parents=True)
+        (occupied / "notes.txt").write_text("not a table")
+        base_path = {"target.base.path": shared["target.base.path"]}
         for kind, settings in PATTERNS.items():
-            it.add(kind, **{"kafka.topic.regex": rf"{kind}-\d+", **place, **settings})
-        it.add(MISSPELT, WITHHELD, **{"schema.ddl": "id BIGNIT"})
-        fleet = Fleet(it, Sender(kafka.address, plan.rate, serializers), list(topics), directory)
+            sinks.add(kind, **{"kafka.topic.regex": rf"{kind}-\d+", **base_path, **settings})
+        sinks.add(MISSPELT, WITHHELD, **{"schema.ddl": "id BIGNIT"})
+        fleet = Fleet(sinks, Sender(kafka.address, plan.rate, serializers), list(topics), directory)
         try:
             for worker, port in PORTS.items():
-                it.start(worker, **{"http.listen": f"127.0.0.1:{port}"})
+                sinks.start(worker, **{"http.listen": f"127.0.0.1:{port}"})
             fleet.sender.start()
-            yield fleet
+            try:
+                yield fleet
+            finally:
+                fleet.sender.stop()
         finally:
-            fleet.sender.stop()
-            it.close()
+            sinks.close()
 
 
 def run(plan: Plan, directory: Path) -> Fleet:
-    """Poisons after the first commits, kills a worker, and waits until the healthy tables have all; the servers are
-    gone when it returns. Raises AssertionError where something is missing or there twice.
+    """Poisons topics after the first commits, kills a worker, and waits until the healthy tables have all events. The
+    servers have stopped when it returns. Raises AssertionError where an event is missing or there twice.
     """
     with started(plan, directory) as fleet:
-        it = fleet.sinks
-        first = [topic for topic in (*fleet.healthy, HALTED, GONE) if topic.endswith(("-0", "-1"))]
-        eventually("first commits", lambda: all(map(it.landed, first)), PATIENCE, it.logs)
+        sinks = fleet.sinks
+        first_topics = [topic for topic in (*fleet.healthy, HALTED, GONE) if topic.endswith(("-0", "-1"))]
+        eventually("first commits", lambda: all(map(sinks.landed, first_topics)), PATIENCE, sinks.logs)
         began = time.monotonic()
-        tell("first commits", handed_over=fleet.handed_over)
-        producer = Producer({"bootstrap.servers": it.kafka})
+        print_event("first commits", handed_over=fleet.handed_over)
+        producer = Producer({"bootstrap.servers": sinks.kafka})
         producer.produce(HALTED, b"broken")
         producer.flush(30)
         fleet.sender.leave(GONE)
-        admin = AdminClient({"bootstrap.servers": it.kafka})
+        admin = AdminClient({"bootstrap.servers": sinks.kafka})
         admin.delete_topics([GONE])[GONE].result(60)
         time.sleep(plan.seconds / 3)
-        it.workers["w1"].kill()
+        sinks.workers["w1"].kill()
         time.sleep(plan.seconds / 3)
-        it.start("w1", **{"http.listen": f"127.0.0.1:{PORTS['w1']}"})
+        sinks.start("w1", **{"http.listen": f"127.0.0.1:{PORTS['w1']}"})
         time.sleep(max(0.0, plan.seconds - (time.monotonic() - began)))
         fleet.sender.stop()
         assert fleet.sender.failed <= {GONE}, fleet.sender.failed
-        eventually("every healthy table has all", lambda: not fleet.behind(), PATIENCE, it.logs)
+        eventually("every healthy table has all", lambda: not fleet.behind(), PATIENCE, sinks.logs)
         records = sum(fleet.sender.sent[topic] for topic in fleet.healthy)
-        tell("landed", tables=len(fleet.healthy), records=records, handed_over=fleet.handed_over)
-        eventually("the halt shows", lambda: it.view(HALTED).halt is not None, PATIENCE, it.logs)
+        print_event("landed", tables=len(fleet.healthy), records=records, handed_over=fleet.handed_over)
+        eventually("the halt shows", lambda: sinks.view(HALTED).halt is not None, PATIENCE, sinks.logs)
         for topic in (HALTED, GONE):
             assert fleet.ids(topic) == list(range(len(fleet.ids(topic)))), topic
-        assert {host.state for host in it.hosts(REFUSED).values()} == {"refused"}
-        assert {host.state for host in it.hosts(MISSPELT).values()} == {"refused"}
-        assert not fleet.place_of(WITHHELD).exists()
+        assert {host.state for host in sinks.hosts(REFUSED).values()} == {"refused"}
+        assert {host.state for host in sinks.hosts(MISSPELT).values()} == {"refused"}
+        assert not fleet.table_path(WITHHELD).exists()
         began = time.monotonic()
         for topic in fleet.healthy[:: max(1, len(fleet.healthy) // 20)]:
-            assert audit(str(fleet.place_of(topic)), topic, TopicAccess(it.kafka)).held, topic
-        tell("audit", held=True, seconds=round(time.monotonic() - began, 1), handed_over=fleet.handed_over)
-        for name, worker in it.workers.items():
+            assert audit(str(fleet.table_path(topic)), topic, TopicAccess(sinks.kafka)).held, topic
+        print_event("audit", held=True, seconds=round(time.monotonic() - began, 1), handed_over=fleet.handed_over)
+        for name, worker in sinks.workers.items():
             worker.terminate()
-            assert worker.wait(120) == 0, f"{name}\n{it.logs()}"
+            assert worker.wait(120) == 0, f"{name}\n{sinks.logs()}"
         return fleet
 
 
@@ -195,9 +197,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2, help="records a second of each topic")
     parser.add_argument("--interval", type=float, default=30, help="seconds")
     parser.add_argument("--seconds", type=float, default=420, help="from the poisons to the end of the records")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="many-formats-") as directory:
-        run(Plan(given.topics, given.rate, given.interval, given.seconds), Path(directory))
+        run(Plan(options.topics, options.rate, options.interval, options.seconds), Path(directory))
 
 
 if __name__ == "__main__":

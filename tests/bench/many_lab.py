@@ -1,8 +1,8 @@
 """Shared parts of the benchmarks of many sinks: a trickle into many topics, when it landed, what processes cost.
 
-Freshness is from a record's production to the moment at which ZooKeeper says that its offset is settled, looked at once
-a second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which
-counts pages that processes share more than once.
+Freshness is the time from a record's production until ZooKeeper shows its offset as settled. The bench looks once a
+second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which counts
+pages that processes share more than once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCH_SECONDS = 0.1
 
 
 class Trickle(threading.Thread):
-    """Produces `rate` records a second into each topic, of one partition, and keeps when."""
+    """Produces `rate` records a second into each topic, of one partition, and notes when."""
 
     def __init__(self, address: str, topics: Sequence[str], rate: float) -> None:
         super().__init__(daemon=True)
@@ -44,14 +44,14 @@ class Trickle(threading.Thread):
         """Offsets reached, and when, by topic."""
 
     def run(self) -> None:
-        began, made = time.time(), 0
+        began, produced = time.time(), 0
         while not self._ended.wait(BATCH_SECONDS):
             due = int((time.time() - began) * self._rate)
             for topic in self._topics:
-                for number in range(made, due):
+                for number in range(produced, due):
                     self._producer.produce(topic, json.dumps({"id": number, "kind": "buy", "amount": 1.5}).encode())
                 self.sent[topic].append((due, time.time()))
-            made = due
+            produced = due
             self._producer.poll(0)
         self._producer.flush(60)
 
@@ -60,7 +60,7 @@ class Trickle(threading.Thread):
         self.join()
 
 
-class Asking(threading.Thread):
+class HttpPoller(threading.Thread):
     """Asks the workers at these ports as a page, a Prometheus and a health check do, every so many seconds."""
 
     def __init__(self, ports: Sequence[int], seconds: float) -> None:
@@ -73,7 +73,7 @@ class Asking(threading.Thread):
     def run(self) -> None:
         while self._ports and not self._ended.wait(self._seconds):
             for port, path in product(self._ports, ("health", "overview", "status", "metrics")):
-                # One that starts, or was killed, does not answer; one that is ill answers 503.
+                # A worker that starts, or was killed, does not answer; an unhealthy one answers 503.
                 with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as answer:
                     self._answers += bool(answer.read())
 
@@ -87,17 +87,17 @@ class Asking(threading.Thread):
 class Landings(threading.Thread):
     """Notes when each sink had settled how many offsets."""
 
-    def __init__(self, it: ManySinks) -> None:
+    def __init__(self, fleet: ManySinks) -> None:
         super().__init__(daemon=True)
-        self._it = it
+        self._fleet = fleet
         self._ended = threading.Event()
-        self.seen: dict[str, list[tuple[int, float]]] = {name: [(0, 0.0)] for name in it.sinks}
+        self.seen: dict[str, list[tuple[int, float]]] = {name: [(0, 0.0)] for name in fleet.sinks}
 
     def run(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             for name, seen in self.seen.items():
                 try:
-                    landed = self._it.landed(name)
+                    landed = self._fleet.landed(name)
                 except SinkError:
                     continue
                 if landed > seen[-1][0]:
@@ -115,17 +115,17 @@ def freshness(
     since: float,
     until: float = float("inf"),
 ) -> list[float]:
-    """Seconds from production to settling, of each batch produced between the two moments that has settled."""
+    """Returns the seconds from production to settling of each settled batch produced between the two moments."""
     seconds = []
     for sink, topic in topics.items():
-        landings, at = landed[sink], 0
+        landings, index = landed[sink], 0
         for offset, produced in sent[topic]:
-            while at < len(landings) and landings[at][0] < offset:
-                at += 1
-            if at == len(landings):
+            while index < len(landings) and landings[index][0] < offset:
+                index += 1
+            if index == len(landings):
                 break
             if since <= produced < until and offset > 0:
-                seconds.append(landings[at][1] - produced)
+                seconds.append(landings[index][1] - produced)
     return seconds
 
 
@@ -134,11 +134,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def cpu(process: psutil.Process) -> float:
-    """Seconds of a process and its descendants, those that have ended included."""
+    """Returns CPU seconds of a process and its descendants, ended ones included."""
     total = 0.0
-    for each in (process, *process.children(recursive=True)):
+    for member in (process, *process.children(recursive=True)):
         try:
-            times = each.cpu_times()
+            times = member.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
         except psutil.NoSuchProcess:
             continue
@@ -146,12 +146,12 @@ def cpu(process: psutil.Process) -> float:
 
 
 def memory(process: psutil.Process) -> dict[str, int]:
-    """MB by kind of process."""
+    """Returns MB by kind of process."""
     kinds: dict[str, int] = {"worker's Python": process.memory_info().rss >> 20}
-    for each in process.children(recursive=True):
+    for child in process.children(recursive=True):
         try:
-            kind = "JVM" if "java" in each.name() else "other Pythons"
-            kinds[kind] = kinds.get(kind, 0) + (each.memory_info().rss >> 20)
+            kind = "JVM" if "java" in child.name() else "other Pythons"
+            kinds[kind] = kinds.get(kind, 0) + (child.memory_info().rss >> 20)
         except psutil.NoSuchProcess:
             continue
     return kinds
@@ -172,16 +172,16 @@ def servers(directory: Path) -> Iterator[tuple[ZooKeeperServer, KafkaServer]]:
 
 def create_topics(kafka: str, topics: Sequence[str], partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
-    for made in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
-        made.result(60)
+    for created in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+        created.result(60)
 
 
-def wait_joined(it: ManySinks, workers: int) -> None:
+def wait_joined(fleet: ManySinks, workers: int) -> None:
     def joined() -> bool:
-        return all(len(it.view(sink).members) == workers for sink in it.sinks)
+        return all(len(fleet.view(sink).members) == workers for sink in fleet.sinks)
 
-    eventually("every worker has joined every sink", joined, PATIENCE, it.logs)
+    eventually("every worker has joined every sink", joined, PATIENCE, fleet.logs)
 
 
-def tell(event: str, **figures: object) -> None:
+def print_event(event: str, **figures: object) -> None:
     print(json.dumps({"event": event, **figures}), flush=True)

@@ -3,8 +3,8 @@
 `python -m tests.bench.many_processes --tables 10 --records 500000 --rounds 2`
 
 The topics are filled before. Both arrangements begin cold on the same two cores, and take turns. CPU is counted from
-the first process's start to the last table's last record, and again without the start: from the moment when all sinks
-are joined. Memory is the highest sum of all processes at one moment: resident size, and PSS, in which a page that
+the first process's start to the last table's last record, and again without the start: from the moment when every sink
+has its worker. Memory is the highest sum of all processes at one moment: resident size, and PSS, in which a page that
 processes share counts once.
 """
 
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.many_lab import PATIENCE, servers, tell, wait_joined
+from tests.bench.many_lab import PATIENCE, print_event, servers, wait_joined
 from tests.bench.sampler import Sampler
 from tests.bench.topics import Topic, fill
 from tests.many_sinks import ManySinks
@@ -39,52 +39,52 @@ def main() -> None:
             fill(kafka.address, topic)
         for number in range(arguments.rounds):
             for processes in (1, arguments.tables):
-                place = Path(directory) / f"round{number}-{processes}"
-                run(arguments, place, zk.address, kafka.address, processes, topics)
+                run_directory = Path(directory) / f"round{number}-{processes}"
+                run(arguments, run_directory, zk.address, kafka.address, processes, topics)
 
 
 def run(
-    arguments: argparse.Namespace, place: Path, zookeeper: str, kafka: str, processes: int, topics: list[Topic]
+    arguments: argparse.Namespace, directory: Path, zookeeper: str, kafka: str, processes: int, topics: list[Topic]
 ) -> None:
     shared = {
-        "zookeeper.root": f"/{place.name}",
+        "zookeeper.root": f"/{directory.name}",
         "spark.master": "local[2]",
         "transaction.interval.ms": int(arguments.interval * 1000),
         "hoodie.metadata.enable": True,
         "log.level": "info",
     }
-    it = ManySinks(place, zookeeper, kafka, shared)
+    fleet = ManySinks(directory, zookeeper, kafka, shared)
     for topic in topics:
-        it.add(f"s-{topic.name}", topic.name)
+        fleet.add(f"s-{topic.name}", topic.name)
     workers = [f"w{number}" for number in range(processes)]
-    mine = {worker: list(it.sinks)[number::processes] for number, worker in enumerate(workers)}
+    sinks_by_worker = {worker: list(fleet.sinks)[number::processes] for number, worker in enumerate(workers)}
     try:
         started = time.time()
         for worker in workers:
-            it.start(worker, **{"worker.sinks": mine[worker]})
-        with Sampler([it.workers[worker].pid for worker in workers], proportional=True) as sampler:
-            wait_joined(it, 1)
+            fleet.start(worker, **{"worker.sinks": sinks_by_worker[worker]})
+        with Sampler([fleet.workers[worker].pid for worker in workers], proportional=True) as sampler:
+            wait_joined(fleet, 1)
             joined = time.time()
-            for sink in it.sinks:
-                eventually(f"{sink} has all", lambda s=sink: it.landed(s) >= topics[0].records, PATIENCE, it.logs)  # type: ignore[misc]
+            for sink in fleet.sinks:
+                eventually(f"{sink} has all", lambda s=sink: fleet.landed(s) >= topics[0].records, PATIENCE, fleet.logs)  # type: ignore[misc]
             ended = time.time()
             time.sleep(1)
-        whole, warm = sampler.usage(started, ended), sampler.usage(joined, ended)
+        total, warm = sampler.usage(started, ended), sampler.usage(joined, ended)
         millions = sum(topic.records for topic in topics) / 1e6
-        tell(
+        print_event(
             "run",
             processes=processes,
             joined_after=round(joined - started, 1),
             landed_after=round(ended - started, 1),
-            cpu_seconds_per_million=round(sum(whole.cpu.values()) / millions, 2),
+            cpu_seconds_per_million=round(sum(total.cpu.values()) / millions, 2),
             without_the_start=round(sum(warm.cpu.values()) / millions, 2),
-            memory_mb=whole.together >> 20,
-            proportional_mb=whole.proportional >> 20,
+            memory_mb=total.together >> 20,
+            proportional_mb=total.proportional >> 20,
         )
-        for sink in it.sinks:
-            it.assert_exactly_once(sink, topics[0].records)
+        for sink in fleet.sinks:
+            fleet.assert_exactly_once(sink, topics[0].records)
     finally:
-        it.close()
+        fleet.close()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Many sinks in few processes: how fast they join, what they cost when nothing comes, how fresh their tables are at a
-trickle, how fast the rest takes over from a worker that is killed, and how coordinators are shared.
+trickle, how fast the other workers take over from one that is killed, and how coordinators are shared.
 
 `python -m tests.bench.many_sinks --sinks 100 --workers 2 --rate 50 --interval 60 --seconds 240`
 """
@@ -21,7 +21,7 @@ from sink.devtools.local.servers import free_ports
 from tests.bench.many_lab import (
     LOOK_SECONDS,
     PATIENCE,
-    Asking,
+    HttpPoller,
     Landings,
     Trickle,
     cpu,
@@ -29,8 +29,8 @@ from tests.bench.many_lab import (
     freshness,
     memory,
     percentile,
+    print_event,
     servers,
-    tell,
     wait_joined,
 )
 from tests.many_sinks import ManySinks
@@ -62,71 +62,80 @@ def run(arguments: argparse.Namespace, directory: Path, zookeeper: str, kafka: s
         "hoodie.metadata.enable": True,
         "log.level": "info",
     }
-    it = ManySinks(directory / "fleet", zookeeper, kafka, shared)
+    fleet = ManySinks(directory / "fleet", zookeeper, kafka, shared)
     topics = {f"s{number:03d}": f"t{number:03d}" for number in range(arguments.sinks)}
     create_topics(kafka, tuple(topics.values()))
     for sink, topic in topics.items():
-        it.add(sink, topic)
+        fleet.add(sink, topic)
     trickle = Trickle(kafka, tuple(topics.values()), arguments.rate)
-    landings = Landings(it)
+    landings = Landings(fleet)
     try:
-        measure(arguments, it, trickle, landings, topics)
+        measure(arguments, fleet, trickle, landings, topics)
     finally:
         trickle.stop() if trickle.is_alive() else None
-        it.close()
+        fleet.close()
 
 
 def measure(
-    arguments: argparse.Namespace, it: ManySinks, trickle: Trickle, landings: Landings, topics: Mapping[str, str]
+    arguments: argparse.Namespace, fleet: ManySinks, trickle: Trickle, landings: Landings, topics: Mapping[str, str]
 ) -> None:
     began = time.monotonic()
     names = [f"w{number + 1}" for number in range(arguments.workers)]
     ports = free_ports(len(names)) if arguments.ask else []
     for name, port in zip_longest(names, ports):
-        it.start(name, **({} if port is None else {"http.listen": f"127.0.0.1:{port}"}))
-    asking = Asking(ports, arguments.ask)
-    asking.start()
-    wait_joined(it, len(names))
-    tell("joined", seconds=round(time.monotonic() - began, 1))
-    processes = {name: psutil.Process(it.workers[name].pid) for name in names}
+        fleet.start(name, **({} if port is None else {"http.listen": f"127.0.0.1:{port}"}))
+    poller = HttpPoller(ports, arguments.ask)
+    poller.start()
+    wait_joined(fleet, len(names))
+    print_event("joined", seconds=round(time.monotonic() - began, 1))
+    processes = {name: psutil.Process(fleet.workers[name].pid) for name in names}
     time.sleep(75)  # new tables are still being prepared
-    before, at = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
+    before, since = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
     time.sleep(arguments.idle)
     for name, process in processes.items():
-        share = (cpu(process) - before[name]) / (time.monotonic() - at)
+        share = (cpu(process) - before[name]) / (time.monotonic() - since)
         threads = process.num_threads()
-        tell("idle", worker=name, cores=round(share, 2), threads=threads, memory=memory(process), leads=leads(it, name))
-    before, at = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
+        print_event(
+            "idle",
+            worker=name,
+            cores=round(share, 2),
+            threads=threads,
+            memory=memory(process),
+            leads=leads(fleet, name),
+        )
+    before, since = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
     landings.start()
     trickle.start()
     warm = time.time() + min(arguments.seconds / 3, 2 * arguments.interval)
     time.sleep(arguments.seconds)
-    used = sum(cpu(process) - before[name] for name, process in processes.items())
+    cpu_seconds = sum(cpu(process) - before[name] for name, process in processes.items())
     records = sum(sent[-1][0] for sent in trickle.sent.values())
-    peak = {name: memory(process) for name, process in processes.items()}
+    memory_by_worker = {name: memory(process) for name, process in processes.items()}
     until = time.time() - 2 * arguments.interval if arguments.kill else float("inf")
     if arguments.kill:
-        killed(it, names[0], landings, topics, arguments)
+        measure_takeover(fleet, names[0], landings, topics, arguments)
     trickle.stop()
     produced = {sink: trickle.sent[topic][-1][0] for sink, topic in topics.items()}
-    eventually("all has landed", lambda: all(it.landed(sink) >= produced[sink] for sink in topics), PATIENCE, it.logs)
+    eventually(
+        "all has landed", lambda: all(fleet.landed(sink) >= produced[sink] for sink in topics), PATIENCE, fleet.logs
+    )
     time.sleep(2 * LOOK_SECONDS)
     landings.stop()
-    tell("phases", **phases(it, topics), answers=asking.stop())
+    print_event("phases", **phases(fleet, topics), answers=poller.stop())
     if arguments.kill:
         undisturbed = freshness(trickle.sent, landings.seen, topics, warm, until)
-        tell("freshness before the kill", **spread(undisturbed))
-    tell(
+        print_event("freshness before the kill", **spread(undisturbed))
+    print_event(
         "freshness",
         **spread(freshness(trickle.sent, landings.seen, topics, warm)),
-        cores=round(used / (time.monotonic() - at), 2),
-        cpu_seconds_per_million=round(used / records * 1e6, 1),
-        memory=peak,
-        leads={name: leads(it, name) for name in names},
+        cores=round(cpu_seconds / (time.monotonic() - since), 2),
+        cpu_seconds_per_million=round(cpu_seconds / records * 1e6, 1),
+        memory=memory_by_worker,
+        leads={name: leads(fleet, name) for name in names},
     )
     for sink in list(topics)[:: max(1, len(topics) // 10)]:
-        it.assert_exactly_once(sink, produced[sink])
-    tell("audit", held=True)
+        fleet.assert_exactly_once(sink, produced[sink])
+    print_event("audit", held=True)
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
@@ -137,12 +146,12 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def phases(it: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:
-    """Median seconds of the later half of each sink's transactions, and how many there were."""
+def phases(fleet: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:
+    """Returns the median seconds of the later half of each sink's transactions, and how many there were."""
     seconds: dict[str, list[float]] = {}
     count = 0
     for sink in topics:
-        history = it.view(sink).ledger.history
+        history = fleet.view(sink).ledger.history
         count += len(history)
         for summary in history[len(history) // 2 :]:
             marks = sorted((at, phase) for phase, at in summary.times.items())
@@ -151,19 +160,22 @@ def phases(it: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:
     return {"transactions": count, **{phase: round(statistics.median(took), 2) for phase, took in seconds.items()}}
 
 
-def killed(
-    it: ManySinks, worker: str, landings: Landings, topics: Mapping[str, str], arguments: argparse.Namespace
+def measure_takeover(
+    fleet: ManySinks, worker: str, landings: Landings, topics: Mapping[str, str], arguments: argparse.Namespace
 ) -> None:
-    led = [sink for sink in topics if it.leader(sink) == worker]
-    at = time.time()
-    it.workers[worker].kill()
+    led = [sink for sink in topics if fleet.leader(sink) == worker]
+    killed_at = time.time()
+    fleet.workers[worker].kill()
 
     def gone_on() -> bool:
-        return all(landings.seen[sink][-1][1] > at + 6.0 for sink in led)
+        return all(landings.seen[sink][-1][1] > killed_at + 6.0 for sink in led)
 
-    eventually("every sink of the killed worker has committed again", gone_on, PATIENCE, it.logs)
-    seconds = [next(when for _, when in landings.seen[sink] if when > at + 6.0) - at for sink in led]
-    tell(
+    eventually("every sink of the killed worker has committed again", gone_on, PATIENCE, fleet.logs)
+    seconds = [
+        next(landed_at for _, landed_at in landings.seen[sink] if landed_at > killed_at + 6.0) - killed_at
+        for sink in led
+    ]
+    print_event(
         "killed",
         led=len(led),
         last_commit_after=round(max(seconds), 1),
@@ -172,8 +184,8 @@ def killed(
     )
 
 
-def leads(it: ManySinks, worker: str) -> int:
-    return sum(1 for sink in it.sinks if it.leader(sink) == worker)
+def leads(fleet: ManySinks, worker: str) -> int:
+    return sum(1 for sink in fleet.sinks if fleet.leader(sink) == worker)
 
 
 if __name__ == "__main__":

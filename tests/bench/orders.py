@@ -45,27 +45,27 @@ class Filled:
     seconds: float
 
 
-def event(number: int, chance: random.Random) -> dict[str, Any]:
-    user = chance.randrange(1_000_000)
+def event(number: int, rng: random.Random) -> dict[str, Any]:
+    user = rng.randrange(1_000_000)
     return {
         "id": number,
         "user": user,
-        "event": EVENTS[chance.randrange(3)],
-        "amount": round(chance.random() * 1000, 2),
+        "event": EVENTS[rng.randrange(3)],
+        "amount": round(rng.random() * 1000, 2),
         "ts": 1_700_000_000_000 + number,
         "url": f"https://example.com/item/{user}?ref={number % 97}",
     }
 
 
-def order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
-    """Key and value of one event."""
-    found = event(number, chance)
+def order(number: int, rng: random.Random) -> tuple[bytes, bytes]:
+    """Returns key and value of one event."""
+    fields = event(number, rng)
     # Written out: the json module would take longer than everything else here.
     value = (
-        f'{{"id":{number},"user":{found["user"]},"event":"{found["event"]}","amount":{found["amount"]},'
-        f'"ts":{found["ts"]},"url":"{found["url"]}"}}'
+        f'{{"id":{number},"user":{fields["user"]},"event":"{fields["event"]}","amount":{fields["amount"]},'
+        f'"ts":{fields["ts"]},"url":"{fields["url"]}"}}'
     )
-    return str(found["user"]).encode(), value.encode()
+    return str(fields["user"]).encode(), value.encode()
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
@@ -74,12 +74,12 @@ def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> No
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """The end of each partition; empty when there is no such topic. Waits until every partition has a leader, which
-    takes a broker that has just been started a while."""
+    """Returns the end of each partition; empty when there is no such topic. Waits until every partition has a leader,
+    which takes a while after a broker's start."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
     try:
-        found = client.list_topics(timeout=30).topics.get(topic)
-        partitions = sorted(found.partitions) if found and not found.error else []
+        metadata = client.list_topics(timeout=30).topics.get(topic)
+        partitions = sorted(metadata.partitions) if metadata and not metadata.error else []
         return {p: _end(client, TopicPartition(topic, p)) for p in partitions}
     except KafkaException as error:
         raise Unavailable(f"topic {topic}: the ends of its partitions are not known: {error}") from error
@@ -102,29 +102,31 @@ def fill(bootstrap: str, topic: str, records: int, record: Record) -> Filled:
 
     `record` gives key and value by number, one at a time; `tests.bench.topics` is much faster, for orders alone.
     """
-    there = ends(bootstrap, topic)
-    if there:
-        if sum(there.values()) != records:
-            raise Unavailable(f"topic {topic} holds {sum(there.values())} records, not {records}: take a new directory")
+    existing_ends = ends(bootstrap, topic)
+    if existing_ends:
+        if sum(existing_ends.values()) != records:
+            raise Unavailable(
+                f"topic {topic} holds {sum(existing_ends.values())} records, not {records}: take a new directory"
+            )
         return Filled(0, 0, 0.0)
     create_topic(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
-    chance = random.Random(_SEED)
+    rng = random.Random(_SEED)
     size = 0
     started = time.monotonic()
     for number in range(records):
-        key, value = record(number, chance)
+        key, value = record(number, rng)
         size += len(value)
-        while not _sent(producer, topic, key, value, number % PARTITIONS):
+        while not _try_produce(producer, topic, key, value, number % PARTITIONS):
             producer.poll(0.1)
         if number % 10_000 == 0:
             producer.poll(0)
-    if left := producer.flush(_PATIENCE):
-        raise Unavailable(f"{left} records of {topic} were not acknowledged within {_PATIENCE:.0f} s")
+    if unacknowledged := producer.flush(_PATIENCE):
+        raise Unavailable(f"{unacknowledged} records of {topic} were not acknowledged within {_PATIENCE:.0f} s")
     return Filled(records, size, time.monotonic() - started)
 
 
-def _sent(producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> bool:
+def _try_produce(producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> bool:
     try:
         producer.produce(topic, value, key, partition)
     except BufferError:

@@ -1,4 +1,4 @@
-"""The peers by name: what each is, and how it is run. Raises `ConfigError` for a name that is none."""
+"""The peers by name: what each is, and how it is run. Raises `ConfigError` for an unknown name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Peer:
     """`where`: the topics that it reads."""
 
     name: str
-    what: str
+    description: str
     start: Callable[[Lab, str, int], Run]
     where: Where = Where.NARROW
 
@@ -31,13 +31,13 @@ class Peer:
         return self.start(lab, self.name, number)
 
 
-def _spark(name: str, what: str, plan: Plan) -> Peer:
-    return Peer(name, what, lambda lab, peer, number: spark_runs.run(lab, peer, number, plan))
+def _spark(name: str, description: str, plan: Plan) -> Peer:
+    return Peer(name, description, lambda lab, peer, number: spark_runs.run(lab, peer, number, plan))
 
 
 def _sink(
     name: str,
-    what: str,
+    description: str,
     workers: int,
     settings: Mapping[str, object] | None = None,
     parts: int = 1,
@@ -49,7 +49,7 @@ def _sink(
         variant = Variant(workers, max(1, lab.cores // workers), parts, settings or {}, table_partitions)
         return sink_run.run(lab, peer, number, variant)
 
-    return Peer(name, what, start, where)
+    return Peer(name, description, start, where)
 
 
 ALL = (
@@ -73,9 +73,9 @@ USUAL = ("d", "d-spread", "e", "f")
 """The peers that are compared by default."""
 
 
-def chosen(names: Sequence[str]) -> list[Peer]:
-    """By name; `d*` takes all that begin with it. Raises `ConfigError` for what is none."""
-    if wrong := [name for name in names if not fnmatch.filter([peer.name for peer in ALL], name)]:
-        there = ", ".join(peer.name for peer in ALL)
-        raise ConfigError(f"--peers: {', '.join(wrong)} not known; there are {there}")
+def select_peers(names: Sequence[str]) -> list[Peer]:
+    """Selects peers by name; `d*` takes all that begin with `d`. Raises `ConfigError` for an unknown name."""
+    if unknown := [name for name in names if not fnmatch.filter([peer.name for peer in ALL], name)]:
+        available = ", ".join(peer.name for peer in ALL)
+        raise ConfigError(f"--peers: {', '.join(unknown)} not known; there are {available}")
     return [peer for peer in ALL if any(fnmatch.fnmatchcase(peer.name, name) for name in names)]

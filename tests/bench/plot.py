@@ -43,13 +43,13 @@ def _figure(path: Path, rows: int) -> Iterator[tuple[Axes, Axes]]:
 
 
 def _by_partitions(axes: Axes, results: Results) -> None:
-    """A group of bars for each number of partitions: the sink and Kafka Connect, by warm-up."""
-    found, runs = shapes(results, "d", "f"), by_case(results)
-    groups = sorted({shape.partitions for shape in found})
-    series = [(peer, warm_up) for warm_up in sorted({shape.warm_up for shape in found}) for peer in ("d", "f")]
+    """Draws a group of bars for each number of partitions: the sink and Kafka Connect, by warm-up."""
+    common_shapes, runs = shapes(results, "d", "f"), by_case(results)
+    groups = sorted({shape.partitions for shape in common_shapes})
+    series = [(peer, warm_up) for warm_up in sorted({shape.warm_up for shape in common_shapes}) for peer in ("d", "f")]
     width = BAR / len(series)
     for index, (peer, warm_up) in enumerate(series):
-        shown = [shape for shape in found if shape.warm_up == warm_up]
+        shown = [shape for shape in common_shapes if shape.warm_up == warm_up]
         spreads = [rate(runs[Case(peer, shape)]) for shape in shown]
         at = [groups.index(shape.partitions) + (index + 0.5) * width - BAR / 2 for shape in shown]
         name = {"d": "sink", "f": "Kafka Connect, Iceberg"}[peer]
@@ -66,7 +66,7 @@ def _by_partitions(axes: Axes, results: Results) -> None:
         )
         for x, spread in zip(at, spreads, strict=True):
             axes.text(x, spread.median / 2000, f"{spread.median / 1000:,.0f}", ha="center", color="white", fontsize=8)
-    axes.set_xticks(range(len(groups)), [f"{each:,} partitions" for each in groups])
+    axes.set_xticks(range(len(groups)), [f"{count:,} partitions" for count in groups])
     axes.set_ylabel("thousand records a second on two cores")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -75,11 +75,13 @@ def _by_partitions(axes: Axes, results: Results) -> None:
 def _by_peer(axes: Axes, results: Results) -> None:
     runs = by_case(results)
     order = [peer.name for peer in reversed(ALL)]
-    what = {peer.name: peer.what.replace("`", "") for peer in ALL}
-    cases = sorted((case for case in runs if case.peer in what), key=lambda case: (order.index(case.peer), case.shape))
+    descriptions = {peer.name: peer.description.replace("`", "") for peer in ALL}
+    cases = sorted(
+        (case for case in runs if case.peer in descriptions), key=lambda case: (order.index(case.peer), case.shape)
+    )
     spreads = [rate(runs[case]) for case in cases]
     colours = [OURS if case.peer[0] in "de" else OTHERS for case in cases]
-    labels = [f"{what[case.peer]}  ({_label(case)})" for case in cases]
+    labels = [f"{descriptions[case.peer]}  ({_label(case)})" for case in cases]
     rows = range(len(cases))
     thousands = [spread.median / 1000 for spread in spreads]
     axes.barh(rows, thousands, BAR, xerr=_errors(spreads), color=colours, error_kw={"ecolor": "#444444", "capsize": 2})
@@ -101,7 +103,7 @@ def _label(case: Case) -> str:
 
 
 def _transactions(results: Results) -> list[tuple[str, Mapping[str, float]]]:
-    """Phases by what is written beside their bar, the first one at the bottom."""
+    """Returns label and phases of each bar, the first one at the bottom."""
     return [
         (
             f"{_label(case)}, {case.shape.warm_up / 1e6:g} M",
@@ -113,16 +115,16 @@ def _transactions(results: Results) -> list[tuple[str, Mapping[str, float]]]:
 
 
 def _phases(axes: Axes, results: Results) -> None:
-    found = _transactions(results)
-    rows, starts = range(len(found)), [0.0] * len(found)
+    transactions = _transactions(results)
+    rows, starts = range(len(transactions)), [0.0] * len(transactions)
     for phase, colour in zip(PHASES, PHASE_COLOURS, strict=True):
-        widths = [seconds[phase] for _, seconds in found]
+        widths = [seconds[phase] for _, seconds in transactions]
         axes.barh(rows, widths, BAR, left=starts, color=colour, label=phase)
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
-    axes.set_yticks(rows, [label for label, _ in found])
+    axes.set_yticks(rows, [label for label, _ in transactions])
     axes.tick_params(axis="y", labelsize=8)
     axes.set_xlabel("seconds of a transaction")
-    if found:
+    if transactions:
         axes.legend(
             ncols=len(PHASES),
             loc="lower right",

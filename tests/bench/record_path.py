@@ -1,8 +1,8 @@
 """`python -m tests.bench.record_path`: processor time of each step from JSON values to a closed Parquet file.
 
 The benchmark's order events as the Arrow engine writes them, one process, one thread, no Kafka, no Spark. Steps take
-turns, and the fastest of their rounds counts, for a shared machine only ever adds to it. Beside the decoder its rivals
-decode the same batches.
+turns, and the fastest of their rounds counts, because a shared machine only adds time. Other decoders decode the same
+batches, for comparison.
 """
 
 from __future__ import annotations
@@ -53,33 +53,34 @@ class Steps:
         self._duckdb.execute("SET threads = 1")
 
     def run(self) -> None:
-        decoder, rows = self.spec.format.decoder(self.schema), RowDecoder(self.spec)
-        documents = FastParser(self.schema)
+        decoder, row_decoder = self.spec.format.decoder(self.schema), RowDecoder(self.spec)
+        fast_parser = FastParser(self.schema)
         values = [batch.column("value") for batch in self.batches]
-        self._clock("decode: json", lambda: [decoder.decode(each) for each in values])
-        self._clock("decode: pyarrow.json alone", lambda: [documents.parse(each) for each in values])
-        self._clock("decode: DuckDB json_transform", lambda: [self._transform(each) for each in values])
+        self._clock("decode: json", lambda: [decoder.decode(column) for column in values])
+        self._clock("decode: pyarrow.json alone", lambda: [fast_parser.parse(column) for column in values])
+        self._clock("decode: DuckDB json_transform", lambda: [self._transform(column) for column in values])
         separated = self._clock(
-            "decode, with Kafka's columns", lambda: [rows.separate_bad(batch, "orders") for batch in self.batches]
+            "decode, with Kafka's columns",
+            lambda: [row_decoder.separate_bad(batch, "orders") for batch in self.batches],
         )
         keyed = self._clock(
             "record keys and sequence numbers",
-            lambda: [self._keyed(each.rows, batch) for each, batch in zip(separated, self.batches, strict=True)],
+            lambda: [self._keyed(decoded.rows, batch) for decoded, batch in zip(separated, self.batches, strict=True)],
         )
-        with tempfile.TemporaryDirectory() as place:
-            groups = [each.groups for each in separated]
-            self._clock("files: units, meta columns, Parquet", lambda: self._files(Path(place), keyed, groups))
+        with tempfile.TemporaryDirectory() as directory:
+            groups = [decoded.groups for decoded in separated]
+            self._clock("files: units, meta columns, Parquet", lambda: self._files(Path(directory), keyed, groups))
 
     def _clock(self, name: str, call: Callable[[], Any]) -> Any:
         began = time.process_time()
-        made = call()
+        result = call()
         self.fastest[name] = min(self.fastest.get(name, began), time.process_time() - began)
-        return made
+        return result
 
     def _transform(self, values: pa.BinaryArray) -> Any:
         texts = pa.table({"value": values.cast(pa.string())})  # noqa: F841 - DuckDB finds it by its name
-        found = self._duckdb.sql(f"SELECT r.* FROM (SELECT json_transform(value, '{_DUCKDB}') AS r FROM texts)")
-        return found.to_arrow_table()
+        query = self._duckdb.sql(f"SELECT r.* FROM (SELECT json_transform(value, '{_DUCKDB}') AS r FROM texts)")
+        return query.to_arrow_table()
 
     def _keyed(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
         partition, offsets = pa.scalar("0"), pc.cast(batch.column("offset"), pa.string())
@@ -88,34 +89,34 @@ class Steps:
         names = ["_hoodie_commit_seqno", "_hoodie_record_key", *rows.schema.names]
         return pa.RecordBatch.from_arrays([number, key, *rows.columns], names=names)
 
-    def _files(self, place: Path, keyed: list[pa.RecordBatch], groups: list[Any]) -> None:
-        timeline = place / ".hoodie" / "timeline"
+    def _files(self, directory: Path, keyed: list[pa.RecordBatch], groups: list[Any]) -> None:
+        timeline = directory / ".hoodie" / "timeline"
         timeline.mkdir(parents=True, exist_ok=True)
         (timeline / f"{INSTANT}.inflight").touch()
         task = WriteTask((Slice("orders", 0, 0, BATCHES * ROWS, "id", 0),))
         attempt = Attempt("sink", "table", INSTANT, "0-0-0", task)
         files = SliceFiles(
-            open_storage(str(place)), attempt, FileLimits(128 << 20, 64, 64 << 20), "zstd", meta_fields=True
+            open_storage(str(directory)), attempt, FileLimits(128 << 20, 64, 64 << 20), "zstd", meta_fields=True
         )
         for rows, group in zip(keyed, groups, strict=True):
             files.add(rows, group)
         files.close()
-        self.file_bytes = sum(file.stat().st_size for file in place.glob("*.parquet"))
+        self.file_bytes = sum(file.stat().st_size for file in directory.glob("*.parquet"))
 
 
 def _batches() -> list[pa.RecordBatch]:
-    chance = random.Random(1)
-    made = []
+    rng = random.Random(1)
+    batches = []
     for first in range(0, BATCHES * ROWS, ROWS):
         offsets = np.arange(first, first + ROWS)
         columns = {
-            "value": pa.array([order(4 * number, chance)[1] for number in offsets.tolist()], pa.binary()),
+            "value": pa.array([order(4 * number, rng)[1] for number in offsets.tolist()], pa.binary()),
             "partition": pa.array(np.zeros(ROWS, np.int32)),
             "offset": pa.array(offsets),
             "timestamp": pa.array(1_700_000_000_000 + offsets // 20, pa.timestamp("ms", "UTC")),
         }
-        made.append(pa.RecordBatch.from_pydict(columns))
-    return made
+        batches.append(pa.RecordBatch.from_pydict(columns))
+    return batches
 
 
 def main() -> None:

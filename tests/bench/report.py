@@ -58,7 +58,7 @@ METHOD = """\
 
 
 def render(results: Results, name: str) -> str:
-    """`name`: that of plot and data beside it, without suffix."""
+    """Returns the page. `name`: of the plot and data files beside it, without suffix."""
     parts = [
         _head(results, name),
         textwrap.fill(results.note, 110) + "\n" if results.note else "",
@@ -73,7 +73,7 @@ def render(results: Results, name: str) -> str:
 
 
 def machine_lines(results: Results) -> str:
-    """Command, machine and versions, as a list."""
+    """Returns command, machine and versions, as a Markdown list."""
     machine, conditions = results.machine, results.conditions
     versions = ", ".join(f"{package} {number}" for package, number in machine.versions.items())
     return f"""\
@@ -94,38 +94,39 @@ def _heaps(results: Results) -> str:
 
 def _head(results: Results, name: str) -> str:
     conditions = results.conditions
-    lines, found = [machine_lines(results)], shapes(results)
-    if partitions := sorted({shape.partitions for shape in found}):
-        lines.append(f"- Kafka partitions: {', '.join(f'{each:,}' for each in partitions)}")
+    lines, measured_shapes = [machine_lines(results)], shapes(results)
+    if partitions := sorted({shape.partitions for shape in measured_shapes}):
+        lines.append(f"- Kafka partitions: {', '.join(f'{count:,}' for count in partitions)}")
     if "batch" in conditions:
         lines.append(f"- Topics: batches of {int(conditions['batch']):,} records, lz4, in topics of every width alike")
-    lead, more = int(conditions["lead"]), " (more after fewer)" * (len({each.warm_up for each in found}) > 1)
-    lines.append(f"- {int(conditions['records']):,} counted records a run after {lead:,} that warm up{more}")
+    lead = int(conditions["lead"])
+    more_text = " (more after fewer)" * (len({shape.warm_up for shape in measured_shapes}) > 1)
+    lines.append(f"- {int(conditions['records']):,} counted records a run after {lead:,} that warm up{more_text}")
     lines.append("- The sink moves in a transaction as many records as warm it up, unless a peer's line says otherwise")
-    said = "\n".join(lines)
+    bullet_list = "\n".join(lines)
     return f"""\
 # Benchmarks
 
 Written by `python -m tests.bench` (`make bench`): do not edit. Begun {results.began}.
 Every run, as data: [{name}.json]({name}.json).
 
-{said}
+{bullet_list}
 
 ![Rates by topic and peer, and where a transaction's time goes]({name}.png)
 """
 
 
 def _throughput(results: Results) -> str:
-    found = by_case(results)
+    runs_by_case = by_case(results)
     rows = []
     for peer in ALL:
-        for case, runs in found.items():
+        for case, runs in runs_by_case.items():
             if case.peer == peer.name:
                 sizes = (peak(runs, role) for role in Role)
                 parts = (role_per_million(runs, role) for role in Role)
                 rows.append(
                     [
-                        f"`{peer.name}` {peer.what}",
+                        f"`{peer.name}` {peer.description}",
                         *shape_cells(case.shape),
                         spread_text(rate(runs), ",.0f"),
                         spread_text(cpu_per_million(runs), ".2f"),
@@ -139,8 +140,8 @@ def _throughput(results: Results) -> str:
     names = [role.value for role in Role]
     heads = ["peer", *SHAPE_HEADS, "records/s", "CPU s per million", *(f"of it {name}" for name in names)]
     heads += ["the broker's", *(f"{name}, MB" for name in names)]
-    said = f"{rounds_said(results)}; memory is the highest of all."
-    return f"## Throughput\n\n{said}\n\n{table(heads, rows)}"
+    caption = f"{rounds_text(results)}; memory is the highest of all."
+    return f"## Throughput\n\n{caption}\n\n{table(heads, rows)}"
 
 
 def _targets(results: Results) -> str:
@@ -164,8 +165,8 @@ def _targets(results: Results) -> str:
 def _phases(results: Results) -> str:
     rows = []
     for case, runs in by_case(results).items():
-        if found := [phases for run in runs for phases in run.phases]:
-            seconds = phase_seconds(found)
+        if transactions := [phases for run in runs for phases in run.phases]:
+            seconds = phase_seconds(transactions)
             outside = outside_write(seconds)
             cells = [f"{seconds[name]:.2f}" for name in PHASES]
             share = f"{100 * outside / INTERVAL_SECONDS:.1f} %"
@@ -182,20 +183,20 @@ def _phases(results: Results) -> str:
 
 
 def _in_flight(results: Results) -> str:
-    found = list(gains(results))
-    if not found:
+    flight_gains = list(gains(results))
+    if not flight_gains:
         return ""
     rows = [
         [
-            f"{each.shape.partitions:,}",
-            f"{each.seconds:.1f}",
-            spread_text(each.one, ",.0f"),
-            spread_text(each.two, ",.0f"),
-            f"{100 * each.ratio - 100:+.0f} %",
+            f"{gain.shape.partitions:,}",
+            f"{gain.seconds:.1f}",
+            spread_text(gain.one_in_flight, ",.0f"),
+            spread_text(gain.two_in_flight, ",.0f"),
+            f"{100 * gain.ratio - 100:+.0f} %",
         ]
-        for each in found
+        for gain in flight_gains
     ]
-    most = 100 * found[-1].outside / (INTERVAL_SECONDS - found[-1].outside)
+    most = 100 * flight_gains[-1].outside / (INTERVAL_SECONDS - flight_gains[-1].outside)
     heads = ["Kafka partitions", "seconds of a transaction", "one in flight, records/s", "two in flight, records/s"]
     heads.append("gain")
     return (
@@ -221,10 +222,10 @@ def _freshness(results: Results) -> str:
     if not results.freshness:
         return ""
     rows = []
-    for each in results.freshness:
-        seconds = phase_seconds(each.phases)
-        cells = [f"{each.p50:.2f}", f"{each.p99:.2f}", f"{each.most:.2f}", str(each.transactions)]
-        before = [f"{each.partitions:,}", f"{each.commits:,}", f"{each.records:,}"]
+    for freshness in results.freshness:
+        seconds = phase_seconds(freshness.phases)
+        cells = [f"{freshness.p50:.2f}", f"{freshness.p99:.2f}", f"{freshness.most:.2f}", str(freshness.transactions)]
+        before = [f"{freshness.partitions:,}", f"{freshness.commits:,}", f"{freshness.records:,}"]
         rows.append([*before, *cells, *(f"{seconds[name]:.2f}" for name in PHASES)])
     heads = ["Kafka partitions", "commits before", "records", "p50, s", "p99, s", "most, s", "transactions", *PHASES]
     return (
@@ -238,14 +239,14 @@ def _freshness(results: Results) -> str:
 def _left_out(results: Results) -> str:
     missing = [peer.name for peer in ALL if peer.name not in by_peer(results)]
     lines = [f"- Peers: {', '.join(missing)}."] if missing else []
-    if all(each.commits < AGED for each in results.freshness):
+    if all(freshness.commits < AGED for freshness in results.freshness):
         lines.append("- Freshness on an aged table." if results.freshness else "- Freshness.")
     if not results.backlogs:
         lines.append("- A backlog on a small heap.")
-    lines += [f"- Failed: {each}" for each in results.failed]
+    lines += [f"- Failed: {failure}" for failure in results.failed]
     return "## Not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def rounds_said(results: Results) -> str:
+def rounds_text(results: Results) -> str:
     rounds = max((run.round for run in results.runs), default=0)
     return "One round" if rounds == 1 else f"Median of {rounds} rounds (least to most)"

@@ -1,4 +1,4 @@
-"""The parts of `docs/benchmarks.md` that hold topics of different numbers of partitions against each other."""
+"""The parts of `docs/benchmarks.md` that compare topics of different numbers of partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MB = 2**20
 
 
 def shape_cells(shape: Shape) -> list[str]:
-    """The cells beside every figure, under `SHAPE_HEADS`."""
+    """Returns the cells beside every figure, under `SHAPE_HEADS`."""
     return [f"{shape.partitions:,}", f"{shape.warm_up / 1e6:g}"]
 
 
@@ -21,14 +21,14 @@ SHAPE_HEADS = ("Kafka partitions", "warm-up, million")
 
 
 def by_partitions(results: Results) -> str:
-    """The sink beside Kafka Connect, by shape; nothing where there is only one number of partitions."""
-    found = shapes(results, "d")
-    if len({shape.partitions for shape in found}) < 2:
+    """Compares the sink with Kafka Connect, by shape; empty where there is only one number of partitions."""
+    sink_shapes = shapes(results, "d")
+    if len({shape.partitions for shape in sink_shapes}) < 2:
         return ""
     heads = [*SHAPE_HEADS, "sink, records/s", "Kafka Connect, records/s", "ratio", "of the narrowest"]
     heads += ["sink, CPU s per million", "Kafka Connect, CPU s per million"]
-    rows = [[*shape_cells(shape), *_rates(results, shape, found[0].partitions)] for shape in found]
-    costs = [[*shape_cells(shape), *_costs(by_case(results)[Case("d", shape)])] for shape in found]
+    rows = [[*shape_cells(shape), *_rates(results, shape, sink_shapes[0].partitions)] for shape in sink_shapes]
+    costs = [[*shape_cells(shape), *_costs(by_case(results)[Case("d", shape)])] for shape in sink_shapes]
     cost_heads = [*SHAPE_HEADS, "files of a commit", "write tasks", "commit phase, s", "JVM, MB"]
     cost_heads += ["worker's Python, MB", "Spark's Pythons, MB", "all at one moment, MB"]
     return (
@@ -43,20 +43,20 @@ def by_partitions(results: Results) -> str:
 
 def _rates(results: Results, shape: Shape, narrowest: int) -> list[str]:
     runs = by_case(results)
-    ours, theirs = runs[Case("d", shape)], runs.get(Case("f", shape), [])
-    base = runs.get(Case("d", Shape(narrowest, shape.warm_up)), [])
+    sink_runs, connect_runs = runs[Case("d", shape)], runs.get(Case("f", shape), [])
+    narrow_runs = runs.get(Case("d", Shape(narrowest, shape.warm_up)), [])
     return [
-        spread_text(rate(ours), ",.0f"),
-        spread_text(rate(theirs), ",.0f") if theirs else "not run",
-        f"{rate(ours).median / rate(theirs).median:.2f}" if theirs else "",
-        f"{rate(ours).median / rate(base).median:.2f}" if base else "",
-        spread_text(cpu_per_million(ours), ".2f"),
-        spread_text(cpu_per_million(theirs), ".2f") if theirs else "",
+        spread_text(rate(sink_runs), ",.0f"),
+        spread_text(rate(connect_runs), ",.0f") if connect_runs else "not run",
+        f"{rate(sink_runs).median / rate(connect_runs).median:.2f}" if connect_runs else "",
+        f"{rate(sink_runs).median / rate(narrow_runs).median:.2f}" if narrow_runs else "",
+        spread_text(cpu_per_million(sink_runs), ".2f"),
+        spread_text(cpu_per_million(connect_runs), ".2f") if connect_runs else "",
     ]
 
 
 def _costs(runs: Sequence[Run]) -> list[str]:
-    phases = phase_seconds(each for run in runs for each in run.phases)
+    phases = phase_seconds(transaction for run in runs for transaction in run.phases)
     return [
         f"{median_of(runs, lambda run: run.files):g}",
         f"{median_of(runs, lambda run: run.write_tasks):g}",
@@ -67,11 +67,11 @@ def _costs(runs: Sequence[Run]) -> list[str]:
 
 
 def spread(results: Results) -> str:
-    """Commits into several table partitions."""
+    """Returns the section on commits into several table partitions."""
     rows = [
-        [str(found[0].table_partitions), *shape_cells(case.shape), spread_text(rate(found), ",.0f"), *_costs(found)]
-        for case, found in by_case(results).items()
-        if found[0].table_partitions > 1
+        [str(runs[0].table_partitions), *shape_cells(case.shape), spread_text(rate(runs), ",.0f"), *_costs(runs)]
+        for case, runs in by_case(results).items()
+        if runs[0].table_partitions > 1
     ]
     if not rows:
         return ""
@@ -91,26 +91,26 @@ def backlogs(results: Results) -> str:
     )
 
 
-def backlog_table(found: Sequence[Backlog]) -> str:
+def backlog_table(measured_backlogs: Sequence[Backlog]) -> str:
     heads = ["Kafka partitions", "table partitions", "heap", "records", "large ones", "landed", "seconds", "commits"]
     heads += ["aborted", "out of memory", "JVM, MB", "Pythons, MB", "all at one moment, MB", "shared once, MB"]
     rows = []
-    for each in found:
-        sizes = (each.jvm, each.pythons, each.together, each.proportional)
+    for backlog in measured_backlogs:
+        sizes = (backlog.jvm, backlog.pythons, backlog.together, backlog.proportional)
         rows.append(
             [
-                f"{each.partitions:,}",
-                str(each.table_partitions),
-                each.heap,
-                f"{each.records:,}",
-                f"{each.large:,} of {each.large_bytes / 1e6:g} MB",
-                "all" if each.whole else f"**{each.landed:,}**",
-                f"{each.seconds:.0f}",
-                str(each.committed),
-                str(each.aborted),
-                str(each.out_of_memory),
+                f"{backlog.partitions:,}",
+                str(backlog.table_partitions),
+                backlog.heap,
+                f"{backlog.records:,}",
+                f"{backlog.large:,} of {backlog.large_bytes / 1e6:g} MB",
+                "all" if backlog.all_landed else f"**{backlog.landed:,}**",
+                f"{backlog.seconds:.0f}",
+                str(backlog.committed),
+                str(backlog.aborted),
+                str(backlog.out_of_memory),
                 *(f"{size / MB:,.0f}" for size in sizes),
             ]
         )
-    troubles = "".join(f"\n- Trouble: {each.trouble}\n" for each in found if each.trouble)
+    troubles = "".join(f"\n- Trouble: {backlog.trouble}\n" for backlog in measured_backlogs if backlog.trouble)
     return table(heads, rows) + troubles

@@ -1,6 +1,4 @@
-"""Results of runs, as data: written to JSON whole, so that every figure in the docs can be traced to its
-run.
-"""
+"""Results of runs, as data: written to JSON whole, so that every figure in the docs can be traced to its run."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Run:
     """One run of one peer. Seconds, bytes, records; `cpu` and `peak` by role, `broker_cpu` in the same window.
 
     `phases` are seconds of each counted transaction by phase; `details` what only this peer has. `partitions` are the
-    topic's, and `warm_up` the records that came before the counted ones, as were asked for. `together`: the highest sum
+    topic's, and `warm_up` the requested number of records before the counted ones. `together`: the highest sum
     of all resident bytes at one moment. Results from before these were noted had four partitions.
     """
 
@@ -87,24 +85,24 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """One worker with a small heap before many partitions that have records of all sizes. Bytes, seconds, records."""
+    """One worker with a small heap reads many partitions with records of all sizes. Bytes, seconds, records."""
 
     partitions: int
     table_partitions: int
     heap: str
     records: int
     large: int
-    """How many of them have `large_bytes`; the others about 140."""
+    """How many records have `large_bytes`; the rest have about 140."""
     large_bytes: int
     landed: int
     """Records in committed transactions."""
     seconds: float
-    """From the plan of the first committed transaction to the last COMMITTED; all that was waited if not all landed."""
+    """From the plan of the first committed transaction to the last COMMITTED; the whole wait if not all landed."""
     committed: int
     """Transactions."""
     aborted: int
     out_of_memory: int
-    """Lines of the logs of the worker and its JVM that tell of it."""
+    """Lines in the logs of the worker and its JVM that report it."""
     jvm: int
     """Highest resident bytes, as the next two."""
     pythons: int
@@ -112,10 +110,10 @@ class Backlog:
     proportional: int
     """As `together`, with shared pages counted once (PSS)."""
     trouble: str = ""
-    """Why it was given up, or the last reason of an abort."""
+    """Why the bench gave up, or the reason of the last abort."""
 
     @property
-    def whole(self) -> bool:
+    def all_landed(self) -> bool:
         return self.landed == self.records
 
 
@@ -141,7 +139,7 @@ class Results:
     freshness: tuple[Freshness, ...] = ()
     backlogs: tuple[Backlog, ...] = ()
     failed: tuple[str, ...] = ()
-    """Runs that came to nothing, and why."""
+    """Runs without a result, and why."""
     note: str = ""
     """A person's remark on the results, for the head of the docs."""
 
@@ -151,19 +149,21 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        found: dict[str, Any] = json.loads(path.read_text())
-        machine = found.pop("machine")
-        lead = {"warm_up": int(found["conditions"].get("lead", 0))}
-        runs = tuple(Run(**{**lead, **run, "phases": tuple(run["phases"])}) for run in found.pop("runs"))
-        fresh = tuple(Freshness(**{**each, "phases": tuple(each["phases"])}) for each in found.pop("freshness"))
-        backlogs = tuple(Backlog(**each) for each in found.pop("backlogs", ()))
+        document: dict[str, Any] = json.loads(path.read_text())
+        machine = document.pop("machine")
+        lead = {"warm_up": int(document["conditions"].get("lead", 0))}
+        runs = tuple(Run(**{**lead, **run, "phases": tuple(run["phases"])}) for run in document.pop("runs"))
+        freshness = tuple(
+            Freshness(**{**entry, "phases": tuple(entry["phases"])}) for entry in document.pop("freshness")
+        )
+        backlogs = tuple(Backlog(**entry) for entry in document.pop("backlogs", ()))
         pinned = tuple(machine.pop("pinned"))
-        failed = tuple(found.pop("failed"))
+        failed = tuple(document.pop("failed"))
         return cls(
-            **found,
+            **document,
             machine=Machine(**machine, pinned=pinned),
             runs=runs,
-            freshness=fresh,
+            freshness=freshness,
             backlogs=backlogs,
             failed=failed,
         )
@@ -175,9 +175,9 @@ def joined(parts: Sequence[Results]) -> Results:
         parts[0],
         command="; ".join(part.command for part in parts),
         runs=tuple(run for part in parts for run in part.runs),
-        freshness=tuple(each for part in parts for each in part.freshness),
-        backlogs=tuple(each for part in parts for each in part.backlogs),
-        failed=tuple(each for part in parts for each in part.failed),
+        freshness=tuple(freshness for part in parts for freshness in part.freshness),
+        backlogs=tuple(backlog for part in parts for backlog in part.backlogs),
+        failed=tuple(failure for part in parts for failure in part.failed),
     )
 
 
@@ -200,5 +200,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

@@ -1,6 +1,4 @@
-"""The frame of every comparison: bind itself to the cores, begin its results, take each run into them, and
-say how far it is.
-"""
+"""The frame of every comparison: binds the process to its cores, keeps the results of its runs, prints progress."""
 
 from __future__ import annotations
 
@@ -25,31 +23,31 @@ RESULTS = ROOT / "tests" / "bench" / "results"
 
 
 def begin(command: str, **conditions: str) -> Results:
-    """From now on this process and all that it starts are bound to `CORES` CPUs."""
+    """Binds this process and all that it starts to `CORES` CPUs. Returns results without runs."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     return Results(
         command=command,
         began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=this_machine(f"Java {find_java().version}"),
-        conditions={**conditions, "load before": " ".join(f"{each:.2f}" for each in os.getloadavg())},
+        conditions={**conditions, "load before": " ".join(f"{load_average:.2f}" for load_average in os.getloadavg())},
     )
 
 
-def kept(results: Results, name: str = "") -> Path:
-    """Where results are written as they come."""
+def results_path(results: Results, name: str = "") -> Path:
+    """Returns the file to which results are written as they come."""
     return RESULTS / f"{name}{datetime.fromisoformat(results.began):%Y-%m-%d-%H%M%S}.json"
 
 
 def with_run(results: Results, name: str, number: int, start: Callable[[], Run]) -> Results:
-    """One failure does not cost the other runs their figures."""
+    """Starts a run. Returns the results with it, or with its failure, so that the other runs keep their figures."""
     try:
         run = start()
     except SinkError as error:
-        say(f"round {number} {name}: {error}")
+        print_progress(f"round {number} {name}: {error}")
         return replace(results, failed=(*results.failed, f"{name}, round {number}: {error}"))
-    say(f"round {number} {name}: {run.rate:,.0f} records/s, {run.cpu_per_million:.2f} CPU s per million")
+    print_progress(f"round {number} {name}: {run.rate:,.0f} records/s, {run.cpu_per_million:.2f} CPU s per million")
     return replace(results, runs=(*results.runs, run))
 
 
-def say(line: str) -> None:
+def print_progress(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)

@@ -33,7 +33,7 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One process at one moment: CPU seconds since it started, resident bytes, and those with a page that several
-    processes share counted in parts (PSS; 0 where nobody asked for it)."""
+    processes share counted in parts (PSS; 0 where it was not asked for)."""
 
     role: Role
     parent: int
@@ -74,25 +74,25 @@ class Sampler:
         self._thread.join()
 
     def usage(self, start: float, end: float) -> Usage:
-        """The cost of the window between two wall-clock seconds."""
+        """Returns the cost of the window between two wall-clock seconds."""
         peak: dict[Role, int] = {}
         together = proportional = 0
         for moment, readings in self._samples:
             if start <= moment <= end:
                 counted = {role: _counted(readings, role) for role in Role}
-                for role, found in counted.items():
-                    sizes = [each.resident for each in found]
+                for role, counted_readings in counted.items():
+                    sizes = [reading.resident for reading in counted_readings]
                     # The bound for a worker's own Python is one for each worker.
                     size = max(sizes, default=0) if role is Role.PYTHON else sum(sizes)
                     peak[role] = max(peak.get(role, 0), size)
-                every = [each for found in counted.values() for each in found]
-                together = max(together, sum(each.resident for each in every))
-                proportional = max(proportional, sum(each.proportional for each in every))
+                all_readings = [reading for counted_readings in counted.values() for reading in counted_readings]
+                together = max(together, sum(reading.resident for reading in all_readings))
+                proportional = max(proportional, sum(reading.proportional for reading in all_readings))
         cpu = {role: self._cpu_at(end, role) - self._cpu_at(start, role) for role in peak}
         return Usage(cpu, {role: size for role, size in peak.items() if size}, together, proportional)
 
     def _cpu_at(self, moment: float, role: Role) -> float:
-        """CPU seconds of all processes ever seen up to then, between two samples by interpolation."""
+        """Returns the CPU seconds of all processes seen until `moment`, interpolated between two samples."""
         latest: dict[int, float] = {}
         totals = []
         for _, readings in self._samples:
@@ -107,20 +107,21 @@ class Sampler:
                 return
 
     def _read(self) -> dict[int, Reading]:
-        found = {}
+        readings = {}
         for pid in psutil.pids():
             try:
                 if os.getsid(pid) in self._leaders:
-                    found[pid] = _reading(psutil.Process(pid), pid in self._leaders, self._proportional)
+                    readings[pid] = _reading(psutil.Process(pid), pid in self._leaders, self._proportional)
             except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
                 continue
-        return found
+        return readings
 
 
 def _counted(readings: Mapping[int, Reading], role: Role) -> list[Reading]:
-    """Those whose memory counts: what a JVM starts has the JVM's own memory, until it is another program."""
+    """Returns the readings whose memory counts. A child that a JVM starts shares the JVM's memory until it runs another
+    program, and does not count."""
     jvms = {pid for pid, reading in readings.items() if reading.role is role is Role.JVM}
-    return [each for each in readings.values() if each.role is role and each.parent not in jvms]
+    return [reading for reading in readings.values() if reading.role is role and reading.parent not in jvms]
 
 
 def _reading(process: psutil.Process, leads: bool, proportional: bool) -> Reading:

@@ -10,20 +10,20 @@ from tests.bench.results import Results, Run
 from tests.bench.tables import spread_text, table
 
 MANY = 1000
-"""Partitions that are many."""
+"""A topic of so many partitions, or more, has many."""
 _HEADING = "## Real topics, the widest of {partitions} partitions"
 _BEGIN = _HEADING.partition("{")[0]
 
 
 def section(results: Results) -> str:
-    """Empty where no topic of many partitions was measured."""
-    found = shapes(results, "d")
-    if not found or found[-1].partitions < MANY:
+    """Returns the section; empty where no topic of many partitions was measured."""
+    sink_shapes = shapes(results, "d")
+    if not sink_shapes or sink_shapes[-1].partitions < MANY:
         return ""
     runs = by_case(results)
-    rows = [[*shape_cells(shape), *_cells(runs[Case("d", shape)])] for shape in found]
+    rows = [[*shape_cells(shape), *_cells(runs[Case("d", shape)])] for shape in sink_shapes]
     heads = [*SHAPE_HEADS, "records/s", "CPU s per million", *PHASES, "files", "write tasks", "peak memory, MB"]
-    heading = _HEADING.format(partitions=f"{found[-1].partitions:,}")
+    heading = _HEADING.format(partitions=f"{sink_shapes[-1].partitions:,}")
     return f"""\
 {heading}
 
@@ -48,14 +48,14 @@ def _cells(runs: list[Run]) -> list[str]:
 
 
 def with_section(page: str, results: Results) -> str:
-    """The page with the section of these results at its end, instead of the one that it had."""
+    """Returns the page with the section of these results at its end, instead of an earlier one."""
     before = page.partition(f"\n{_BEGIN}")[0].rstrip("\n") + "\n"
-    found = section(results)
-    return f"{before}\n{found}" if found else before
+    new_section = section(results)
+    return f"{before}\n{new_section}" if new_section else before
 
 
 def write_section(page: Path, results: Results) -> bool:
-    """Whether there was something to write; else the page stays as it is."""
+    """Writes the section into the page. Returns False, and leaves the page as it is, where the section is empty."""
     if not section(results):
         return False
     page.write_text(with_section(page.read_text(), results))

@@ -47,7 +47,7 @@ NONE: Mapping[str, object] = {"services.interval.commits": 1_000_000}
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     shown: int
     mib: float
     stored: int
@@ -88,9 +88,9 @@ NAMES = [
 ]
 
 
-def land(place: Path, zookeeper: str, kafka: str, settings: Mapping[str, object]) -> Fleet:
-    """A fleet that has landed everything and is gone."""
-    each = {
+def land(directory: Path, zookeeper: str, kafka: str, settings: Mapping[str, object]) -> Fleet:
+    """Runs a fleet until it has landed every record. Returns it after its workers have ended."""
+    defaults = {
         "flush.size": RECORDS,
         "slice.records": RECORDS,
         "transaction.interval.ms": 10_000,
@@ -98,86 +98,86 @@ def land(place: Path, zookeeper: str, kafka: str, settings: Mapping[str, object]
         "hoodie.metadata.index.column.stats.enable": False,
     }
     chroot = f"{zookeeper}/{uuid.uuid4().hex}"
-    it = Fleet(place, chroot, kafka, TOPIC, {**each, **settings})
-    it.client.ensure_path("/")
-    with closing(it):
+    fleet = Fleet(directory, chroot, kafka, TOPIC, {**defaults, **settings})
+    fleet.client.ensure_path("/")
+    with closing(fleet):
         for name in ("w1", "w2"):
-            it.start(name)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), COMMITS * RECORDS), 3600)
-    return it
+            fleet.start(name)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), COMMITS * RECORDS), 3600)
+    return fleet
 
 
 def seconds_of(action: Callable[[], object]) -> float:
-    """Seconds of the fastest run: other work on the machine can only add to it."""
-    taken = []
+    """Returns the seconds of the fastest run: other work on the machine can only add to it."""
+    durations = []
     for _ in range(SCANS):
         began = time.monotonic()
         action()
-        taken.append(time.monotonic() - began)
-    return min(taken)
+        durations.append(time.monotonic() - began)
+    return min(durations)
 
 
-def transactions(it: Fleet) -> Iterator[float]:
-    """Seconds from planning to the end of those that committed."""
-    opened: dict[int, float] = {}
-    for line in it.log("w1").splitlines() + it.log("w2").splitlines():
+def transactions(fleet: Fleet) -> Iterator[float]:
+    """Yields the seconds from plan to end of each committed transaction."""
+    opened_at: dict[int, float] = {}
+    for line in fleet.log("w1").splitlines() + fleet.log("w2").splitlines():
         if not line.startswith("{"):
             continue
-        said = json.loads(line)
-        at = datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00")).timestamp()
-        if said["event"] == "transaction.opened":
-            opened[said["transaction"]] = at
-        elif said["event"] == "transaction.ended" and said["outcome"] == "COMMITTED":
-            yield at - opened[said["transaction"]]
+        event = json.loads(line)
+        at = datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00")).timestamp()
+        if event["event"] == "transaction.opened":
+            opened_at[event["transaction"]] = at
+        elif event["event"] == "transaction.ended" and event["outcome"] == "COMMITTED":
+            yield at - opened_at[event["transaction"]]
 
 
-def measure(spark: SparkSession, it: Fleet) -> Measured:
-    base = str(it.table)
+def measure(spark: SparkSession, fleet: Fleet) -> Measurement:
+    base = str(fleet.table)
 
     def by_spark(metadata: bool) -> int:
         reader = spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
-        found: int = reader.load(base).selectExpr("sum(id)").collect()[0][0]
-        return found
+        total: int = reader.load(base).selectExpr("sum(id)").collect()[0][0]
+        return total
 
     def by_rust() -> int:
-        rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read())
+        rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(fleet.table.as_uri()).build().read())
         with duckdb.connect() as connection:
             connection.register("rows", rows)
-            [[found]] = connection.sql("SELECT sum(id) FROM rows").fetchall()
-        return int(found)
+            [[total]] = connection.sql("SELECT sum(id) FROM rows").fetchall()
+        return int(total)
 
     count = COMMITS * RECORDS * PARTITIONS
     assert {by_spark(True), by_spark(False), by_rust()} == {count * (count - 1) // 2}
-    shown = {Path(uri.removeprefix("file:")) for uri in spark.read.format("hudi").load(base).inputFiles()}
-    took = sorted(transactions(it))
-    return Measured(
-        shown=len(shown),
-        mib=sum(path.stat().st_size for path in shown) / 1024**2,
-        stored=len(list(it.table.glob("*.parquet"))),
-        instants=len(list((it.table / ".hoodie" / "timeline").glob("2*_*.*"))),
+    opened_files = {Path(uri.removeprefix("file:")) for uri in spark.read.format("hudi").load(base).inputFiles()}
+    durations = sorted(transactions(fleet))
+    return Measurement(
+        shown=len(opened_files),
+        mib=sum(path.stat().st_size for path in opened_files) / 1024**2,
+        stored=len(list(fleet.table.glob("*.parquet"))),
+        instants=len(list((fleet.table / ".hoodie" / "timeline").glob("2*_*.*"))),
         spark=seconds_of(lambda: by_spark(True)),
         spark_listing=seconds_of(lambda: by_spark(False)),
         rust=seconds_of(by_rust),
-        median=statistics.median(took),
-        slowest=took[int(len(took) * 0.95)],
-        runs=sum(it.log(name).count('"services.begun"') for name in ("w1", "w2")),
+        median=statistics.median(durations),
+        slowest=durations[int(len(durations) * 0.95)],
+        runs=sum(fleet.log(name).count('"services.begun"') for name in ("w1", "w2")),
     )
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="sink-services-") as place:
+    with tempfile.TemporaryDirectory(prefix="sink-services-") as directory:
         for name in ("zookeeper", "kafka"):
-            Path(place, name).mkdir()
-        with ZooKeeperServer(Path(place, "zookeeper")) as zookeeper, KafkaServer(Path(place, "kafka")) as kafka:
+            Path(directory, name).mkdir()
+        with ZooKeeperServer(Path(directory, "zookeeper")) as zookeeper, KafkaServer(Path(directory, "kafka")) as kafka:
             admin = AdminClient({"bootstrap.servers": kafka.address})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
             produce(kafka.address, TOPIC, COMMITS * RECORDS * PARTITIONS, PARTITIONS)
             fleets = [
-                land(Path(place, name), zookeeper.address, kafka.address, settings)
+                land(Path(directory, name), zookeeper.address, kafka.address, settings)
                 for name, settings in (("none", NONE), ("every", EVERY))
             ]
-            spark = start_session(load(fleets[0].directory / "w1.yaml", {}), "services", Path(place, "spark.log"))
-            none, every = (measure(spark, it) for it in fleets)
+            spark = start_session(load(fleets[0].directory / "w1.yaml", {}), "services", Path(directory, "spark.log"))
+            none, every = (measure(spark, fleet) for fleet in fleets)
             spark.stop()
     print("| | without | with |\n|---|---:|---:|")
     for name, without, with_ in zip(NAMES, none.cells(), every.cells(), strict=True):

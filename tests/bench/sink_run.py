@@ -2,7 +2,7 @@
 
 The clock runs from the moment the first counted transaction was opened to the moment the last one was
 COMMITTED. The first transactions, which take the lead of the topic or a part of it, are what the other peers have as
-their warm-up; where two are in flight they are counted, cold as they are, for no moment parts them from the next.
+their warm-up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coordination.errors import Unavailable
 from coordination.state.model import Phase
 from sink.audit.timeline import TableFiles, active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
-from tests.bench.lab import Lab, StoreSampler, Window, measured
+from tests.bench.lab import Lab, StoreSampler, Window, measured_run
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
 
@@ -33,8 +33,8 @@ _WRITE_TOKEN = re.compile(r"_(\d+-\d+-\d+)_\d+\.")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`workers` processes of `cores` cores each. `parts`: into how many a transaction is divided. The records fill so
-    many partitions of the table."""
+    """`workers` processes of `cores` cores each. `parts`: into how many a transaction is divided. The records fill
+    `table_partitions`."""
 
     workers: int
     cores: int
@@ -44,7 +44,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class CommitMedians:
     """Files and tasks of a commit, medians."""
 
     files: float
@@ -53,10 +53,10 @@ class Written:
 
 def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     partitions = lab.shape.partitions
-    each = lab.load.transaction // partitions // variant.parts
+    partition_records = lab.load.transaction // partitions // variant.parts
     settings = {
-        "flush.size": each,
-        "slice.records": each,
+        "flush.size": partition_records,
+        "slice.records": partition_records,
         # A full partition does not wait for the interval.
         "transaction.interval.ms": 60_000,
         "spark.master": f"local[{variant.cores}]",
@@ -64,21 +64,21 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     }
     with Fleet(lab, f"{peer}-{number}", lab.topic, settings) as fleet:
         # The first transaction is the warm-up: all have to be members when it is planned.
-        workers = [fleet.launch(f"worker-{n}", held=True) for n in range(variant.workers)]
+        workers = [fleet.launch(f"worker-{n}", gated=True) for n in range(variant.workers)]
         with (
-            Sampler(worker.pid for worker in workers) as own,
-            Sampler([lab.kafka.pid]) as broker,
-            StoreSampler(lab.store) as store,
+            Sampler(worker.pid for worker in workers) as peer_sampler,
+            Sampler([lab.kafka.pid]) as broker_sampler,
+            StoreSampler(lab.store) as store_sampler,
         ):
             fleet.wait(lambda view: len(view.members) >= variant.workers, "the workers", JOIN_SECONDS)
-            fleet.let_go()
+            fleet.open_gate()
             fleet.wait_landed(dict.fromkeys(range(partitions), lab.load.total // partitions))
         summaries, in_flight = fleet.committed(), fleet.in_flight
     moved = sum(summary.records for summary in summaries)
     if moved != lab.load.total:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
-    skipped = leading([each.records for each in summaries], lab.load.lead)
-    # From commit to commit, without the last, beside which nothing else was written: as Kafka Connect's are counted.
+    skipped = leading([summary.records for summary in summaries], lab.load.lead)
+    # From commit to commit, as for Kafka Connect. Without the last one, during which nothing else was written.
     last = len(summaries) - (in_flight > 1)
     counted = summaries[skipped:last]
     if not skipped or not counted:
@@ -89,21 +89,23 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
         sum(summary.records for summary in counted),
     )
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
-    written = written_in(fleet.files(), {str(summary.instant) for summary in counted})
+    medians = commit_medians(fleet.files(), {str(summary.instant) for summary in counted})
     shutil.rmtree(fleet.table, ignore_errors=True)
-    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store.details(window)}
-    run = measured(lab, peer, number, window, (own, broker), phases(summaries)[skipped:last], details)
-    return replace(run, files=written.files, write_tasks=written.tasks, table_partitions=variant.table_partitions)
+    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store_sampler.details(window)}
+    run = measured_run(
+        lab, peer, number, window, (peer_sampler, broker_sampler), phases(summaries)[skipped:last], details
+    )
+    return replace(run, files=medians.files, write_tasks=medians.tasks, table_partitions=variant.table_partitions)
 
 
 def leading(records: Sequence[int], lead: int) -> int:
-    """How many transactions it takes until the lead of the topic has been moved."""
+    """Returns how many transactions it takes until the lead of the topic has been moved."""
     return sum(1 for before in accumulate(records, initial=0) if before < lead)
 
 
-def written_in(table: TableFiles, instants: Collection[str]) -> Written:
-    """Files of these commits and tasks that wrote them. Tasks of two workers can have one name, and count once then."""
-    commits = [each for each in read_timeline(table, active_names(table)).commits if each.instant in instants]
-    names = [[Path(file.path).name for file in each.files] for each in commits]
-    tasks = [len({match[1] for name in each if (match := _WRITE_TOKEN.search(name))}) for each in names]
-    return Written(statistics.median(map(len, names)), statistics.median(tasks))
+def commit_medians(table: TableFiles, instants: Collection[str]) -> CommitMedians:
+    """Returns the medians of these commits. Two workers' tasks can have the same name: they then count once."""
+    commits = [commit for commit in read_timeline(table, active_names(table)).commits if commit.instant in instants]
+    names = [[Path(file.path).name for file in commit.files] for commit in commits]
+    tasks = [len({match[1] for name in paths if (match := _WRITE_TOKEN.search(name))}) for paths in names]
+    return CommitMedians(statistics.median(map(len, names)), statistics.median(tasks))

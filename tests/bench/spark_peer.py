@@ -66,20 +66,20 @@ class Batch:
 
 
 class Peer:
-    def __init__(self, plan: Plan, spark: SparkSession, bootstrap: str, topic: str, place: Path) -> None:
+    def __init__(self, plan: Plan, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
         self._plan = plan
         self._spark = spark
         self._source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **plan.source}
         self._topic = topic
-        self._place = place
+        self._directory = directory
 
     def run(self, name: str, starts: Mapping[int, int]) -> Sequence[Batch]:
-        """From `starts` to the end of the topic, into a directory of that name."""
+        """Moves the records from `starts` to the end of the topic into a directory of that name."""
         source = {
             **self._source,
             "startingOffsets": json.dumps({self._topic: {str(p): o for p, o in starts.items()}}),
         }
-        target = self._place / name
+        target = self._directory / name
         shutil.rmtree(target, ignore_errors=True)
         if self._plan.hudi is None:
             started = time.time()
@@ -102,24 +102,25 @@ class Peer:
 
     def count(self, name: str) -> int:
         rows = self._spark.read.format("parquet" if self._plan.hudi is None else "hudi")
-        return rows.load(str(self._place / name / "table")).count()
+        return rows.load(str(self._directory / name / "table")).count()
 
 
 def batches_of(progress: Iterable[Mapping[str, Any]], started: float, offset: int) -> Sequence[Batch]:
-    """The first one began with the query, at `started`, behind `offset` records of the topic."""
-    found = []
-    for each in progress:
-        end = sum(next(iter(each["sources"][0]["endOffset"].values())).values())
+    """Returns a batch for each trigger that moved records. The first one began with the query, at `started`, after
+    `offset` records of the topic."""
+    batches = []
+    for trigger in progress:
+        end = sum(next(iter(trigger["sources"][0]["endOffset"].values())).values())
         if end > offset:
-            began = datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")).timestamp()
-            ended = began + each["durationMs"]["triggerExecution"] / 1000
-            found.append(Batch(began if found else started, ended, end - offset))
+            began = datetime.fromisoformat(trigger["timestamp"].replace("Z", "+00:00")).timestamp()
+            ended = began + trigger["durationMs"]["triggerExecution"] / 1000
+            batches.append(Batch(began if batches else started, ended, end - offset))
             offset = end
-    return found
+    return batches
 
 
 def columns(rows: DataFrame, plan: Plan) -> DataFrame:
-    """The columns of the sink's table: the value's, and the record's coordinates."""
+    """Returns the columns of the sink's table: the value's, and the record's coordinates."""
     if plan.avro:
         value = from_avro(F.expr(f"substring(value, {FRAME_BYTES + 1})"), plan.avro)
     else:
@@ -135,14 +136,14 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     for name in ("skip", "warm", "cores"):
         parser.add_argument(f"--{name}", required=True, type=int)
-    chosen = parser.parse_args()
-    plan = Plan.of(chosen.plan)
-    peer = Peer(plan, session(plan, chosen.cores, chosen.heap), chosen.bootstrap, chosen.topic, Path(chosen.place))
-    there = ends(chosen.bootstrap, chosen.topic)
-    peer.run("warm", {p: end - chosen.warm // len(there) for p, end in there.items()})
-    batches = peer.run("counted", dict.fromkeys(there, chosen.skip // len(there)))
-    found = {"batches": [asdict(each) for each in batches], "rows": peer.count("counted")}
-    Path(chosen.result).write_text(json.dumps(found))
+    options = parser.parse_args()
+    plan = Plan.from_json(options.plan)
+    peer = Peer(plan, session(plan, options.cores, options.heap), options.bootstrap, options.topic, Path(options.place))
+    ends_by_partition = ends(options.bootstrap, options.topic)
+    peer.run("warm", {p: end - options.warm // len(ends_by_partition) for p, end in ends_by_partition.items()})
+    batches = peer.run("counted", dict.fromkeys(ends_by_partition, options.skip // len(ends_by_partition)))
+    result = {"batches": [asdict(batch) for batch in batches], "rows": peer.count("counted")}
+    Path(options.result).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ TABLE = "orders"
 
 @dataclass(frozen=True)
 class Plan:
-    """`hudi`: options of a stream into Hudi; without, it is one batch to Parquet. `source`: more options of the reader.
+    """`hudi`: options of a stream into Hudi; None: one batch to Parquet. `source`: more options of the reader.
 
-    `avro` is the schema of values that are Avro behind the header of Confluent's serializers; others are JSON of `ddl`.
+    `avro` is the schema of Avro values behind the header of Confluent's serializers; without it, values are JSON of
+    `ddl`.
     """
 
     hudi: Mapping[str, str] | None = None
@@ -27,7 +28,7 @@ class Plan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> Plan:
         return cls(**json.loads(text))
 
 
@@ -56,7 +57,7 @@ TUNED = Plan({**_BULK, **_AS_THE_SINK, "hoodie.bulkinsert.sort.mode": "NONE"}, _
 
 
 def changes(table_type: str, index: Mapping[str, str], transaction: int) -> Plan:
-    """Upserts with the settings that the sink has, `transaction` records at a time."""
+    """Returns upserts with the settings that the sink has, `transaction` records at a time."""
     options = {
         **_DOCUMENTED,
         **_AS_THE_SINK,
@@ -70,11 +71,11 @@ def changes(table_type: str, index: Mapping[str, str], transaction: int) -> Plan
     return Plan(options, {**_FETCH, "maxOffsetsPerTrigger": str(transaction)})
 
 
-def partitioned(field_name: str, ddl: str, more: Mapping[str, str]) -> Plan:
-    """As TUNED, into a table partition for each value. Sorted: else each task has a file of each open."""
+def partitioned(field_name: str, ddl: str, options: Mapping[str, str]) -> Plan:
+    """Returns `TUNED` into a table partition for each value. Without the sort, each task holds a file of each open."""
     assert TUNED.hudi is not None
     by_partition = {
         "hoodie.datasource.write.partitionpath.field": field_name,
         "hoodie.bulkinsert.sort.mode": "PARTITION_SORT",
     }
-    return Plan({**TUNED.hudi, **by_partition, **more}, _FETCH, ddl)
+    return Plan({**TUNED.hudi, **by_partition, **options}, _FETCH, ddl)

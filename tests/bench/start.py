@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -46,11 +47,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without-archive", action="store_true")
     options = parser.parse_args()
-    found: dict[str, list[Start]] = {kind: [] for kind in KINDS}
+    starts_by_kind: dict[str, list[Start]] = {kind: [] for kind in KINDS}
     with (
-        tempfile.TemporaryDirectory(prefix="sink-start-") as place,
-        ZooKeeperServer(Path(place, "zookeeper")) as zookeeper,
-        KafkaServer(Path(place, "kafka"), heap="384m") as kafka,
+        tempfile.TemporaryDirectory(prefix="sink-start-") as directory,
+        ZooKeeperServer(Path(directory, "zookeeper")) as zookeeper,
+        KafkaServer(Path(directory, "kafka"), heap="384m") as kafka,
     ):
         create_topic(kafka.address, TOPIC)
         settings = {
@@ -59,14 +60,14 @@ def main() -> int:
         }
         for number in range(options.rounds):
             name = f"round-{number}"
-            fleet = Fleet(Path(place, name), zookeeper.address, kafka.address, TOPIC, settings, name=name)
-            for kind in KINDS:
-                found[kind].append(_start(fleet, kind.partition(" ")[0]))
-            fleet.close()
+            round_fleet = Fleet(Path(directory, name), zookeeper.address, kafka.address, TOPIC, settings, name=name)
+            with closing(round_fleet) as fleet:
+                for kind in KINDS:
+                    starts_by_kind[kind].append(_start(fleet, kind.partition(" ")[0]))
     archive = "with" if archive_option() and not options.without_archive else "without"
     print(f"{options.rounds} starts of each, {archive} an archive of classes, medians")
-    for kind, starts in found.items():
-        print(f"{kind}: " + _told(starts))
+    for kind, starts in starts_by_kind.items():
+        print(f"{kind}: " + _summary(starts))
     return 0
 
 
@@ -78,24 +79,27 @@ def _start(fleet: Fleet, name: str) -> Start:
     return start
 
 
-def _reached(log: str, begun: float) -> dict[str, float]:
-    found = {}
+def _reached(log: str, created_at: float) -> dict[str, float]:
+    seconds_by_phase = {}
     for event in (json.loads(line) for line in log.splitlines() if line.startswith("{")):
         phase = "joined" if event["event"] == "worker.joined" else event.get("phase")
         if event["event"] in ("worker.reached", "worker.joined"):
-            found[phase] = datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00")).timestamp() - begun
-    return found
+            seconds_by_phase[phase] = (
+                datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00")).timestamp() - created_at
+            )
+    return seconds_by_phase
 
 
 def _cpu(worker: WorkerProcess) -> float:
     root = psutil.Process(worker.pid)
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-    return sum(each.user + each.system for each in times) + times[0].children_user + times[0].children_system
+    cpu_times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    ended_children = cpu_times[0].children_user + cpu_times[0].children_system
+    return sum(times.user + times.system for times in cpu_times) + ended_children
 
 
-def _told(starts: list[Start]) -> str:
-    reached = [f"{phase} {statistics.median(each.reached[phase] for each in starts):.1f} s" for phase in PHASES]
-    return f"{', '.join(reached)}; {statistics.median(each.cpu for each in starts):.1f} CPU seconds"
+def _summary(starts: list[Start]) -> str:
+    reached = [f"{phase} {statistics.median(start.reached[phase] for start in starts):.1f} s" for phase in PHASES]
+    return f"{', '.join(reached)}; {statistics.median(start.cpu for start in starts):.1f} CPU seconds"
 
 
 if __name__ == "__main__":

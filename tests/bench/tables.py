@@ -10,7 +10,7 @@ from tests.bench.figures import Spread
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [
         f"| {' | '.join(heads)} |",
-        f"|{'|'.join('---' if not n else '---:' for n in range(len(heads)))}|",
+        f"|{'|'.join('---' if not index else '---:' for index in range(len(heads)))}|",
     ]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 

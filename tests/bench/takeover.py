@@ -2,9 +2,9 @@
 
 `python -m tests.bench.takeover --kills 50` runs a fleet at a trickle, kills the coordinator of a PREPARED transaction,
 the coordinator of a STARTED one, and a participant that is writing, in turn, each time with its JVM, and starts the
-dead one again. `--storage s3` does it on an S3 server with a delay added to each request. Nobody is killed before all
-have led, or rehearsed it, in the life of their process. It prints p50 and p99 by kind, and ends with an audit; a run
-whose audit fails has no figures.
+dead one again. `--storage s3` does it on an S3 server with a delay added to each request. It kills no worker before
+every worker's process has led, or rehearsed it. It prints p50 and p99 by kind, and ends with an audit; a run whose
+audit fails has no figures.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -65,24 +66,24 @@ def main() -> int:
     add_storage_options(parser)
     options = parser.parse_args()
     with (
-        tempfile.TemporaryDirectory(prefix="sink-takeover-") as place,
-        storage(Path(place), options) as store,
+        tempfile.TemporaryDirectory(prefix="sink-takeover-") as directory,
+        storage(Path(directory), options) as store,
     ):
-        deaths, held = _run(Path(place), options.kills, options.session, store)
+        deaths, audit_line = _run(Path(directory), options.kills, options.session, store)
     for kind in Kind:
-        _say(kind, options.session, [death for death in deaths if death.kind == kind.value])
-    print(f"audit: {held}")
+        _print_seconds(kind, options.session, [death for death in deaths if death.kind == kind.value])
+    print(f"audit: {audit_line}")
     if options.report:
         options.report.write_text(json.dumps([asdict(death) for death in deaths], indent=1))
-    return 0 if held.startswith("held") else 1
+    return 0 if audit_line.startswith("held") else 1
 
 
-def _run(place: Path, kills: int, session: int, store: LakeStore | None) -> tuple[list[Death], str]:
-    with ZooKeeperServer(place / "zookeeper") as zookeeper, KafkaServer(place / "kafka") as kafka:
+def _run(directory: Path, kills: int, session_ms: int, store: LakeStore | None) -> tuple[list[Death], str]:
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper, KafkaServer(directory / "kafka") as kafka:
         create_topic(kafka.address, TOPIC)
         settings = {
             "schema.ddl": DDL,
-            "zookeeper.session.timeout.ms": session,
+            "zookeeper.session.timeout.ms": session_ms,
             "transaction.interval.ms": 1000,
             "flush.size": 1_000_000,
             "slice.records": 1_000_000,
@@ -90,30 +91,34 @@ def _run(place: Path, kills: int, session: int, store: LakeStore | None) -> tupl
             "worker.rehearsal": True,
             **(store.table_settings() if store else {}),
         }
-        fleet = Fleet(place / "fleet", zookeeper.address, kafka.address, TOPIC, settings)
-        ended = threading.Event()
-        producing = threading.Thread(target=Trickle(kafka.address, TOPIC, RATE).run_until, args=(ended,))
-        producing.start()
-        try:
-            begun = {name: _start(fleet, name) for name in WORKERS}
-            fleet.wait("a commit", lambda view: bool(view.ledger.history))
-            with StoreWatch(store) if store else Watch(fleet.table) as watch:
-                deaths = [_kill(fleet, watch, list(Kind)[number % len(Kind)], begun) for number in range(kills)]
-        finally:
-            ended.set()
-            producing.join()
-        produced = ends(kafka.address, TOPIC)
-        fleet.wait_landed(produced)
-        report = fleet.audit()
-        fleet.close()
-        rows = sum(produced.values())
-        held = report.held and report.rows == rows
-        said = "held" if held else "NOT HELD"
-        return deaths, f"{said}: {report.rows} rows of {rows} records, each exactly once, after {len(deaths)} deaths"
+        with closing(Fleet(directory / "fleet", zookeeper.address, kafka.address, TOPIC, settings)) as fleet:
+            deaths = _kill_all(fleet, kafka.address, kills, store)
+            produced = ends(kafka.address, TOPIC)
+            fleet.wait_landed(produced)
+            report = fleet.audit()
+    rows = sum(produced.values())
+    held = report.held and report.rows == rows
+    verdict = "held" if held else "NOT HELD"
+    return deaths, f"{verdict}: {report.rows} rows of {rows} records, each exactly once, after {len(deaths)} deaths"
+
+
+def _kill_all(fleet: Fleet, bootstrap: str, kills: int, store: LakeStore | None) -> list[Death]:
+    """Kills the kinds in turn, under a trickle that has ended when this returns."""
+    ended = threading.Event()
+    producer_thread = threading.Thread(target=Trickle(bootstrap, TOPIC, RATE).run_until, args=(ended,))
+    producer_thread.start()
+    try:
+        log_starts = {name: _start(fleet, name) for name in WORKERS}
+        fleet.wait("a commit", lambda view: bool(view.ledger.history))
+        with StoreWatch(store) if store else Watch(fleet.table) as watch:
+            return [_kill(fleet, watch, list(Kind)[number % len(Kind)], log_starts) for number in range(kills)]
+    finally:
+        ended.set()
+        producer_thread.join()
 
 
 def _start(fleet: Fleet, name: str) -> int:
-    """Where the log of this process begins."""
+    """Starts a worker. Returns where its log begins."""
     begin = len(fleet.log(name))
     fleet.start(name)
     return begin
@@ -123,30 +128,35 @@ def _is_warm(log: str) -> bool:
     return "worker.rehearsed" in log or "coordinator.elected" in log
 
 
-def _kill(fleet: Fleet, watch: Watch | StoreWatch, kind: Kind, begun: dict[str, int]) -> Death:
-    """One death, and the time until all is well again."""
+def _kill(fleet: Fleet, watch: Watch | StoreWatch, kind: Kind, log_starts: dict[str, int]) -> Death:
+    """Kills one worker, waits for the next visible commit, and starts the worker again."""
     fleet.wait("the whole fleet", lambda view: len(view.members) == len(WORKERS) and _all_take_part(view))
-    eventually("warm", lambda: all(_is_warm(fleet.log(name)[at:]) for name, at in begun.items()), 240, fleet.logs)
+    eventually(
+        "warm",
+        lambda: all(_is_warm(fleet.log(name)[log_start:]) for name, log_start in log_starts.items()),
+        240,
+        fleet.logs,
+    )
     while True:
-        view = fleet.wait(kind.value, lambda view: _open(view, kind.phase) is not None)
-        open_now = _open(view, kind.phase)
+        view = fleet.wait(kind.value, lambda view: _open_transaction(view, kind.phase) is not None)
+        transaction = _open_transaction(view, kind.phase)
         victim = _victim(fleet, view, kind)
-        if open_now is not None and victim is not None:
+        if transaction is not None and victim is not None:
             break
-    at = time.time()
+    killed_at = time.time()
     victim.kill()
-    eventually("a commit", lambda: any(seen > at for seen in list(watch.seen.values())), 240, fleet.logs)
-    seconds = min(seen for seen in list(watch.seen.values()) if seen > at) - at
-    outcome = "committed" if open_now.header.instant in watch.seen else "aborted"
-    if outcome == "committed" and watch.seen[str(open_now.header.instant)] <= at:
+    eventually("a commit", lambda: any(seen > killed_at for seen in list(watch.seen.values())), 240, fleet.logs)
+    seconds = min(seen for seen in list(watch.seen.values()) if seen > killed_at) - killed_at
+    outcome = "committed" if transaction.header.instant in watch.seen else "aborted"
+    if outcome == "committed" and watch.seen[str(transaction.header.instant)] <= killed_at:
         outcome = "committed before the kill"
     death = Death(kind.value, outcome, seconds)
     print(f"{time.strftime('%H:%M:%S')} {victim.name}: {death.kind}, {death.outcome}: {seconds:.1f} s", flush=True)
-    begun[victim.name] = _start(fleet, victim.name)
+    log_starts[victim.name] = _start(fleet, victim.name)
     return death
 
 
-def _open(view: KeeperView, phase: Phase) -> Transaction | None:
+def _open_transaction(view: KeeperView, phase: Phase) -> Transaction | None:
     return next((t for t in view.transactions if t.header.phase is phase), None)
 
 
@@ -162,16 +172,16 @@ def _victim(fleet: Fleet, view: KeeperView, kind: Kind) -> WorkerProcess | None:
     return fleet.workers[wanted[0]] if wanted else None
 
 
-def _say(kind: Kind, session: int, deaths: Iterable[Death]) -> None:
+def _print_seconds(kind: Kind, session_ms: int, deaths: Iterable[Death]) -> None:
     outcomes: dict[str, list[float]] = {}
     for death in deaths:
         outcomes.setdefault(death.outcome, []).append(death.seconds)
     for outcome, seconds in sorted(outcomes.items()):
-        most = sorted(seconds)
-        p99 = statistics.quantiles(most, n=100, method="inclusive")[98] if len(most) > 1 else most[0]
+        ordered = sorted(seconds)
+        p99 = statistics.quantiles(ordered, n=100, method="inclusive")[98] if len(ordered) > 1 else ordered[0]
         print(
-            f"{kind.value}, {outcome}: {len(most)} deaths, p50 {statistics.median(most):.1f} s, p99 {p99:.1f} s"
-            f" (session time-out {session / 1000:g} s, {PARTITIONS} partitions, {RATE} records/s)"
+            f"{kind.value}, {outcome}: {len(ordered)} deaths, p50 {statistics.median(ordered):.1f} s, p99 {p99:.1f} s"
+            f" (session time-out {session_ms / 1000:g} s, {PARTITIONS} partitions, {RATE} records/s)"
         )
 
 

@@ -37,45 +37,45 @@ def event(number: int, shape: int) -> dict[str, Any]:
     return {"id": number, "what": f"event {number}", f"extra_{shape % SHAPES}": number / 2}
 
 
-def serializer(kind: str, topic: str, shape: int, client: SchemaRegistryClient, directory: Path) -> Serialize:
+def serializer(format_name: str, topic: str, shape: int, client: SchemaRegistryClient, directory: Path) -> Serialize:
     """Registers the schema of `topic`. `directory` is for files that a compiler reads."""
-    extra, context = f"extra_{shape % SHAPES}", SerializationContext(topic, MessageField.VALUE)
-    if kind == "json":
+    extra_field, context = f"extra_{shape % SHAPES}", SerializationContext(topic, MessageField.VALUE)
+    if format_name == "json":
         return lambda value: json.dumps(value).encode()
-    if kind == "protobuf":
-        message = _message(directory / f"{topic}.proto", extra)
-        write = ProtobufSerializer(message, client)
-        serialize: Serialize = lambda value: write(message(**value), context)  # noqa: E731
+    if format_name == "protobuf":
+        message = _message(directory / f"{topic}.proto", extra_field)
+        protobuf_serializer = ProtobufSerializer(message, client)
+        serialize: Serialize = lambda value: protobuf_serializer(message(**value), context)  # noqa: E731
     else:
-        written = (
-            AvroSerializer(client, Schema(json.dumps(_avro(extra)), "AVRO"))
-            if kind == "avro"
-            else JSONSerializer(Schema(json.dumps(_json_schema(extra)), "JSON"), client)
+        registry_serializer = (
+            AvroSerializer(client, Schema(json.dumps(_avro(extra_field)), "AVRO"))
+            if format_name == "avro"
+            else JSONSerializer(Schema(json.dumps(_json_schema(extra_field)), "JSON"), client)
         )
-        serialize = lambda value: written(dict(value), context)  # noqa: E731
+        serialize = lambda value: registry_serializer(dict(value), context)  # noqa: E731
     serialize(event(0, shape))
     return serialize
 
 
-def _avro(extra: str) -> dict[str, Any]:
+def _avro(extra_field: str) -> dict[str, Any]:
     fields = [
         {"name": "id", "type": "long"},
         {"name": "what", "type": ["null", "string"], "default": None},
-        {"name": extra, "type": "double"},
+        {"name": extra_field, "type": "double"},
     ]
     return {"type": "record", "name": "Event", "fields": fields}
 
 
-def _json_schema(extra: str) -> dict[str, Any]:
-    properties = {"id": {"type": "integer"}, "what": {"type": "string"}, extra: {"type": "number"}}
+def _json_schema(extra_field: str) -> dict[str, Any]:
+    properties = {"id": {"type": "integer"}, "what": {"type": "string"}, extra_field: {"type": "number"}}
     return {"title": "Event", "type": "object", "properties": properties}
 
 
-def _message(file: Path, extra: str) -> Any:
+def _message(file: Path, extra_field: str) -> Any:
     package = file.stem.replace("-", "_")
-    fields = f"int64 id = 1; string what = 2; double {extra} = 3;"
+    fields = f"int64 id = 1; string what = 2; double {extra_field} = 3;"
     file.write_text(f'syntax = "proto3"; package {package}; message Event {{ {fields} }}')
     pool = DescriptorPool()
-    for each in FileDescriptorSet.FromString(descriptor_set_of_file(file)).file:
-        pool.Add(each)
+    for file_descriptor in FileDescriptorSet.FromString(descriptor_set_of_file(file)).file:
+        pool.Add(file_descriptor)
     return GetMessageClass(pool.FindMessageTypeByName(f"{package}.Event"))

@@ -1,9 +1,9 @@
 """Large topics of orders, filled fast: values are made a hundred thousand at a time, and a partition gets its records
 in runs, which become the producer's batches.
 
-Guarantee: equal topics get equal bytes; every partition gets exactly `each` records, and batches of `BATCH` whatever
-the number of partitions, so that topics differ in nothing else. A topic that is already there with that many records is
-used as it is. Raises `Unavailable`.
+Guarantee: equal topics get equal bytes; every partition gets exactly `partition_records`, and batches of `BATCH`
+whatever the number of partitions, so that topics differ in nothing else. A topic that is already there with that many
+records is used as it is. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Topic:
 
     name: str
     partitions: int
-    each: int
+    partition_records: int
     regions: int = 0
     large_every: int = 0
     large_bytes: int = 0
 
     @property
     def records(self) -> int:
-        return self.partitions * self.each
+        return self.partitions * self.partition_records
 
     @property
     def large(self) -> int:
@@ -59,37 +59,37 @@ class Topic:
 
 
 def fill(bootstrap: str, topic: Topic) -> Filled:
-    """Makes and fills the topic, unless it is there as it should be."""
-    there = ends(bootstrap, topic.name)
-    if there:
-        if there != dict.fromkeys(range(topic.partitions), topic.each):
+    """Makes and fills the topic, unless it is there with as many records in each partition."""
+    existing_ends = ends(bootstrap, topic.name)
+    if existing_ends:
+        if existing_ends != dict.fromkeys(range(topic.partitions), topic.partition_records):
             raise Unavailable(f"topic {topic.name} holds other records than {topic}: take a new directory")
         return Filled(0, 0, 0.0)
     create_topic(bootstrap, topic.name, topic.partitions)
     producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
     started, size = time.monotonic(), 0
-    numbered = orders(topic)
-    for partition, count in runs(topic.partitions, topic.each):
+    records = orders(topic)
+    for partition, count in runs(topic.partitions, topic.partition_records):
         for _ in range(count):
-            key, value = next(numbered)
+            key, value = next(records)
             size += len(value)
-            while not _taken(producer, topic.name, key, value, partition):
+            while not _try_produce(producer, topic.name, key, value, partition):
                 producer.poll(0.1)
         producer.poll(0)
-    if left := producer.flush(_PATIENCE):
-        raise Unavailable(f"{left} records of {topic.name} were not acknowledged within {_PATIENCE:.0f} s")
+    if unacknowledged := producer.flush(_PATIENCE):
+        raise Unavailable(f"{unacknowledged} records of {topic.name} were not acknowledged within {_PATIENCE:.0f} s")
     return Filled(topic.records, size, time.monotonic() - started)
 
 
-def runs(partitions: int, each: int) -> Iterator[tuple[int, int]]:
-    """Partition and number of records, in the order in which they are sent."""
-    for begin in range(0, each, BATCH):
+def runs(partitions: int, partition_records: int) -> Iterator[tuple[int, int]]:
+    """Yields partition and number of records, in the order in which they are sent."""
+    for begin in range(0, partition_records, BATCH):
         for partition in range(partitions):
-            yield partition, min(BATCH, each - begin)
+            yield partition, min(BATCH, partition_records - begin)
 
 
 def orders(topic: Topic) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values by number, from 0."""
+    """Yields keys and values by number, from 0."""
     filler = base64.b64encode(random.Random(_SEED).randbytes(topic.large_bytes)) if topic.large_every else b""
     number = 0
     for begin in range(0, topic.records, _CHUNK):
@@ -102,12 +102,12 @@ def orders(topic: Topic) -> Iterator[tuple[bytes, bytes]]:
 
 
 def chunk(begin: int, count: int, regions: int = 0) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values of the orders with these numbers, as `tests.bench.orders` has them but for the chance."""
-    chance = np.random.default_rng((_SEED, begin))
+    """Returns keys and values of the orders with these numbers: those of `tests.bench.orders`, drawn differently."""
+    rng = np.random.default_rng((_SEED, begin))
     numbers = np.arange(begin, begin + count)
-    users = pa.array(chance.integers(0, 1_000_000, count)).cast(pa.string())
-    names = pa.array(EVENTS).take(pa.array(chance.integers(0, len(EVENTS), count)))
-    amounts = pa.array(np.round(chance.random(count) * 1000, 2)).cast(pa.string())
+    users = pa.array(rng.integers(0, 1_000_000, count)).cast(pa.string())
+    names = pa.array(EVENTS).take(pa.array(rng.integers(0, len(EVENTS), count)))
+    amounts = pa.array(np.round(rng.random(count) * 1000, 2)).cast(pa.string())
     parts = [
         '{"id":',
         pa.array(numbers).cast(pa.string()),
@@ -121,7 +121,7 @@ def chunk(begin: int, count: int, regions: int = 0) -> tuple[list[bytes], list[b
         pa.array(1_700_000_000_000 + numbers).cast(pa.string()),
     ]
     if regions:
-        parts += [',"region":"region-', pa.array(chance.integers(0, regions, count)).cast(pa.string()), '"']
+        parts += [',"region":"region-', pa.array(rng.integers(0, regions, count)).cast(pa.string()), '"']
     # The URL comes last: a large record has a longer one.
     parts += [',"url":"https://example.com/item/', users, "?ref=", pa.array(numbers % 97).cast(pa.string()), '"}']
     values = pc.binary_join_element_wise(*(pa.scalar(part) if isinstance(part, str) else part for part in parts), "")
@@ -129,13 +129,13 @@ def chunk(begin: int, count: int, regions: int = 0) -> tuple[list[bytes], list[b
 
 
 def _enlarged(value: bytes, filler: bytes, number: int, size: int) -> bytes:
-    """Each begins elsewhere in the filler, so that no two are alike."""
+    """Returns the value with filler, `size` bytes. Each begins elsewhere in the filler, so that no two are alike."""
     missing = size - len(value)
     begin = number % (len(filler) - missing)
     return value[:-2] + filler[begin : begin + missing] + b'"}'
 
 
-def _taken(producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> bool:
+def _try_produce(producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> bool:
     try:
         producer.produce(topic, value, key, partition)
     except BufferError:

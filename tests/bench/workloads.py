@@ -38,7 +38,7 @@ _PARSED = fastavro.parse_schema(AVRO)
 
 @dataclass(frozen=True)
 class Workload:
-    """`name` is that of its topic. `registered`: its schema stands in a registry."""
+    """`name` is the topic's. `registered`: its schema stands in a registry."""
 
     name: str
     record: Record
@@ -46,26 +46,26 @@ class Workload:
     registered: bool = False
 
 
-def avro_order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
-    """An order in Avro behind the header of Confluent's serializers."""
-    found = event(number, chance)
+def avro_order(number: int, rng: random.Random) -> tuple[bytes, bytes]:
+    """Returns an order in Avro behind the header of Confluent's serializers."""
+    fields = event(number, rng)
     stream = BytesIO()
     stream.write(_FRAME)
-    fastavro.schemaless_writer(stream, _PARSED, found)
-    return str(found["user"]).encode(), stream.getvalue()
+    fastavro.schemaless_writer(stream, _PARSED, fields)
+    return str(fields["user"]).encode(), stream.getvalue()
 
 
-def change(number: int, chance: random.Random) -> tuple[bytes, bytes]:
-    """The first `KEYS` make a row each; every one after that changes one of them, drawn evenly."""
-    key = number if number < KEYS else PARTITIONS * chance.randrange(KEYS // PARTITIONS) + number % PARTITIONS
-    found = {**event(number, chance), "id": key}
-    return str(key).encode(), json.dumps(found).encode()
+def change(number: int, rng: random.Random) -> tuple[bytes, bytes]:
+    """Returns key and value. The first `KEYS` numbers make a row each; every later one changes a row, drawn evenly."""
+    key = number if number < KEYS else PARTITIONS * rng.randrange(KEYS // PARTITIONS) + number % PARTITIONS
+    fields = {**event(number, rng), "id": key}
+    return str(key).encode(), json.dumps(fields).encode()
 
 
-def regional_order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
-    """An order from one of `REGIONS` regions, drawn evenly."""
-    found = {**event(number, chance), "region": f"region-{chance.randrange(REGIONS)}"}
-    return str(found["user"]).encode(), json.dumps(found).encode()
+def regional_order(number: int, rng: random.Random) -> tuple[bytes, bytes]:
+    """Returns an order from one of `REGIONS` regions, drawn evenly."""
+    fields = {**event(number, rng), "region": f"region-{rng.randrange(REGIONS)}"}
+    return str(fields["user"]).encode(), json.dumps(fields).encode()
 
 
 AVRO_ORDERS = Workload("avro", avro_order, registered=True)

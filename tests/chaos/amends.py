@@ -1,4 +1,4 @@
-"""An operator's repairs, for harm that no fleet gets over by itself."""
+"""An operator's repairs, for harm that a fleet cannot repair by itself."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.chaos.arena import Arena
 
 
 @contextmanager
-def halting(arena: Arena, goes_on_from: str) -> Iterator[None]:
-    """For harm that halts the sink, and takes an operator who resets it: all that was sent is in the table by then."""
-    with arena.workload.held():
-        arena.fleet.wait_landed(arena.workload.ends)
+def halting(arena: Arena, reset_to: str) -> Iterator[None]:
+    """Surrounds harm that halts the sink. Everything sent has landed before; afterwards an operator resets the sink."""
+    with arena.workload.paused():
+        arena.fleet.wait_landed(arena.workload.end_offsets)
         yield
         arena.fleet.wait("the sink halts", lambda view: view.halt is not None)
-        reset(arena, "--to", goes_on_from)
-        arena.workload.ends.clear()
+        reset(arena, "--to", reset_to)
+        arena.workload.end_offsets.clear()
 
 
 def reset(arena: Arena, *options: str) -> None:
-    """Stop all workers, wait until they are gone, reset."""
+    """Stops all workers, waits until their sessions have ended, and resets the sink."""
     for name in arena.names:
         arena.worker(name).stop()
-    arena.await_nobody()
+    arena.await_no_workers()
     command = [sys.executable, "-m", "sink.cli", "reset", "--config", str(arena.worker(arena.names[0]).config)]
     subprocess.run([*command, *options, "--yes"], check=True, stdout=subprocess.DEVNULL, env=child_environment({}))

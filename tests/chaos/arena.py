@@ -1,4 +1,4 @@
-"""The parts that a chaos run breaks: real servers, workers with ways of their own to them, a small disk, under load."""
+"""The parts that a chaos run breaks: real servers, workers behind proxies of their own, a small disk, under load."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.chaos.auditor import ACKNOWLEDGED
 from tests.chaos.proxy import Mode, Proxy
 from tests.chaos.shape import Shape
 from tests.chaos.stores import DISK as ON_DISK
-from tests.chaos.stores import a_place
-from tests.chaos.watch import Timeline
+from tests.chaos.stores import open_table_store
+from tests.chaos.watch import CommitWatch
 from tests.chaos.workload import Workload
 from tests.disk import mount_small, unmount
 from tests.fleet import Fleet
@@ -39,8 +39,8 @@ SESSION_SECONDS = 6.0
 PATIENCE = 300.0
 
 
-class Ways:
-    """How one worker reaches ZooKeeper and Kafka: through proxies of its own, the broker by its own listener."""
+class WorkerProxies:
+    """The proxies between one worker and the servers: one for each ZooKeeper, and one for its own Kafka listener."""
 
     def __init__(self, ensemble: ZooKeeperEnsemble, listener: int) -> None:
         self.listener = listener
@@ -65,104 +65,109 @@ class Ways:
 
 
 class Arena:
-    """`with` starts everything, and ends every process in the end."""
+    """`with` starts everything, and at its end ends every process."""
 
     def __init__(self, directory: Path, workers: int, shape: Shape, seed: int, points: Iterator[str]) -> None:
         self.directory = directory
         self.shape = shape
         self.points = points
-        """Failpoints to come."""
+        """Yields the next failpoint for a worker to die at."""
         self.fired: set[str] = set()
         self._seed = seed
         self.names = [f"w{number}" for number in range(1, workers + 1)]
         self.zookeeper = ZooKeeperEnsemble(directory / "zookeeper")
         ports = dict(zip(self.names, free_ports(workers), strict=True))
-        self.ways = {name: Ways(self.zookeeper, port) for name, port in ports.items()}
-        own = [Listener(f"W{n}", ways.listener, ways.kafka) for n, ways in enumerate(self.ways.values())]
-        self.kafka = KafkaServer(directory / "kafka", listeners=own)
+        self.proxies = {name: WorkerProxies(self.zookeeper, port) for name, port in ports.items()}
+        listeners = [Listener(f"W{n}", p.listener, p.kafka) for n, p in enumerate(self.proxies.values())]
+        self.kafka = KafkaServer(directory / "kafka", listeners=listeners)
         self.disk = directory / "disk"
         self.disk.mkdir(parents=True)
         self.mounted = False
         self._leader = self.coordinator
-        self._ends = ExitStack()
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> Arena:
-        with ExitStack() as ends:
-            self._start(ends)
-            self._ends = ends.pop_all()
+        with ExitStack() as cleanup:
+            self._start(cleanup)
+            self._cleanup = cleanup.pop_all()
         return self
 
-    def _start(self, ends: ExitStack) -> None:
-        """`ends` undoes it, from the last to the first, also when it was not done to its end."""
-        for ways in self.ways.values():
-            ends.callback(ways.close)
+    def _start(self, cleanup: ExitStack) -> None:
+        """Starts everything. `cleanup` undoes each step, the last one first, even if a later step fails."""
+        for proxies in self.proxies.values():
+            cleanup.callback(proxies.close)
         if self.shape.store == ON_DISK and mount_small(self.disk, DISK):
             self.mounted = True
-            ends.callback(unmount, self.disk)
-        self.place = ends.enter_context(a_place(self.shape.store, self.directory, self.disk, self.names))
-        ends.callback(self.zookeeper.stop)
+            cleanup.callback(unmount, self.disk)
+        self.table_store = cleanup.enter_context(
+            open_table_store(self.shape.store, self.directory, self.disk, self.names)
+        )
+        cleanup.callback(self.zookeeper.stop)
         self.zookeeper.start()
-        ends.callback(self.kafka.stop)
+        cleanup.callback(self.kafka.stop)
         self.kafka.start()
         create_topic(self.kafka.address, TOPIC, self.shape.partitions)
         events = self.shape.events(self._seed)
-        file = self.directory / ACKNOWLEDGED
-        self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, file)
-        ends.callback(self.workload.stop)
+        acknowledged = self.directory / ACKNOWLEDGED
+        self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, acknowledged)
+        cleanup.callback(self.workload.stop)
         self.workload.start()
         self._settings: dict[str, object] = {
-            "target.base.path": f"{self.place.base}/table",
-            **self.place.settings,
+            "target.base.path": f"{self.table_store.base}/table",
+            **self.table_store.settings,
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "transaction.interval.ms": 1000,
             "coordinator.writestatus.timeout": 60_000,
             "flush.size": FLUSH_SIZE,
             "slice.records": 10_000,
-            # So that a gap can be made, of what nobody counts.
+            # So that a fault can make a gap, of records that the workload does not count.
             "on.data.loss": "skip",
             "worker.rehearsal": True,
             **self.shape.settings(),
         }
-        place = self.directory / "fleet"
-        self.fleet = Fleet(place, self.zookeeper.address, self.kafka.address, TOPIC, self._settings)
-        ends.callback(self.fleet.close)
+        fleet_directory = self.directory / "fleet"
+        self.fleet = Fleet(fleet_directory, self.zookeeper.address, self.kafka.address, TOPIC, self._settings)
+        cleanup.callback(self.fleet.close)
         for name in self.names:
             self.start(name)
-        eventually("the table", lambda: bool(self.place.timeline()), PATIENCE, self.fleet.logs)
-        self._watch = Timeline(self.place, self.shape.progress)
-        ends.enter_context(self._watch)
+        eventually("the table", lambda: bool(self.table_store.timeline()), PATIENCE, self.fleet.logs)
+        self._watch = CommitWatch(self.table_store, self.shape.commit_action)
+        cleanup.enter_context(self._watch)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ends.close()
+        self._cleanup.close()
 
     @property
     def commits(self) -> dict[str, float]:
-        """Transactions' instants that were seen complete, and when they became so."""
-        return dict(self._watch.seen)
+        """The instants of the transactions that were seen complete, and when each completed."""
+        return dict(self._watch.commits)
 
     @property
     def rewritten(self) -> int:
         """How often a table service has rewritten files."""
-        return len(self._watch.rewritten)
+        return len(self._watch.rewrites)
 
     @property
     def longest_without_commit(self) -> float:
-        """In seconds, from the first commit to the last."""
-        seen = sorted(self.commits.values())
-        return max((later - earlier for earlier, later in pairwise(seen)), default=0.0)
+        """The longest time between two successive commits, in seconds."""
+        times = sorted(self.commits.values())
+        return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
     def start(self, name: str, failpoint: str = "") -> WorkerProcess:
-        ways = self.ways[name]
-        places: dict[str, object] = {"zookeeper.connect": ways.zookeeper, "kafka.bootstrap.servers": ways.kafka}
-        return self.fleet.start(name, failpoint, **places, **self.place.of_worker(name))
+        proxies = self.proxies[name]
+        addresses: dict[str, object] = {
+            "zookeeper.connect": proxies.zookeeper,
+            "kafka.bootstrap.servers": proxies.kafka,
+        }
+        return self.fleet.start(name, failpoint, **addresses, **self.table_store.worker_settings(name))
 
     def worker(self, name: str) -> WorkerProcess:
         return self.fleet.workers[name]
 
     def coordinator(self) -> str | None:
-        """The name of the worker that leads, if one can be seen."""
+        """Returns the name of the worker that leads; None without one, or while ZooKeeper does not answer."""
         try:
             leader = self.fleet.view().coordinator
         except Unavailable:
@@ -170,8 +175,8 @@ class Arena:
         return leader.rpartition(":")[0] if leader else None
 
     @contextmanager
-    def nobody_asked(self) -> Iterator[None]:
-        """The first leader still leads: with ZooKeeper away, an answer would come when it is back."""
+    def coordinator_pinned(self) -> Iterator[None]:
+        """Takes the present coordinator for the coordinator: without ZooKeeper, asking would block until it is back."""
         leader = self.coordinator()
         self._leader = lambda: leader
         try:
@@ -179,13 +184,13 @@ class Arena:
         finally:
             self._leader = self.coordinator
 
-    def someone(self, chance: Random) -> str:
-        """Half of the time the coordinator."""
+    def random_worker(self, chance: Random) -> str:
+        """Draws a worker's name: half of the time the coordinator's."""
         leader = self._leader()
         return leader if leader and chance.random() < 0.5 else chance.choice(self.names)
 
     def leading_zookeeper(self) -> ZooKeeperServer:
-        """The ensemble's leader; the first server while there is none."""
+        """Returns the ensemble's leader, or the first server while there is none."""
         servers = self.zookeeper.servers
         return next((server for server in servers if "Mode: leader" in _status(server)), servers[0])
 
@@ -197,7 +202,7 @@ class Arena:
         self.fleet.reconnect()
 
     def add_partition(self) -> None:
-        """Nothing is sent there."""
+        """Adds a partition that the workload never sends to."""
         admin = AdminClient({"bootstrap.servers": self.kafka.address})
         count = len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions)
         admin.create_partitions([NewPartitions(TOPIC, count + 1)])[TOPIC].result(30)
@@ -206,25 +211,25 @@ class Arena:
         for name in self.names:
             self.worker(name).kill()
 
-    def await_nobody(self) -> None:
-        """Until the sessions of all workers have ended."""
+    def await_no_workers(self) -> None:
+        """Waits until the sessions of all workers have ended."""
         eventually("no worker is left", lambda: not workers(self.fleet.client, self.fleet.root))
 
     def reconfigure(self) -> None:
-        """A change of what the whole fleet has to agree on, for workers that are started from now on."""
+        """Changes a setting that the whole fleet has to agree on, for workers that are started from now on."""
         self._settings["flush.size"] = FLUSH_SIZE if self._settings["flush.size"] != FLUSH_SIZE else FLUSH_SIZE - 1
 
     def epoch(self) -> int:
         return self.fleet.wait("ZooKeeper answers", lambda _: True).epoch
 
     def revive(self) -> None:
-        """Starts whoever is not there. A worker whose JVM or Python has died ends by itself, or is ended."""
+        """Starts every worker that is not running. One whose JVM or Python has died ends by itself, or is ended."""
         for name in self.names:
             if not self.worker(name).running:
                 self.start(name)
 
     def await_commit(self, since: float) -> float:
-        """When the next commit became visible after `since`."""
+        """Waits for a commit, and returns when the first one after `since` became visible."""
         eventually("a commit", lambda: any(at > since for at in self.commits.values()), PATIENCE, self.fleet.logs)
         return min(at for at in self.commits.values() if at > since)
 
@@ -234,7 +239,7 @@ class Arena:
 
 
 def _status(server: ZooKeeperServer) -> str:
-    """A server's own word on its state; nothing when it does not answer."""
+    """Returns what `srvr` says of a server; nothing when the server does not answer."""
     try:
         with socket.create_connection((LOOPBACK, server.port), timeout=2) as connection:
             connection.sendall(b"srvr")

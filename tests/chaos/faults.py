@@ -40,4 +40,4 @@ FAULTS: tuple[tuple[Fault, int], ...] = (
     (edit_zookeeper, 1),
 )
 FAULTS_OF_A_STORE: tuple[tuple[Fault, int], ...] = (*FAULTS, (disturb_store, 12))
-"""For tables that are not on a disk."""
+"""Faults for tables that are not on a disk."""

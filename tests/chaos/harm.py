@@ -1,10 +1,10 @@
-"""Harm to the topic, for faults and to provoke a failpoint."""
+"""Harm to the topic, for faults and to bring a worker to a failpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition as KafkaPlace
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.bench.orders import create_topic
@@ -20,11 +20,11 @@ def recreate_topic(arena: Arena) -> None:
 
 
 def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
-    """As retention does: of each partition what is before an offset."""
-    places = [KafkaPlace(TOPIC, partition, offset) for partition, offset in before.items()]
-    admin = _admin(arena)  # to the end: with it its answers would be gone
-    for deleted in admin.delete_records(places).values():
-        deleted.result(30)
+    """Deletes each partition's records before an offset, as retention does."""
+    offsets = [TopicPartition(TOPIC, partition, offset) for partition, offset in before.items()]
+    admin = _admin(arena)  # kept to the end: its futures end with it
+    for deletion in admin.delete_records(offsets).values():
+        deletion.result(30)
 
 
 def _admin(arena: Arena) -> AdminClient:

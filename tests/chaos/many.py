@@ -1,7 +1,7 @@
 """Chaos with many sinks in one fleet, one of them poisoned: `python -m tests.chaos --kind many`.
 
-Every fault hits a process or a server, and so all sinks at once. After each, every sink but the poisoned one has to
-land more. In the end the auditor that shares no code with the sink holds each table against the events that Kafka
+Every fault hits a process or a server, and so all sinks at once. After each fault, every sink but the poisoned one has
+to land more. In the end the auditor that shares no code with the sink compares each table with the events that Kafka
 acknowledged. The poisoned sink is refused, halts, or loses its table: the seed says which.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from coordination.errors import Unavailable
 from sink.devtools.local.workers import WorkerProcess
 from tests.bench.orders import create_topic
-from tests.chaos.__main__ import HISTORY, History, Least, Weighted, drawn
+from tests.chaos.__main__ import HISTORY, History, Minimum, Weighted, random_faults
 from tests.chaos.arena import PATIENCE, SESSION_SECONDS, Arena
 from tests.chaos.auditor import ACKNOWLEDGED
 from tests.chaos.events import Event, appended
@@ -35,13 +35,13 @@ from tests.waiting import eventually
 SINKS = 10
 PARTITIONS = 2
 RATE = 10.0
-"""Events a second of each sink: what is tested is how many tables there are, not how large they are."""
+"""Events a second of each sink: the run tests how many tables there are, not how large they are."""
 REFUSED, HALTED, GONE = "refused", "halted", "gone"
 POISONS = (REFUSED, HALTED, GONE)
 
 
 class ManyArena(Arena):
-    """`poison` is what is wrong with the last sink."""
+    """`poison` says how the last sink fails."""
 
     def __init__(self, directory: Path, workers: int, seed: int, bad: int, poison: str) -> None:
         super().__init__(directory, workers, Shape(APPEND, bad=bad), seed, iter(()))
@@ -56,16 +56,16 @@ class ManyArena(Arena):
         super().__enter__()
         return self
 
-    def place_of(self, sink: str) -> Path:
-        """The directory of its table and of what was sent to it."""
+    def directory_of(self, sink: str) -> Path:
+        """Returns the directory of the sink's table and of its acknowledged events."""
         return self.directory / "sinks" / sink
 
-    def _start(self, ends: ExitStack) -> None:
-        for ways in self.ways.values():
-            ends.callback(ways.close)
-        ends.callback(self.zookeeper.stop)
+    def _start(self, cleanup: ExitStack) -> None:
+        for proxies in self.proxies.values():
+            cleanup.callback(proxies.close)
+        cleanup.callback(self.zookeeper.stop)
         self.zookeeper.start()
-        ends.callback(self.kafka.stop)
+        cleanup.callback(self.kafka.stop)
         self.kafka.start()
         shared = {
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
@@ -75,42 +75,42 @@ class ManyArena(Arena):
             "log.level": "info",
         }
         self.many = ManySinks(self.directory / "fleet", self.zookeeper.address, self.kafka.address, shared)
-        self.fleet = self.many  # type: ignore[assignment]  # faults ask it for its logs only
-        ends.callback(self.many.close)
+        self.fleet = self.many  # type: ignore[assignment]  # faults need its logs only
+        cleanup.callback(self.many.close)
         for sink in self.sinks:
-            self._add(ends, sink)
+            self._add(cleanup, sink)
         for name in self.names:
             self.start(name)
         eventually("every sink lands", lambda: all(map(self._landed, self.healthy)), PATIENCE, self.many.logs)
 
-    def _add(self, ends: ExitStack, sink: str) -> None:
-        place = self.place_of(sink)
-        place.mkdir(parents=True)
+    def _add(self, cleanup: ExitStack, sink: str) -> None:
+        directory = self.directory_of(sink)
+        directory.mkdir(parents=True)
         create_topic(self.kafka.address, sink, PARTITIONS)
         is_poisoned = sink == self.poisoned
         halts = is_poisoned and self.poison == HALTED
         tolerance = {"errors.tolerance": "none"} if halts else {"errors.tolerance": "all"}
         limit = {} if halts else {"errors.max.per.transaction": 100_000}
-        self.many.add(sink, sink, **{"target.base.path": str(place / "table"), **tolerance, **limit})
+        self.many.add(sink, sink, **{"target.base.path": str(directory / "table"), **tolerance, **limit})
         if is_poisoned and self.poison == REFUSED:
-            (place / "table").mkdir()
-            (place / "table" / "notes.txt").write_text("not a table")
+            (directory / "table").mkdir()
+            (directory / "table" / "notes.txt").write_text("not a table")
         events: Iterator[Event] = appended(Random(self._chance.getrandbits(32)), PARTITIONS, self._bad)
-        self.workloads[sink] = Workload(self.kafka.address, sink, RATE, events, APPEND, place / ACKNOWLEDGED)
-        ends.callback(self.workloads[sink].stop)
+        self.workloads[sink] = Workload(self.kafka.address, sink, RATE, events, APPEND, directory / ACKNOWLEDGED)
+        cleanup.callback(self.workloads[sink].stop)
         self.workloads[sink].start()
 
     def start(self, name: str, failpoint: str = "") -> WorkerProcess:
         assert not failpoint, "a failpoint is one sink's"
-        ways = self.ways[name]
-        own = {"zookeeper.connect": ways.zookeeper, "kafka.bootstrap.servers": ways.kafka}
-        return self.many.start(name, **own)
+        proxies = self.proxies[name]
+        addresses = {"zookeeper.connect": proxies.zookeeper, "kafka.bootstrap.servers": proxies.kafka}
+        return self.many.start(name, **addresses)
 
     def worker(self, name: str) -> WorkerProcess:
         return self.many.workers[name]
 
     def coordinator(self) -> str | None:
-        """The worker that leads most sinks."""
+        """Returns the worker that leads most sinks, or None while none is led."""
         leads = self.leads()
         return max(leads, key=lambda name: leads[name]) if any(leads.values()) else None
 
@@ -119,57 +119,58 @@ class ManyArena(Arena):
         return {name: leaders[name] for name in self.names}
 
     def landed(self) -> dict[str, int]:
-        """By sink, how far it has come over all partitions."""
+        """Returns, by sink, its end offsets summed over all partitions."""
         return {sink: self._landed(sink) for sink in self.healthy}
 
     def _landed(self, sink: str) -> int:
         return sum(state.end for state in eventually_view(self.many, sink).states.values())
 
     def await_all(self, before: Mapping[str, int]) -> float:
-        """Seconds until every healthy sink has landed more than `before`."""
+        """Waits until every healthy sink has landed more than `before`. Returns how many seconds that took."""
         began = time.monotonic()
         for sink in self.healthy:
-            what = f"{sink} lands more than {before[sink]}"
-            eventually(what, lambda sink=sink: self._landed(sink) > before[sink], PATIENCE, self.many.logs)  # type: ignore[misc]
+            goal = f"{sink} lands more than {before[sink]}"
+            eventually(goal, lambda sink=sink: self._landed(sink) > before[sink], PATIENCE, self.many.logs)  # type: ignore[misc]
         return round(time.monotonic() - began, 1)
 
     def await_sent(self) -> None:
-        """Until every healthy sink has landed all that was sent."""
+        """Waits until every healthy sink has landed all that was sent."""
         for sink in self.healthy:
-            ends = self.workloads[sink].ends
+            end_offsets = self.workloads[sink].end_offsets
 
-            def has_all(sink: str = sink, ends: Mapping[int, int] = ends) -> bool:
-                states = {of.partition: state.end for of, state in eventually_view(self.many, sink).states.items()}
-                return all(states.get(partition, 0) >= end for partition, end in ends.items())
+            def has_all(sink: str = sink, end_offsets: Mapping[int, int] = end_offsets) -> bool:
+                states = eventually_view(self.many, sink).states
+                landed = {source.partition: state.end for source, state in states.items()}
+                return all(landed.get(partition, 0) >= end for partition, end in end_offsets.items())
 
             eventually(f"{sink} has all", has_all, PATIENCE, self.many.logs)
 
     def poison_shows(self) -> bool:
-        """Whether the fleet tells what is wrong with the poisoned sink, and its workers go on."""
+        """Whether the fleet shows how the poisoned sink fails, while its workers go on."""
         if self.poison == HALTED:
             return eventually_view(self.many, self.poisoned).halt is not None
         if self.poison == REFUSED:
             return {hosted.state for hosted in self.many.hosts(self.poisoned).values()} == {REFUSED}
-        return not (self.place_of(self.poisoned) / "table" / ".hoodie" / "hoodie.properties").exists()
+        return not (self.directory_of(self.poisoned) / "table" / ".hoodie" / "hoodie.properties").exists()
 
 
 def eventually_view(many: ManySinks, sink: str) -> Any:
-    seen: list[Any] = []
+    views: list[Any] = []
 
     def look() -> bool:
         try:
-            seen.append(many.view(sink))
+            views.append(many.view(sink))
         except Unavailable:
             return False
         return True
 
     eventually(f"ZooKeeper answers for {sink}", look, PATIENCE)
-    return seen[-1]
+    return views[-1]
 
 
 def restart_one(arena: Arena, chance: Random) -> str:
-    """A worker drains all its sinks in time, and comes back."""
-    name = arena.someone(chance)
+    """Ends a worker, which drains all its sinks in time; the run starts it again."""
+    name = arena.random_worker(chance)
     worker = arena.worker(name)
     if not worker.running:
         return f"{name} was not there"
@@ -194,61 +195,62 @@ def run_many(directory: Path, seed: int, seconds: float, workers: int, bad: int)
     directory.mkdir(parents=True, exist_ok=True)
     chance, history = Random(seed), History(directory / HISTORY)
     poison = chance.choice(POISONS)
-    history.say("begin", kind="many", workers=workers, sinks=SINKS, poison=poison, seed=seed)
-    told: dict[str, Any] = {}
+    history.record("begin", kind="many", workers=workers, sinks=SINKS, poison=poison, seed=seed)
+    outcome: dict[str, Any] = {}
     with ManyArena(directory, workers, chance.getrandbits(32), bad, poison) as arena:
         try:
-            told = _break(arena, chance, seconds, history)
+            outcome = _break(arena, chance, seconds, history)
             for workload in arena.workloads.values():
                 workload.stop()
             arena.await_sent()
             eventually("the poisoned sink shows", arena.poison_shows, PATIENCE, arena.many.logs)
             eventually("coordinators are shared", lambda: _even(arena.leads()), PATIENCE, arena.many.logs)
-            told["leads"] = dict(arena.leads())
-        except AssertionError as stood_still:
-            told["failed"] = str(stood_still)
+            outcome["leads"] = dict(arena.leads())
+        except AssertionError as error:
+            outcome["failed"] = str(error)
         finally:
             arena.kill_workers()
         sent = {sink: arena.workloads[sink].acknowledged for sink in arena.healthy}
         unsure = sum(workload.unsure for workload in arena.workloads.values())
-    reports = {sink: _audit(arena.place_of(sink)) for sink in arena.healthy}
+    reports = {sink: _audit(arena.directory_of(sink)) for sink in arena.healthy}
     wrong = {sink: report for sink, (status, report) in reports.items() if status}
-    counted = {sink: report["acknowledged"] for sink, (_, report) in reports.items()}
-    history.say("end", **told, sent=sum(sent.values()), audited=len(reports), wrong=wrong, unsure=unsure)
-    least = Least.of_seconds(seconds)
-    if told.get("faults", 0) < least.faults or unsure:
-        print(f"this proves nothing: {told.get('faults', 0)} faults, wanted {least.faults}; unsure of {unsure} events")
+    acknowledged = {sink: report["acknowledged"] for sink, (_, report) in reports.items()}
+    history.record("end", **outcome, sent=sum(sent.values()), audited=len(reports), wrong=wrong, unsure=unsure)
+    minimum = Minimum.of_seconds(seconds)
+    if outcome.get("faults", 0) < minimum.faults or unsure:
+        faults = outcome.get("faults", 0)
+        print(f"this proves nothing: {faults} faults, wanted {minimum.faults}; unsure of {unsure} events")
         return 1
-    return int(bool(wrong or told.get("failed") or counted != sent))
+    return int(bool(wrong or outcome.get("failed") or acknowledged != sent))
 
 
 def _break(arena: ManyArena, chance: Random, seconds: float, history: History) -> dict[str, Any]:
-    happened: Counter[str] = Counter()
+    performed: Counter[str] = Counter()
     longest: dict[str, float] = {}
     if arena.poison == GONE:
         eventually("the table to lose", lambda: arena._landed(arena.poisoned) > 0, PATIENCE, arena.many.logs)
-        shutil.rmtree(arena.place_of(arena.poisoned) / "table")
-    for fault in drawn(chance, seconds, FAULTS):
+        shutil.rmtree(arena.directory_of(arena.poisoned) / "table")
+    for fault in random_faults(chance, seconds, FAULTS):
         name = fault.__name__
-        history.say("fault", name=name)
-        done = fault(arena, chance)
-        if done is None:
-            history.say("not done")
+        history.record("fault", name=name)
+        description = fault(arena, chance)
+        if description is None:
+            history.record("not done")
             continue
-        happened[name] += 1
+        performed[name] += 1
         arena.revive()
-        stood = arena.await_all(arena.landed())
-        longest[name] = max(longest.get(name, 0.0), stood)
-        history.say("moved on", done=done, after=stood, leads=dict(arena.leads()))
-    return {"faults": happened.total(), "by_fault": dict(happened), "longest_by_fault": longest}
+        standstill = arena.await_all(arena.landed())
+        longest[name] = max(longest.get(name, 0.0), standstill)
+        history.record("moved on", done=description, after=standstill, leads=dict(arena.leads()))
+    return {"faults": performed.total(), "by_fault": dict(performed), "longest_by_fault": longest}
 
 
 def _even(leads: Mapping[str, int]) -> bool:
-    """A poisoned sink may be led by a worker too, so that the others are one apart more."""
+    """Whether workers lead almost equally many healthy sinks: one may lead the poisoned sink too."""
     return sum(leads.values()) == SINKS - 1 and max(leads.values()) - min(leads.values()) <= 2
 
 
-def _audit(place: Path) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.chaos.auditor", str(place)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else {"acknowledged": -1}
+def _audit(directory: Path) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.chaos.auditor", str(directory)]
+    auditor = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return auditor.returncode, json.loads(auditor.stdout) if auditor.stdout else {"acknowledged": -1}

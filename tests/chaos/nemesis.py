@@ -1,4 +1,4 @@
-"""Faults: each does its harm, waits, and makes it good again. Where and for how long is drawn from the seed."""
+"""Faults: each does its harm, waits, and repairs it. Its target and its duration are drawn from the seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from coordination.errors import Corrupt, Unavailable
 from sink.devtools.local.workers import Part
-from sink.operations.reset_writer import recorded
+from sink.operations.reset_writer import recorded_paths
 from tests.chaos import harm
 from tests.chaos.amends import halting, reset
 from tests.chaos.arena import PATIENCE, SESSION_SECONDS, TOPIC, Arena
@@ -23,47 +23,47 @@ from tests.kafka_log import lose_end
 from tests.waiting import eventually
 
 Fault = Callable[[Arena, Random], str | None]
-"""Says what it did, when all is whole again; None: nothing."""
+"""Does harm, repairs it, and returns a description; None if it did nothing."""
 
 
 def kill_worker(arena: Arena, chance: Random) -> str:
-    name = arena.someone(chance)
+    name = arena.random_worker(chance)
     arena.worker(name).kill()
-    _rest(chance, 3)
+    _sleep_up_to(3, chance)
     return f"SIGKILL to {name}"
 
 
 def kill_half(arena: Arena, chance: Random) -> str | None:
-    """A JVM without its Python ends, and a Python without its JVM ends itself: nobody else has to kill it."""
-    name, part = arena.someone(chance), chance.choice((Part.PYTHON, Part.JVM))
+    """Kills the JVM or the Python of a worker: the other half has to end by itself."""
+    name, part = arena.random_worker(chance), chance.choice((Part.PYTHON, Part.JVM))
     worker = arena.worker(name)
     if not worker.running or worker.jvm_pid is None:
         return None
     worker.kill_part(part)
-    gone = f"{name} is gone, without its {part.value}"
-    eventually(gone, lambda: not worker.running and worker.jvm_pid is None, 60, arena.fleet.logs)
+    goal = f"{name} is gone, without its {part.value}"
+    eventually(goal, lambda: not worker.running and worker.jvm_pid is None, 60, arena.fleet.logs)
     worker.kill()
     return f"SIGKILL to the {part.value} of {name} alone"
 
 
 def pause_worker(arena: Arena, chance: Random) -> str | None:
-    name, part = arena.someone(chance), chance.choice((Part.GROUP, Part.GROUP, Part.PYTHON, Part.JVM))
+    name, part = arena.random_worker(chance), chance.choice((Part.GROUP, Part.GROUP, Part.PYTHON, Part.JVM))
     worker, seconds = arena.worker(name), SESSION_SECONDS * chance.uniform(0.5, 3)
     if not worker.running or (part is not Part.GROUP and not worker.jvm_pid):
         return None
     worker.signal(signal.SIGSTOP, part)
     time.sleep(seconds)
-    # Whatever is left of it: a part may have been killed meanwhile.
+    # Every part that still runs: another fault may have killed one meanwhile.
     worker.resume()
     return f"{part.value} of {name} stopped for {seconds:.1f} s"
 
 
 def cut_off(arena: Arena, chance: Random) -> str:
-    name, mode = arena.someone(chance), chance.choice((Mode.CUT, Mode.NOTHING_OUT, Mode.NOTHING_IN))
+    name, mode = arena.random_worker(chance), chance.choice((Mode.CUT, Mode.NOTHING_OUT, Mode.NOTHING_IN))
     service, seconds = chance.choice(("ZooKeeper", "ZooKeeper", "Kafka")), SESSION_SECONDS * chance.uniform(0.3, 3)
-    arena.ways[name].set(service, mode)
+    arena.proxies[name].set(service, mode)
     time.sleep(seconds)
-    arena.ways[name].set(service, Mode.OPEN)
+    arena.proxies[name].set(service, Mode.OPEN)
     return f"{name} to {service}: {mode.value} for {seconds:.1f} s"
 
 
@@ -99,24 +99,24 @@ def stop_kafka(arena: Arena, chance: Random) -> str:
 
 
 def refuse_writes(arena: Arena, chance: Random) -> str | None:
-    trouble = chance.choice((FullDisk, ReadOnlyDisk))(arena.disk)
+    disk_fault = chance.choice((FullDisk, ReadOnlyDisk))(arena.disk)
     if not arena.mounted:
-        return None  # it needs root
-    trouble.begin()
-    _rest(chance, 15)
-    trouble.end()
-    return trouble.error
+        return None  # mounting a small disk needs root
+    disk_fault.begin()
+    _sleep_up_to(15, chance)
+    disk_fault.end()
+    return disk_fault.error
 
 
 def disturb_store(arena: Arena, chance: Random) -> str | None:
-    """One of the faults that a store on a network can have."""
-    return arena.place.disturb(chance)
+    """Performs one of the faults that a store on a network can have."""
+    return arena.table_store.disturb(chance)
 
 
 def truncate_log(arena: Arena, _: Random) -> str:
-    """Kafka deletes all that has landed, as retention does."""
+    """Lets Kafka delete all records that have landed, as retention does."""
     view = arena.fleet.wait("ZooKeeper answers", lambda _: True)
-    landed = {place.partition: state.start for place, state in view.states.items()}
+    landed = {source.partition: state.start for source, state in view.states.items()}
     harm.delete_records(arena, landed)
     return f"log truncated to {sorted(landed.values())}"
 
@@ -135,25 +135,25 @@ def lose_log_end(arena: Arena, chance: Random) -> str:
 
 
 def edit_zookeeper(arena: Arena, chance: Random) -> str:
-    """Somebody spoils a znode, or deletes one with all below it; where it asks for it, the tree is forgotten."""
+    """Spoils a znode, or deletes one with all below it. If the sink then needs an operator, its tree is forgotten."""
     client, root = arena.fleet.client, arena.fleet.root
-    path = chance.choice(recorded(client, root))
+    path = chance.choice(recorded_paths(client, root))
     deletes, began = chance.random() < 0.7, time.time()
-    # Its transaction has ended meanwhile, or somebody makes znodes below it.
+    # Its transaction may have ended meanwhile, or a worker creates znodes below it.
     with contextlib.suppress(NoNodeError, NotEmptyError):
         if deletes:
             client.delete(f"{root}/{path}", recursive=True)
         else:
             client.set(f"{root}/{path}", b"{}")
-    said = f"{path} {'deleted' if deletes else 'spoiled'} by hand"
+    description = f"{path} {'deleted' if deletes else 'spoiled'} by hand"
     if _goes_on(arena, began):
-        return said
+        return description
     reset(arena, "--forget")
-    return f"{said}, the tree forgotten"
+    return f"{description}, the tree forgotten"
 
 
 def _goes_on(arena: Arena, since: float) -> bool:
-    """Whether the fleet commits again by itself, and does not ask for an operator."""
+    """Whether the fleet commits again by itself, without an operator."""
     deadline = time.monotonic() + PATIENCE
     while not any(at > since for at in arena.commits.values()):
         try:
@@ -162,7 +162,7 @@ def _goes_on(arena: Arena, since: float) -> bool:
         except Corrupt:
             return False
         except Unavailable:
-            pass  # the tree changes while it is read, or somebody takes it down: look again
+            pass  # the tree changes while it is read, or ZooKeeper is down: look again
         assert time.monotonic() < deadline, arena.fleet.logs()
         time.sleep(0.2)
     return True
@@ -178,5 +178,5 @@ def rolling_restart(arena: Arena, _: Random) -> str:
     return "rolling restart"
 
 
-def _rest(chance: Random, most: float) -> None:
-    time.sleep(chance.uniform(0, most))
+def _sleep_up_to(seconds: float, chance: Random) -> None:
+    time.sleep(chance.uniform(0, seconds))

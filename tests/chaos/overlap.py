@@ -1,4 +1,4 @@
-"""Two faults at once: the second begins while the first has not been made good again."""
+"""Two faults at once: the second begins before the first is repaired."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tests.chaos.arena import SESSION_SECONDS, Arena
 from tests.chaos.stores import DISK
 
 LASTING = (nemesis.kill_zookeepers, nemesis.stop_kafka, nemesis.refuse_writes, nemesis.cut_off, nemesis.pause_worker)
-"""They take a while."""
+"""Faults that last for some seconds."""
 SECOND = (nemesis.kill_worker, nemesis.kill_worker, nemesis.kill_half, *LASTING)
 
 
 def two_at_once(arena: Arena, chance: Random) -> str | None:
-    # A store on a network has faults of its own, half of the time.
+    # A store on a network is disturbed too: by half of the first faults.
     of_store = () if arena.shape.store == DISK else (nemesis.disturb_store,) * len(LASTING)
     first = chance.choice((*LASTING, *of_store))
     second = chance.choice([fault for fault in (*SECOND, *of_store) if fault is not first])
     pause, *seeds = chance.uniform(0, SESSION_SECONDS / 2), chance.random(), chance.random()
-    with arena.nobody_asked(), ThreadPoolExecutor(1) as pool:
-        begun = pool.submit(first, arena, Random(seeds[0]))
+    with arena.coordinator_pinned(), ThreadPoolExecutor(1) as pool:
+        first_run = pool.submit(first, arena, Random(seeds[0]))
         time.sleep(pause)
-        late = begun.done()
-        done = second(arena, Random(seeds[1]))
-        before = begun.result()
-    if before is None or done is None:
-        return before or done
-    return f"{before}; {'after' if late else 'meanwhile'}: {done}"
+        is_late = first_run.done()
+        second_description = second(arena, Random(seeds[1]))
+        first_description = first_run.result()
+    if first_description is None or second_description is None:
+        return first_description or second_description
+    return f"{first_description}; {'after' if is_late else 'meanwhile'}: {second_description}"

@@ -1,4 +1,4 @@
-"""Death at a named point: which there are in a run, and what brings a worker to those that it would not come to."""
+"""Death at a failpoint: the names of a run's failpoints, and how to bring a worker to the rare ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 FIRE_SECONDS = 120.0
 ATTEMPTS = 6
-"""Three that fail divide a batch, but not each that is made here is the next one at the same."""
+"""Three failed attempts divide a batch, but successive attempts here may belong to different batches."""
 FILLERS = 50
 OPERATIONS = (
     "ReadKeeper",
@@ -46,48 +46,48 @@ OPERATIONS = (
     "Write:skip a gap",
     "Write:divide a batch",
 )
-SELDOM = ("Write:tidy.before", "Write:tidy.after")
-"""Only some deaths leave behind what these failpoints wait for."""
+OPTIONAL_POINTS = ("Write:tidy.before", "Write:tidy.after")
+"""A run may never reach these: only some deaths leave an incomplete plan behind."""
 
 
 def points(shape: Shape) -> tuple[str, ...]:
-    found = ["Complete.guarded", *(f"{operation}.{side}" for operation in OPERATIONS for side in ("before", "after"))]
+    names = ["Complete.guarded", *(f"{operation}.{side}" for operation in OPERATIONS for side in ("before", "after"))]
     if shape.bad:
-        found.append("Complete.published")
+        names.append("Complete.published")
     if shape.service:
-        found += [f"{shape.service}.scheduled", "Metadata.compaction.scheduled"]
-    return tuple(found)
+        names += [f"{shape.service}.scheduled", "Metadata.compaction.scheduled"]
+    return tuple(names)
 
 
-def dealt(cards: Sequence[str], chance: Random) -> Iterator[str]:
-    """All of them in a new order, and then again: in a long run none is left out."""
+def shuffled_rounds(names: Sequence[str], chance: Random) -> Iterator[str]:
+    """Yields all names in a random order, and then again in another: a long run leaves none out."""
     while True:
-        yield from chance.sample(cards, len(cards))
+        yield from chance.sample(names, len(names))
 
 
 @dataclass(frozen=True)
 class Ambush:
-    """One worker is to die at its point, alone: so it has every part, and comes to it."""
+    """Waits for one worker to die at a failpoint. No other worker runs, so that this one reaches every failpoint."""
 
     arena: Arena
     name: str
     point: str
 
-    def lay(self, *others: str) -> None:
-        """The worker is there, with its failpoint and perhaps others, or has died of one; nobody else is there."""
+    def lay(self, *other_points: str) -> None:
+        """Restarts the worker with its failpoint and the others, waits until it has joined or died, kills the rest."""
         self.arena.worker(self.name).kill()
-        places = (self.point, *others)
-        for place in places:
-            (self.arena.fleet.points / place).unlink(missing_ok=True)
-        worker = self.arena.start(self.name, ",".join(f"{place}=kill" for place in places))
-        back = f"{self.name} is back, or dead"
-        eventually(back, lambda: is_member(self.arena, self.name) or not worker.running, 120, self.arena.fleet.logs)
+        armed = (self.point, *other_points)
+        for point in armed:
+            (self.arena.fleet.points / point).unlink(missing_ok=True)
+        worker = self.arena.start(self.name, ",".join(f"{point}=kill" for point in armed))
+        goal = f"{self.name} is back, or dead"
+        eventually(goal, lambda: is_member(self.arena, self.name) or not worker.running, 120, self.arena.fleet.logs)
         for other in self.arena.names:
             if other != self.name:
                 self.arena.worker(other).kill()
 
     def wait(self) -> None:
-        """Until it has died, or for long enough."""
+        """Waits until the worker has died, for FIRE_SECONDS at most."""
         deadline = time.monotonic() + FIRE_SECONDS
         while self._worker.running and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -102,9 +102,9 @@ class Ambush:
 
 
 def kill_at_failpoint(arena: Arena, chance: Random) -> str:
-    name, point = arena.someone(chance), next(arena.points)
+    name, point = arena.random_worker(chance), next(arena.points)
     ambush = Ambush(arena, name, point)
-    PROVOKED.get(point.rpartition(".")[0], _as_it_is)(ambush)
+    PROVOKED.get(point.rpartition(".")[0], _unprovoked)(ambush)
     if not ambush.has_fired():
         return f"{name} killed, waiting for {point} in vain"
     arena.fired.add(point)
@@ -112,7 +112,7 @@ def kill_at_failpoint(arena: Arena, chance: Random) -> str:
 
 
 def is_member(arena: Arena, name: str) -> bool:
-    """Under its present process id: the znode of one that was killed stays for a while."""
+    """Whether the worker has joined under its present process id: a killed process's znode stays for a while."""
     try:
         members = arena.fleet.view().members
     except Unavailable:
@@ -120,7 +120,7 @@ def is_member(arena: Arena, name: str) -> bool:
     return any((member.worker, member.pid) == (name, arena.worker(name).pid) for member in members)
 
 
-def _as_it_is(ambush: Ambush) -> None:
+def _unprovoked(ambush: Ambush) -> None:
     ambush.lay()
     ambush.wait()
 
@@ -132,21 +132,21 @@ def _zookeeper_emptied(ambush: Ambush) -> None:
 
 
 def _partition_added(ambush: Ambush) -> None:
-    """With anything to read, it would be recorded together with that."""
+    """Adds a partition while there is nothing to read: it is recorded by itself, not with a plan."""
     arena = ambush.arena
     ambush.lay()
-    with arena.workload.held():
-        arena.fleet.wait_landed(arena.workload.ends)
+    with arena.workload.paused():
+        arena.fleet.wait_landed(arena.workload.end_offsets)
         arena.add_partition()
         ambush.wait()
 
 
 def _reconfigured(ambush: Ambush) -> None:
-    """A worker with other settings is refused while any worker is there."""
+    """Changes a setting of the fleet while no worker runs: beside another worker, this one would be refused."""
     ambush.arena.kill_workers()
-    ambush.arena.await_nobody()
+    ambush.arena.await_no_workers()
     ambush.arena.reconfigure()
-    _as_it_is(ambush)
+    _unprovoked(ambush)
 
 
 def _topic_recreated(ambush: Ambush) -> None:
@@ -158,21 +158,21 @@ def _topic_recreated(ambush: Ambush) -> None:
 
 
 def _gap_made(ambush: Ambush) -> None:
-    """Deletes records that no worker has read and that no list names."""
+    """Deletes records that no worker has read and that the workload did not send."""
     arena = ambush.arena
-    with arena.workload.held():
-        arena.fleet.wait_landed(arena.workload.ends)
+    with arena.workload.paused():
+        arena.fleet.wait_landed(arena.workload.end_offsets)
         arena.kill_workers()
         producer = Producer({"bootstrap.servers": arena.kafka.address})
         for _ in range(FILLERS):
             producer.produce(TOPIC, b"filler", partition=0)
         assert producer.flush(60) == 0
-        harm.delete_records(arena, {0: arena.workload.ends[0] + FILLERS})
-        _as_it_is(ambush)
+        harm.delete_records(arena, {0: arena.workload.end_offsets[0] + FILLERS})
+        _unprovoked(ambush)
 
 
 def _attempts_failed(ambush: Ambush) -> None:
-    """One after another: each is aborted by the next worker, until so many have failed that the batch is divided."""
+    """Lets attempts fail one after another. The next worker aborts each, until the batch is divided."""
     for _ in range(ATTEMPTS):
         ambush.lay("WriteTasks.after")
         ambush.wait()

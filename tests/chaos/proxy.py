@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut, or made silent in one direction, as a bad network does."""
+"""A TCP proxy that cuts connections, or silences them in one direction, as a bad network does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_SECONDS = 0.2
 class Mode(Enum):
     OPEN = "open"
     CUT = "cut"
-    """Connections are closed, new ones too."""
+    """The proxy closes all connections, new ones too."""
     NOTHING_OUT = "nothing out"
     """The proxy holds back what the client sends; connections stay."""
     NOTHING_IN = "nothing in"
@@ -60,7 +60,7 @@ class Proxy:
             try:
                 server = socket.create_connection(self._target, timeout=5)
             except OSError:
-                client.close()  # what the client would see of a server that is down
+                client.close()  # as a server that is down looks to a client
                 continue
             server.settimeout(None)
             pair = client, server
@@ -68,27 +68,27 @@ class Proxy:
                 self._pairs.add(pair)
                 late = self._mode is Mode.CUT
             if late:
-                self._end(pair)  # cut while it was being made
+                self._end(pair)  # cut while it was being opened
                 continue
-            for source, sink, held in ((client, server, Mode.NOTHING_OUT), (server, client, Mode.NOTHING_IN)):
-                threading.Thread(target=self._forward, args=(pair, source, sink, held), daemon=True).start()
+            for source, sink, silence in ((client, server, Mode.NOTHING_OUT), (server, client, Mode.NOTHING_IN)):
+                threading.Thread(target=self._forward, args=(pair, source, sink, silence), daemon=True).start()
 
     def _forward(
-        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, sink: socket.socket, held: Mode
+        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, sink: socket.socket, silence: Mode
     ) -> None:
         try:
             while data := source.recv(CHUNK):
                 with self._changed:
-                    while self._mode is held:
+                    while self._mode is silence:
                         self._changed.wait(LOOK_SECONDS)
                 sink.sendall(data)
         except OSError:
-            pass  # one side has gone: the other is told below
+            pass  # one side is gone: the other is closed below
         self._end(pair)
 
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         self._pairs.discard(pair)
-        for each in pair:
+        for connection in pair:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()

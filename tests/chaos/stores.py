@@ -1,4 +1,4 @@
-"""Where a chaos run has its tables, a disk, an S3 server behind proxies or HDFS, and how that is disturbed."""
+"""The store of a chaos run's tables: a disk, an S3 server behind proxies, or HDFS; and how to disturb each."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ LONGEST_FAULT = 40.0
 TIMELINE = ".hoodie/timeline"
 
 
-class Place(Protocol):
-    """The place of the tables: `table` and beside it `table_errors`."""
+class TableStore(Protocol):
+    """Holds `table` and beside it `table_errors`."""
 
     settings: Mapping[str, object]
 
     @property
     def base(self) -> str: ...
 
-    def of_worker(self, name: str, /) -> Mapping[str, object]:
-        """Settings that only this worker has."""
+    def worker_settings(self, name: str, /) -> Mapping[str, object]:
+        """Returns settings that only this worker has."""
 
     def timeline(self) -> dict[str, float]:
-        """Names in the timeline of `table`, and when each appeared, or was seen first; none while nobody answers."""
+        """Returns the names in the timeline of `table`, and when each appeared or was first seen.
+
+        Empty while the store does not answer.
+        """
 
     def disturb(self, chance: Random, /) -> str | None:
-        """Does its harm and makes it good again; says what it was."""
+        """Does harm, repairs it, and returns a description; None if it did nothing."""
 
     def fetch(self, directory: Path) -> None:
-        """Copies the tables there."""
+        """Copies the tables into the directory."""
 
 
-class OnDisk:
+class DiskStore:
     settings: Mapping[str, object] = {}
 
     def __init__(self, disk: Path) -> None:
@@ -56,12 +59,12 @@ class OnDisk:
     def base(self) -> str:
         return str(self._disk)
 
-    def of_worker(self, _: str, /) -> Mapping[str, object]:
+    def worker_settings(self, _: str, /) -> Mapping[str, object]:
         return {}
 
     def timeline(self) -> dict[str, float]:
-        place = self._disk / "table" / TIMELINE
-        return {path.name: path.stat().st_mtime for path in place.iterdir()} if place.exists() else {}
+        timeline = self._disk / "table" / TIMELINE
+        return {path.name: path.stat().st_mtime for path in timeline.iterdir()} if timeline.exists() else {}
 
     def disturb(self, _: Random, /) -> str | None:
         return None  # `refuse_writes` does it
@@ -71,8 +74,8 @@ class OnDisk:
             shutil.copytree(table, directory / table.name)
 
 
-class OnS3:
-    """Each worker has a proxy of its own: a fault may be one worker's, or everybody's."""
+class S3Store:
+    """Each worker has a proxy of its own: a fault hits one worker, or all."""
 
     def __init__(self, store: S3, proxies: Mapping[str, S3Proxy]) -> None:
         self._store, self._proxies = store, proxies
@@ -81,7 +84,7 @@ class OnS3:
         self.settings: Mapping[str, object] = {
             "storage.s3.access.key": store.access_key,
             "storage.s3.secret.key": store.secret_key,
-            # As many tasks as elsewhere are too many requests for one server that runs beside all else.
+            # Small write tasks would be too many requests for one server that shares this machine.
             "write.task.bytes": None,
         }
 
@@ -89,31 +92,31 @@ class OnS3:
     def base(self) -> str:
         return f"s3a://{self._bucket}"
 
-    def of_worker(self, name: str, /) -> Mapping[str, object]:
+    def worker_settings(self, name: str, /) -> Mapping[str, object]:
         return {"storage.s3.endpoint": self._proxies[name].url}
 
     def timeline(self) -> dict[str, float]:
         pages = self._client.get_paginator("list_objects_v2")
         try:
-            found = pages.paginate(Bucket=self._bucket, Prefix=f"table/{TIMELINE}/", Delimiter="/")
-            listed = [each for page in found for each in page.get("Contents", ())]
+            listing = pages.paginate(Bucket=self._bucket, Prefix=f"table/{TIMELINE}/", Delimiter="/")
+            objects = [entry for page in listing for entry in page.get("Contents", ())]
         except (BotoCoreError, ClientError):
             return {}
         now = time.time()
-        return {each["Key"].rpartition("/")[2]: now for each in listed}
+        return {entry["Key"].rpartition("/")[2]: now for entry in objects}
 
     def disturb(self, chance: Random, /) -> str:
-        everybody = list(self._proxies)
-        names = everybody if chance.random() < 0.6 else [chance.choice(everybody)]
-        whose = "all" if len(names) > 1 else names[0]
-        what, harm, heal = _s3_fault(chance)
+        workers = list(self._proxies)
+        names = workers if chance.random() < 0.6 else [chance.choice(workers)]
+        victims = "all" if len(names) > 1 else names[0]
+        fault, harm, heal = _s3_fault(chance)
         seconds = chance.uniform(3, LONGEST_FAULT)
         for name in names:
             harm(self._proxies[name])
         time.sleep(seconds)
         for name in names:
             heal(self._proxies[name])
-        return f"S3 {what} for {whose}, {seconds:.1f} s"
+        return f"S3 {fault} for {victims}, {seconds:.1f} s"
 
     def fetch(self, directory: Path) -> None:
         for key in self._store.keys(self._bucket):
@@ -126,56 +129,56 @@ def _s3_fault(chance: Random) -> tuple[str, Callable[[S3Proxy], None], Callable[
     share = chance.choice((1.0, 1.0, 0.3))
     part = "" if share == 1.0 else f" {share:.0%} of the requests"
     status, delay = chance.choice((503, 500)), chance.uniform(0.05, 1.0)
-    # Clocks that differ by more than a quarter of an hour are turned away until they are set.
+    # The server refuses requests of a clock that is more than a quarter of an hour off, until the clock is set.
     skew = chance.choice((-1, 1)) * chance.choice((30, 300, 1800))
 
-    def well(proxy: S3Proxy) -> None:
+    def heal(proxy: S3Proxy) -> None:
         proxy.fault(0)
 
     return chance.choice(
         (
-            (f"refuses{part} with {status}", lambda proxy: proxy.fault(status, share), well),
-            (f"cuts{part}", lambda proxy: proxy.fault(CUT, share), well),
-            ("hangs", lambda proxy: proxy.fault(SILENT), well),
+            (f"refuses{part} with {status}", lambda proxy: proxy.fault(status, share), heal),
+            (f"cuts{part}", lambda proxy: proxy.fault(CUT, share), heal),
+            ("hangs", lambda proxy: proxy.fault(SILENT), heal),
             (f"delays by {delay:.2f} s", lambda proxy: proxy.delay(delay), lambda proxy: proxy.delay(0)),
             (f"has a clock {skew} s off", lambda proxy: proxy.skew(skew), lambda proxy: proxy.skew(0)),
         )
     )
 
 
-class OnHdfs:
+class HdfsStore:
     """Two namenodes and two datanodes."""
 
     def __init__(self, hdfs: HdfsCluster) -> None:
         self._hdfs = hdfs
         self._active = 0
-        # A backlog of a minute would be a hundred tasks, and each writes a file that two datanodes have to confirm.
+        # A backlog of a minute would be a hundred write tasks, and two datanodes have to confirm the file of each.
         self.settings: Mapping[str, object] = {**hdfs.settings, "write.task.bytes": None}
 
     @property
     def base(self) -> str:
         return f"hdfs://{SERVICE}/chaos"
 
-    def of_worker(self, _: str, /) -> Mapping[str, object]:
+    def worker_settings(self, _: str, /) -> Mapping[str, object]:
         return {}
 
     def timeline(self) -> dict[str, float]:
         try:
-            listed = self._files().listStatus(self._hdfs.path(f"/chaos/table/{TIMELINE}"))
+            statuses = self._file_system().listStatus(self._hdfs.path(f"/chaos/table/{TIMELINE}"))
         except Py4JJavaError:
-            return {}  # there is none yet, or no namenode is active
-        return {str(each.getPath().getName()): each.getModificationTime() / 1000 for each in listed}
+            return {}  # no timeline yet, or no namenode is active
+        return {str(status.getPath().getName()): status.getModificationTime() / 1000 for status in statuses}
 
     def disturb(self, chance: Random, /) -> str:
         seconds = chance.uniform(3, LONGEST_FAULT)
         return chance.choice((self._datanode, self._namenode, self._failover))(seconds, chance.randrange(2))
 
     def fetch(self, directory: Path) -> None:
-        files = self._files()
-        for table in files.listStatus(self._hdfs.path("/chaos")):
-            files.copyToLocalFile(False, table.getPath(), self._hdfs.path(directory.as_uri()), True)
+        file_system = self._file_system()
+        for table in file_system.listStatus(self._hdfs.path("/chaos")):
+            file_system.copyToLocalFile(False, table.getPath(), self._hdfs.path(directory.as_uri()), True)
 
-    def _files(self) -> Any:
+    def _file_system(self) -> Any:
         return self._hdfs.cluster.getFileSystem(self._active)
 
     def _datanode(self, seconds: float, number: int) -> str:
@@ -185,7 +188,7 @@ class OnHdfs:
         return f"a datanode away for {seconds:.1f} s"
 
     def _namenode(self, seconds: float, _: int) -> str:
-        """There is no active one meanwhile."""
+        """Stops the active namenode, so that none is active, and starts it again."""
         self._hdfs.stop(self._active)
         time.sleep(seconds)
         self._hdfs.start(self._active)
@@ -203,17 +206,17 @@ class OnHdfs:
 
 
 @contextmanager
-def a_place(store: str, directory: Path, disk: Path, workers: Sequence[str]) -> Iterator[Place]:
-    with ExitStack() as ends:
+def open_table_store(store: str, directory: Path, disk: Path, workers: Sequence[str]) -> Iterator[TableStore]:
+    with ExitStack() as cleanup:
         if store == ON_S3:
-            server = ends.enter_context(a_store(directory / "s3"))
+            server = cleanup.enter_context(a_store(directory / "s3"))
             proxies = {name: S3Proxy(directory / f"s3-proxy-{name}", server.url) for name in workers}
             for proxy in proxies.values():
-                ends.enter_context(proxy)
-            yield OnS3(server, proxies)
+                cleanup.enter_context(proxy)
+            yield S3Store(server, proxies)
         elif store == ON_HDFS:
-            place = OnHdfs(ends.enter_context(a_cluster(directory / "hdfs")))
-            eventually("HDFS answers", lambda: place._hdfs.cluster.isClusterUp(), 60)
-            yield place
+            hdfs = cleanup.enter_context(a_cluster(directory / "hdfs"))
+            eventually("HDFS answers", lambda: hdfs.cluster.isClusterUp(), 60)
+            yield HdfsStore(hdfs)
         else:
-            yield OnDisk(disk)
+            yield DiskStore(disk)

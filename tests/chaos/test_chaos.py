@@ -1,4 +1,4 @@
-"""The shortest chaos run that means something, and that its auditor can fail; `make chaos` is the long one."""
+"""The shortest useful chaos run, and damage that its auditor has to find; `make chaos` is the long run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTableBuilder
 
-from tests.chaos.__main__ import Least, Plan, run
+from tests.chaos.__main__ import Minimum, Plan, run
 from tests.chaos.auditor import ACKNOWLEDGED, FINDINGS, audit
-from tests.chaos.auditor.log import Sent, read_log
+from tests.chaos.auditor.log import SentEvent, read_log
 from tests.chaos.overlap import two_at_once
 from tests.chaos.points import kill_at_failpoint
 from tests.chaos.shape import APPEND, Shape
@@ -23,32 +23,32 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 Damage = Callable[[Path], None]
 SEED = 2
-"""All ZooKeepers are killed, and a worker before they are back."""
+"""This seed kills all ZooKeepers, and a worker before they are back."""
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
-    """Exit status and directory of a run."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """Returns exit status and directory of a run."""
     directory = tmp_path_factory.mktemp("chaos")
-    least = Least(faults=2, takeovers=1, commits=3, points=1)
-    plan = Plan(Shape(APPEND), ("Complete.published",), (two_at_once, kill_at_failpoint), least, workers=2)
+    minimum = Minimum(faults=2, takeovers=1, commits=3, points=1)
+    plan = Plan(Shape(APPEND), ("Complete.published",), (two_at_once, kill_at_failpoint), minimum, workers=2)
     return run(directory, Random(SEED), plan), directory
 
 
-def test_a_fleet_under_load_loses_and_repeats_nothing_while_things_break(ended: tuple[int, Path]) -> None:
-    status, directory = ended
+def test_a_fleet_under_load_loses_and_repeats_nothing_while_things_break(finished_run: tuple[int, Path]) -> None:
+    status, directory = finished_run
     report = audit(directory)
-    assert (status, found(report)) == (0, {})
+    assert (status, findings_in(report)) == (0, {})
     assert report["acknowledged"]
     assert report["bad"]
 
 
-def found(report: dict[str, object]) -> dict[str, object]:
-    return {what: report[what] for what in FINDINGS if report[what]}
+def findings_in(report: dict[str, object]) -> dict[str, object]:
+    return {finding: report[finding] for finding in FINDINGS if report[finding]}
 
 
-def _first(directory: Path, mark: str) -> Sent:
-    return next(each for each in read_log(directory / ACKNOWLEDGED).sent if each.mark == mark)
+def _first(directory: Path, mark: str) -> SentEvent:
+    return next(event for event in read_log(directory / ACKNOWLEDGED).events if event.mark == mark)
 
 
 def _acknowledge(directory: Path, mark: str, text: str) -> None:
@@ -56,47 +56,49 @@ def _acknowledge(directory: Path, mark: str, text: str) -> None:
         file.write(f"0 0 1000000000 {mark} {text}\n")
 
 
-def _move(directory: Path, sent: Sent) -> None:
-    """It was acknowledged at another offset."""
+def _move(directory: Path, event: SentEvent) -> None:
+    """Rewrites the log as if the event had been acknowledged at another offset."""
     file = directory / ACKNOWLEDGED
-    line = f"{sent.round} {sent.partition} {sent.offset} {sent.mark} {sent.text}\n"
-    moved = f"{sent.round} {sent.partition} {sent.offset + 10**9} {sent.mark} {sent.text}\n"
+    line = f"{event.round} {event.partition} {event.offset} {event.mark} {event.text}\n"
+    moved = f"{event.round} {event.partition} {event.offset + 10**9} {event.mark} {event.text}\n"
     text = file.read_text()
     assert line in text
     file.write_text(text.replace(line, moved))
 
 
 def _add_row(table: Path, **changed: object) -> None:
-    """One like the first, but for what is changed."""
-    read = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(table)).build().read())
-    file = table / str(read.column("_hoodie_file_name")[0])
+    """Adds a copy of the first row, with the changed columns."""
+    table_rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(table)).build().read())
+    file = table / str(table_rows.column("_hoodie_file_name")[0])
     rows = pq.read_table(file)
     (row,) = rows.slice(0, 1).to_pylist()
     pq.write_table(pa.concat_tables([rows, pa.Table.from_pylist([{**row, **changed}], rows.schema)]), file)
 
 
-def _land_a_bad_one(directory: Path) -> None:
+def _land_a_bad_event(directory: Path) -> None:
     bad = _first(directory, "bad")
     _add_row(directory / "table", id=None, _kafka_partition=bad.partition, _kafka_offset=bad.offset)
 
 
 DAMAGES: dict[str, Damage] = {
-    "lost": lambda place: _acknowledge(place, "good", '{"id": 1000000000, "amount": 250000000.0}'),
-    "mistaken": lambda place: _move(place, _first(place, "good")),
-    "duplicated": lambda place: _add_row(place / "table"),
-    "bad_landed": _land_a_bad_one,
-    "bad_lost": lambda place: _acknowledge(place, "bad", "no JSON 1000000000"),
-    "bad_mistaken": lambda place: _move(place, _first(place, "bad")),
-    "bad_duplicated": lambda place: _add_row(place / "table_errors"),
-    "good_set_aside": lambda place: _add_row(place / "table_errors", value=_first(place, "good").text.encode()),
+    "lost": lambda directory: _acknowledge(directory, "good", '{"id": 1000000000, "amount": 250000000.0}'),
+    "mistaken": lambda directory: _move(directory, _first(directory, "good")),
+    "duplicated": lambda directory: _add_row(directory / "table"),
+    "bad_landed": _land_a_bad_event,
+    "bad_lost": lambda directory: _acknowledge(directory, "bad", "no JSON 1000000000"),
+    "bad_mistaken": lambda directory: _move(directory, _first(directory, "bad")),
+    "bad_duplicated": lambda directory: _add_row(directory / "table_errors"),
+    "good_set_aside": lambda directory: _add_row(
+        directory / "table_errors", value=_first(directory, "good").text.encode()
+    ),
 }
 
 
-@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("finding", DAMAGES)
 def test_the_auditor_tells_what_was_lost_mistaken_or_repeated(
-    ended: tuple[int, Path], tmp_path: Path, what: str
+    finished_run: tuple[int, Path], tmp_path: Path, finding: str
 ) -> None:
     directory = tmp_path / "damaged"
-    shutil.copytree(ended[1], directory, ignore=shutil.ignore_patterns("zookeeper", "kafka", "fleet", "disk"))
-    DAMAGES[what](directory)
-    assert found(audit(directory)) == {what: 1}
+    shutil.copytree(finished_run[1], directory, ignore=shutil.ignore_patterns("zookeeper", "kafka", "fleet", "disk"))
+    DAMAGES[finding](directory)
+    assert findings_in(audit(directory)) == {finding: 1}

@@ -16,9 +16,9 @@ FLUSH_SECONDS = 120
 
 
 class Workload:
-    """The file begins with a line that says by which rule the table is made of the events, `rule`. After it comes a
-    line `round partition offset good|bad value` or `round partition offset tombstone key` for each acknowledged event.
-    With each round offsets may begin anew.
+    """The file's first line is `rule`, by which the table is made of the events. After it comes a line
+    `round partition offset good|bad value` or `round partition offset tombstone key` for each acknowledged event.
+    Offsets may begin anew with each round.
     """
 
     def __init__(self, bootstrap: str, topic: str, rate: float, events: Iterator[Event], rule: str, file: Path) -> None:
@@ -33,15 +33,15 @@ class Workload:
         self._round = 0
         self.acknowledged = 0
         self.unsure = 0
-        """Events of which Kafka has not said that it has them, nor that it has them not."""
-        self.ends: dict[int, int] = {}
-        """Behind the last acknowledged event of each partition."""
+        """Events without an acknowledgement: Kafka may have them or not."""
+        self.end_offsets: dict[int, int] = {}
+        """The offset after the last acknowledged event of each partition."""
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends when everything that was sent is acknowledged."""
+        """Stops sending, and returns once everything that was sent is acknowledged."""
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join()
@@ -49,8 +49,8 @@ class Workload:
             self._file.close()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nothing is under way meanwhile, and the topic may be another one afterwards."""
+    def paused(self) -> Iterator[None]:
+        """Sends nothing meanwhile, with nothing in flight; the topic may be another one afterwards."""
         with self._sending:
             self._flush()
             yield
@@ -58,9 +58,9 @@ class Workload:
             self._producer = Producer(self._settings)
 
     def _flush(self) -> None:
-        left = self._producer.flush(FLUSH_SECONDS)
-        if left:
-            raise RuntimeError(f"{left} events were not acknowledged within {FLUSH_SECONDS} s")
+        unacknowledged = self._producer.flush(FLUSH_SECONDS)
+        if unacknowledged:
+            raise RuntimeError(f"{unacknowledged} events were not acknowledged within {FLUSH_SECONDS} s")
 
     def _send(self) -> None:
         sent, began = 0, time.monotonic()
@@ -84,14 +84,14 @@ class Workload:
             assert partition is not None
             assert offset is not None
             self._file.write(f"{self._round} {partition} {offset} {mark} {text.decode()}\n")
-            self.ends[partition] = offset + 1
+            self.end_offsets[partition] = offset + 1
             self.acknowledged += 1
 
         while True:
             try:
                 self._producer.produce(self._topic, event.value, event.key, event.partition, on_delivery=note)
             except BufferError:
-                # Kafka has been away for long: wait for room, lose nothing.
+                # Kafka has been away for long: wait until the producer has room for the event.
                 self._producer.poll(0.5)
             else:
                 return

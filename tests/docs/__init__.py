@@ -1,1 +1,1 @@
-"""Writes the parts of docs/ that are taken from running the program: help texts, sample outputs, the picture."""
+"""Writes the parts of docs/ that come from running the program: help texts, sample outputs, the picture."""

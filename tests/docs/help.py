@@ -15,23 +15,23 @@ WIDTH = "100"
 
 
 def help_of(command: str) -> str:
-    """The help text of `sink <command>`."""
+    """Returns the help text of `sink <command>`."""
     environment = {**os.environ, "COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1"}
-    shown = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="sink", env=environment)
-    if shown.exit_code != 0:
-        raise ValueError(f"sink {command} --help: {shown.output}")
-    return "".join(f"{line.rstrip()}\n" for line in shown.output.strip().splitlines())
+    result = CliRunner().invoke(app, [*command.split(), "--help"], prog_name="sink", env=environment)
+    if result.exit_code != 0:
+        raise ValueError(f"sink {command} --help: {result.output}")
+    return "".join(f"{line.rstrip()}\n" for line in result.output.strip().splitlines())
 
 
 def commands() -> Iterator[str]:
-    """Every command that can be typed: "" is `sink` itself."""
-    yield from _below(typer.main.get_command(app), "")
+    """Yields every command that can be typed; "" is `sink` itself."""
+    yield from _with_subcommands(typer.main.get_command(app), "")
 
 
-def _below(command: object, name: str) -> Iterator[str]:
+def _with_subcommands(command: object, name: str) -> Iterator[str]:
     yield name
-    for part, inner in getattr(command, "commands", {}).items():
-        yield from _below(inner, f"{name} {part}".strip())
+    for part, subcommand in getattr(command, "commands", {}).items():
+        yield from _with_subcommands(subcommand, f"{name} {part}".strip())
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Mermaid's script, out of its WebJar, which is kept as the other downloads are."""
+"""Reads Mermaid's script from its WebJar, which is cached as other downloads are."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _IVY = f"""\
 
 
 def script() -> bytes:
-    """Downloads it the first time. Raises SinkError."""
-    place = cache_home() / "jars" / f"mermaid-{VERSION}"
-    if not place.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        download_into("mermaid", _IVY, place)
-    with zipfile.ZipFile(place / f"mermaid-{VERSION}.jar") as jar:
+    """Returns the script; downloads it the first time. Raises SinkError."""
+    directory = cache_home() / "jars" / f"mermaid-{VERSION}"
+    if not directory.is_dir():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        download_into("mermaid", _IVY, directory)
+    with zipfile.ZipFile(directory / f"mermaid-{VERSION}.jar") as jar:
         return jar.read(f"META-INF/resources/webjars/mermaid/{VERSION}/dist/mermaid.min.js")

@@ -2,7 +2,7 @@
 
 A page says `<!-- help: status -->` before the block of a help text, and writes a command that was run as the line
 `$ sink status ...` of a `console` block, with its output below. `<!-- wait: ... -->` before such a block is a command
-that is run first and not shown. Raises ValueError for a page whose parts cannot be told.
+that is run first and not shown. Raises ValueError for a console block without a command.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A command as a page shows it: what is typed, and what has to be true before."""
+    """A command as a page shows it: the typed text, and the command that runs before it."""
 
     typed: str
     wait: str
 
 
 def with_help(page: str, help_of: Callable[[str], str]) -> str:
-    """The page with the help text of every command that it asks for."""
-    return _HELP.sub(lambda found: f"{found[1]}{help_of(found['command'])}{found[4]}", page)
+    """Returns the page with the help texts of the commands that it names."""
+    return _HELP.sub(lambda match: f"{match[1]}{help_of(match['command'])}{match[4]}", page)
 
 
 def helped(page: str) -> set[str]:
-    """The commands whose help texts the page shows."""
-    return {found["command"] for found in _HELP.finditer(page)}
+    """Returns the commands whose help texts the page shows."""
+    return {match["command"] for match in _HELP.finditer(page)}
 
 
 def with_outputs(page: str, run: Callable[[Shown], str]) -> str:
-    """The page with what its commands print, run in the order of the page."""
+    """Returns the page with the output of its commands, which run in the order of the page."""
 
-    def block(found: re.Match[str]) -> str:
-        wait = found["wait"] or ""
-        typed = _typed(found["content"])
-        return f"{_wait(wait)}```console\n{''.join(each + run(Shown(_script(each), wait)) for each in typed)}```"
+    def block(match: re.Match[str]) -> str:
+        wait = match["wait"] or ""
+        shown = (typed + run(Shown(_script(typed), wait)) for typed in _typed_commands(match["content"]))
+        return f"{_wait_comment(wait)}```console\n{''.join(shown)}```"
 
     return _BLOCK.sub(block, page)
 
 
-def _wait(command: str) -> str:
+def _wait_comment(command: str) -> str:
     return f"<!-- wait: {command} -->\n" if command else ""
 
 
-def _typed(content: str) -> list[str]:
-    """Typed text: a line that begins with `$ `, and those after it that begin with `> `."""
+def _typed_commands(content: str) -> list[str]:
+    """Returns each line that begins with `$ `, with the lines after it that begin with `> `."""
     commands: list[str] = []
-    goes_on = False
+    continues = False
     for line in content.splitlines(keepends=True):
         if line.startswith("$ "):
             commands.append(line)
-            goes_on = True
-        elif goes_on and line.startswith((">\n", "> ")):
+            continues = True
+        elif continues and line.startswith((">\n", "> ")):
             commands[-1] += line
         else:
-            goes_on = False
+            continues = False
     if not commands:
         raise ValueError(f"a console block without a command:\n{content}")
     return commands

@@ -1,6 +1,6 @@
-"""`sink demo` that also keeps a picture of itself: `python -m tests.docs.picture SVG [options of sink demo]`.
+"""Runs `sink demo` and saves a picture of it: `python -m tests.docs.picture SVG [options of sink demo]`.
 
-The picture is what a terminal shows in the middle of the demo, with a killed coordinator and its successor.
+The picture shows a terminal in the middle of the demo, with a killed coordinator and its successor.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from sink.devtools.demo.view import Picture, Screen
 
 WIDTH = 104
 LATEST = 0.8
-"""The share of the records that has landed, at most, when the picture is taken."""
+"""The largest share of landed records at which a picture is taken."""
 
 
 class RecordingScreen(Screen):
-    """Says what it says elsewhere too, and keeps the newest picture of the demo at work."""
+    """Shows the demo as `Screen` does, and saves the newest picture of the demo at work."""
 
     file: Path
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: list[str] = []
+        self._recorded_events: list[str] = []
         self._showing = False
 
     def say(self, event: str) -> None:
         super().say(event)
         if not self._showing:
-            self._told.append(self._events[-1])
+            self._recorded_events.append(self._events[-1])
 
     def show(self, now: Picture) -> None:
         self._showing = True
@@ -42,19 +42,19 @@ class RecordingScreen(Screen):
         roles = [worker.role for worker in now.workers]
         taken_over = "killed" in roles and any("coordinator" in role for role in roles)
         if taken_over and now.open and now.landed < LATEST * now.total:
-            self._keep()
+            self._save()
 
-    def _keep(self) -> None:
-        said, self._events = self._events, self._told
+    def _save(self) -> None:
+        live_events, self._events = self._events, self._recorded_events
         recorder = Console(record=True, width=WIDTH, force_terminal=True, file=io.StringIO(), highlight=False)
         recorder.print(self._render())
-        self._events = said
+        self._events = live_events
         svg = recorder.export_svg(title="make demo")
-        # The terminal's fonts come from another host: the picture has to look the same without it.
-        self.file.write_text("\n".join(line.rstrip() for line in _own_fonts(svg).splitlines()) + "\n")
+        # Rich's SVG loads its fonts from another host: the picture has to look the same without it.
+        self.file.write_text("\n".join(line.rstrip() for line in _without_remote_fonts(svg).splitlines()) + "\n")
 
 
-def _own_fonts(svg: str) -> str:
+def _without_remote_fonts(svg: str) -> str:
     begin, end = svg.index("@font-face"), svg.rindex("@font-face")
     end = svg.index("}", end) + 1
     return svg[:begin] + svg[end:].replace("Fira Code, monospace", "Fira Code, DejaVu Sans Mono, monospace")

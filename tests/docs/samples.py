@@ -1,8 +1,8 @@
-"""Plays docs/tutorial.md and docs/commands.md and writes down what the commands print.
+"""Runs the commands of docs/tutorial.md and docs/commands.md and writes their output into the pages.
 
 `python -m tests.docs.samples` starts real servers and workers in the directory that the tutorial names, and takes
-some minutes. The commands of docs/commands.md run where the tutorial says so, in the same shell. Everything that is
-started ends with it.
+some minutes. The commands of docs/commands.md run where the tutorial says so, in the same shell. The script
+ends every process that it started.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ cd "$HOME"
 
 
 class Shell:
-    """One bash that runs everything, so that directories, variables and jobs stay."""
+    """One bash that runs every command, so that directories, variables and jobs stay."""
 
     def __init__(self) -> None:
-        # The script comes on a descriptor of its own: commands that read their input would take it away.
+        # The script has a descriptor of its own: commands that read standard input would consume it.
         read, write = os.pipe()
         self._bash = subprocess.Popen(
             ["bash", f"/dev/fd/{read}"], pass_fds=(read,), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -69,7 +69,7 @@ class Shell:
         return f"{output}\n" if output else ""
 
     def end(self) -> None:
-        """Ends the demo and whatever else was started, even if the shell has ended."""
+        """Ends the demo and every process of the shell's session, even if the shell has ended."""
         subprocess.run(["bash", "-c", STOP], check=False)
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
@@ -80,7 +80,7 @@ class Shell:
 
 
 def _neutral(output: str) -> str:
-    """Without what is of this machine alone, and without the demo's lines that only say how far it is."""
+    """Removes this machine's paths and options, and the demo's progress lines."""
     output = re.sub(r"^ *[\d.]+ s  [\d,]+ landed, .*\n", "", output.replace(BIN, ".venv/bin"), flags=re.MULTILINE)
     return re.sub(r"env (-u \S+ )+", "", output)
 
@@ -91,10 +91,10 @@ def main() -> None:
         before, here, after = TUTORIAL.read_text().partition(HERE)
         if not here:
             raise ValueError(f"{TUTORIAL} does not say where the commands of {COMMANDS.name} run: {HERE}")
-        played = with_outputs(before, shell.shown)
+        tutorial = with_outputs(before, shell.shown)
         COMMANDS.write_text(with_outputs(COMMANDS.read_text(), shell.shown))
-        played += here + with_outputs(after, shell.shown)
-        TUTORIAL.write_text(played)
+        tutorial += here + with_outputs(after, shell.shown)
+        TUTORIAL.write_text(tutorial)
     finally:
         shell.end()
 

@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, SCRIPT, content=mermaid.script()))
         config["extra_javascript"].append(SCRIPT)
     except SinkError as error:
-        # The theme's own way: pages with diagrams ask another host for it.
+        # The theme's default: pages with diagrams load Mermaid from another host.
         LOG.info("Mermaid is not in the site: %s", error)
     return files
 
@@ -49,13 +49,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _outside(source: str, markdown: str) -> dict[str, str]:
-    """The links of a page that leave docs/, and where in the repository they lead."""
-    found = {}
+    """Returns the links of a page that leave docs/, with their targets in the repository."""
+    targets = {}
     for link in _LINK.finditer(markdown):
         target = (ROOT / "docs" / source).parent.joinpath(link["path"]).resolve()
         if target.exists() and not target.is_relative_to(ROOT / "docs"):
-            found[link[0]] = str(target.relative_to(ROOT))
-    return found
+            targets[link[0]] = str(target.relative_to(ROOT))
+    return targets
 
 
 def _page_of(target: str) -> str:
@@ -65,8 +65,8 @@ def _page_of(target: str) -> str:
 def _source(target: str) -> str:
     path = ROOT / target
     if path.is_dir():
-        inner = sorted(str(p.relative_to(ROOT)) for p in path.rglob("*.py"))
-        content, language = "\n".join(inner), "text"
+        modules = sorted(str(module.relative_to(ROOT)) for module in path.rglob("*.py"))
+        content, language = "\n".join(modules), "text"
     else:
         content, language = path.read_text(), _LANGUAGES.get(path.suffix, "text")
     if path.suffix == ".md":

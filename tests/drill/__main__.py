@@ -1,5 +1,5 @@
 """A drill: twelve faults, one after another, and how soon each shows in `/health`, on the page, as a metric and as an
-alert; then an hour in which nothing is wrong, and nothing may be shown.
+alert; then a quiet hour without a fault, in which nothing may be shown.
 
 `python -m tests.drill` needs Debian's `prometheus` and `chromium`. It prints a table for docs/monitoring.md. Prometheus
 scrapes and evaluates every 5 s. `--faults NAME,NAME` and `--quiet SECONDS` do less. The exit status is 1 if a fault did
@@ -30,39 +30,39 @@ from tests.waiting import eventually
 
 LOOK_SECONDS = 0.5
 SHOWN_SECONDS = 15.0
-"""Each fault has to show within this, and what it needs to be known at all."""
+"""Each fault has to show within this, counted from when it can be detected."""
 GIVE_UP_SECONDS = 150.0
 CALM_SECONDS = 900.0
 SCRAPE_SECONDS = 5
 DELETED = "short-0: offsets [5, 10) were deleted from the log"
-"""How the reason of the drilled halt begins."""
+"""The beginning of the drilled halt's reason."""
 LINGERING = frozenset({"SinkBadRecords", "SinkAborts"})
-"""Alerts over the last ten and fifteen minutes: they stay for so long after their fault."""
-PLACES = ("/health", "page", "metric", "alert pending", "alert firing")
+"""Alerts over the last ten and fifteen minutes: each stays for so long after its fault."""
+SURFACES = ("/health", "page", "metric", "alert pending", "alert firing")
 
 
 @dataclass
 class Showing:
-    """Seconds from a fault's beginning until it showed, by place."""
+    """Seconds from a fault's beginning until it showed, by surface."""
 
     fault: Fault
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def late(self) -> list[str]:
-        allowed = dict.fromkeys(PLACES, self.fault.known + SHOWN_SECONDS)
+        allowed = dict.fromkeys(SURFACES, self.fault.detectable_after + SHOWN_SECONDS)
         allowed["alert firing"] += self.fault.alert_waits
-        return [place for place in PLACES if self.seconds.get(place, GIVE_UP_SECONDS) > allowed[place]]
+        return [surface for surface in SURFACES if self.seconds.get(surface, GIVE_UP_SECONDS) > allowed[surface]]
 
     def row(self) -> str:
-        needs = f"{self.fault.known:.0f} s: {self.fault.why}" if self.fault.known else "nothing"
-        cells = [f"{self.seconds[place]:.1f}" if place in self.seconds else "not seen" for place in PLACES]
+        needs = f"{self.fault.detectable_after:.0f} s: {self.fault.why}" if self.fault.detectable_after else "nothing"
+        cells = [f"{self.seconds[surface]:.1f}" if surface in self.seconds else "not seen" for surface in SURFACES]
         waits = f" (its rule waits {self.fault.alert_waits:.0f})" if self.fault.alert_waits else ""
         return f"| {self.fault.name} | {needs} | {' | '.join(cells)}{waits} |"
 
 
 class Watch:
-    """All that an operator looks at: the addresses, the page, and Prometheus."""
+    """Reads all that an operator looks at: the addresses, the page, and Prometheus."""
 
     def __init__(self, lab: Lab, browser: Chromium, prometheus: Prometheus) -> None:
         self._lab = lab
@@ -73,38 +73,38 @@ class Watch:
         self._browser.open(f"http://127.0.0.1:{self._lab.ports[worker]}/")
 
     def health(self, fault: Fault) -> bool:
-        """Whether a worker tells it; its page is opened."""
-        for worker in (fault.at,) if fault.at else WORKERS:
+        """Returns whether a worker reports the fault. Opens that worker's page."""
+        for worker in (fault.worker,) if fault.worker else WORKERS:
             if fault.kind in self.kinds(worker):
                 self.open(worker)
                 return True
         return False
 
     def kinds(self, worker: str) -> set[str]:
-        """Returns the kinds of all findings that `/health` tells there."""
+        """Returns the kinds of all findings in the worker's `/health`."""
         try:
-            told = self._lab.at(worker).ask("/health").json
+            report = self._lab.client(worker).ask("/health").json
         except (OSError, ValueError):
             return set()
-        sinks = told["sinks"].values()
-        found = [*told["reasons"], *(note for sink in sinks for note in (*sink["reasons"], *sink["notes"]))]
-        return {finding["kind"] for finding in found}
+        sinks = report["sinks"].values()
+        findings = [*report["reasons"], *(note for sink in sinks for note in (*sink["reasons"], *sink["notes"]))]
+        return {finding["kind"] for finding in findings}
 
     def page(self, fault: Fault) -> bool:
-        """Whether it says what to do, or that ZooKeeper is away."""
+        """Returns whether the page says what to do, or that ZooKeeper is away."""
         text = " ".join(self._browser.text().split())
         if fault.kind == "zookeeper" and "ZooKeeper does not answer this worker" in text:
             return True
-        do = halt_remedy(DELETED).do if fault.kind == "halted" else DO[fault.kind][0]
-        return do.replace("`", "")[:60] in text
+        remedy = halt_remedy(DELETED).do if fault.kind == "halted" else DO[fault.kind][0]
+        return remedy.replace("`", "")[:60] in text
 
     def metric(self, fault: Fault) -> bool:
-        told = [self._is_told(worker, fault) for worker in WORKERS]
-        return all(told) if fault.metric.of_all else any(told)
+        by_worker = [self._shows_metric(worker, fault) for worker in WORKERS]
+        return all(by_worker) if fault.metric.on_every_worker else any(by_worker)
 
-    def _is_told(self, worker: str, fault: Fault) -> bool:
+    def _shows_metric(self, worker: str, fault: Fault) -> bool:
         try:
-            text = self._lab.at(worker).ask("/metrics").body.decode()
+            text = self._lab.client(worker).ask("/metrics").body.decode()
         except OSError:
             return False
         metric = fault.metric
@@ -114,19 +114,19 @@ class Watch:
             for sample in family.samples
             if sample.name == metric.name and metric.labels.items() <= sample.labels.items()
         ]
-        return bool(values) and (all if metric.of_all else any)(map(metric.is_told, values))
+        return bool(values) and (all if metric.on_every_worker else any)(map(metric.matches, values))
 
     def alerts(self, *states: str) -> set[str]:
         return self._prometheus.alerts(*states)
 
     def shown(self) -> set[str]:
-        """Everything that is shown anywhere now, but for alerts that look back."""
+        """Returns all findings and alerts that are shown now, but for the lingering alerts."""
         alerts = self.alerts("firing", "pending") - LINGERING
         return alerts.union(*(self.kinds(worker) for worker in WORKERS))
 
 
-def drilled(fault: Fault, lab: Lab, watch: Watch) -> Showing:
-    """Begins it, waits until it shows everywhere, and ends it."""
+def drill_fault(fault: Fault, lab: Lab, watch: Watch) -> Showing:
+    """Begins the fault, waits until it shows everywhere, and ends it."""
     showing = Showing(fault)
     fault.begin(lab)
     began = time.monotonic()
@@ -138,20 +138,20 @@ def drilled(fault: Fault, lab: Lab, watch: Watch) -> Showing:
         "alert firing": lambda: fault.alert in watch.alerts("firing"),
     }
     while len(showing.seconds) < len(looks) and time.monotonic() - began < GIVE_UP_SECONDS:
-        for place, is_shown in looks.items():
-            if place not in showing.seconds and is_shown():
-                showing.seconds[place] = time.monotonic() - began
+        for surface, is_shown in looks.items():
+            if surface not in showing.seconds and is_shown():
+                showing.seconds[surface] = time.monotonic() - began
         time.sleep(LOOK_SECONDS)
     fault.end(lab)
     return showing
 
 
-def quiet(watch: Watch, seconds: float) -> Iterator[str]:
-    """Yields what was shown meanwhile, and when."""
+def surprises_while_quiet(watch: Watch, seconds: float) -> Iterator[str]:
+    """Yields each finding and alert that was shown within these seconds, and when."""
     began = time.monotonic()
-    while (at := time.monotonic() - began) < seconds:
+    while (elapsed := time.monotonic() - began) < seconds:
         if shown := watch.shown() | watch.alerts("firing", "pending"):
-            yield f"{at:.0f} s: {', '.join(sorted(shown))}"
+            yield f"{elapsed:.0f} s: {', '.join(sorted(shown))}"
         time.sleep(SHOWN_SECONDS / 5)
 
 
@@ -166,23 +166,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if program is None or command() is None:
         sys.exit(NO_CHROMIUM if program else NO_PROMETHEUS)
     showings: list[Showing] = []
-    with tempfile.TemporaryDirectory(prefix="sink-drill-") as place, Lab(Path(place)) as lab, Chromium() as browser:
+    with (
+        tempfile.TemporaryDirectory(prefix="sink-drill-") as directory,
+        Lab(Path(directory)) as lab,
+        Chromium() as browser,
+    ):
         prometheus = Prometheus(
-            program, Path(place, "prometheus"), tuple(lab.ports.values()), SCRAPE_SECONDS, SCRAPE_SECONDS
+            program, Path(directory, "prometheus"), tuple(lab.ports.values()), SCRAPE_SECONDS, SCRAPE_SECONDS
         )
         prometheus.child.start()
         try:
             eventually("Prometheus answers", prometheus.answers, 60, prometheus.child.tail)
             watch = Watch(lab, browser, prometheus)
-            print(f"| fault | what it needs to be known | {' | '.join(PLACES)} |\n|---|---|{'---:|' * len(PLACES)}")
+            print(f"| fault | what it needs to be known | {' | '.join(SURFACES)} |\n|---|---|{'---:|' * len(SURFACES)}")
             for fault in faults:
                 eventually("nothing is shown", lambda: not watch.shown(), CALM_SECONDS, lambda: str(watch.shown()))
-                showings.append(drilled(fault, lab, watch))
+                showings.append(drill_fault(fault, lab, watch))
                 print(showings[-1].row(), flush=True)
             eventually("nothing is shown", lambda: not watch.shown(), CALM_SECONDS, lambda: str(watch.shown()))
             for alert in LINGERING:
                 eventually(f"{alert} is over", lambda a=alert: a not in watch.alerts("firing"), 2 * CALM_SECONDS)  # type: ignore[misc]
-            surprises = list(quiet(watch, options.quiet))
+            surprises = list(surprises_while_quiet(watch, options.quiet))
         finally:
             prometheus.child.stop()
     print(f"\n{options.quiet:.0f} quiet seconds: {'; '.join(surprises) or 'nothing was shown'}")

@@ -24,18 +24,18 @@ CLOCK_BEHIND = Path(__file__).parent / "clock_behind"
 
 @dataclass(frozen=True)
 class Metric:
-    """`is_told` judges the value of a sample with these labels."""
+    """`matches` judges the value of a sample with these labels."""
 
     name: str
-    is_told: Callable[[float], bool]
+    matches: Callable[[float], bool]
     labels: Mapping[str, str] = field(default_factory=dict)
-    of_all: bool = False
-    """Whether every worker has to tell it, and not just any."""
+    on_every_worker: bool = False
+    """Whether every worker has to show it, and not just any."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`begin` returns at the moment when it begins."""
+    """`begin` returns at the moment when the fault begins."""
 
     name: str
     begin: Callable[[Lab], None]
@@ -44,24 +44,24 @@ class Fault:
     """The finding in `/health`."""
     metric: Metric
     alert: str
-    known: float
-    """Seconds before which nobody can know of it, for the reason `why`."""
+    detectable_after: float
+    """Seconds before which no worker can know of it, for the reason `why`."""
     why: str
     alert_waits: float = 0.0
-    """Seconds for which the rule wants to see it."""
-    at: str = ""
-    """The worker whose address and page are looked at; empty: the first one that tells it."""
+    """Seconds for which the alert's rule waits."""
+    worker: str = ""
+    """The worker whose address and page are looked at; empty: the first one that reports it."""
 
 
-def _waits_for(what: str) -> Metric:
-    return Metric("sink_waiting", lambda value: value == 1, {"for": what})
+def _waits_for(dependency: str) -> Metric:
+    return Metric("sink_waiting", lambda value: value == 1, {"for": dependency})
 
 
-def _away(lab: Lab) -> None:
+def _silence_store(lab: Lab) -> None:
     lab.store.fault(SILENT)
 
 
-def _back(lab: Lab) -> None:
+def _restore_store(lab: Lab) -> None:
     lab.store.fault(0)
 
 
@@ -70,17 +70,17 @@ def _close_registry(lab: Lab) -> None:
     lab.use_a_new_schema()
 
 
-def _stick(lab: Lab) -> None:
+def _pause_jvm(lab: Lab) -> None:
     lab.fleet.workers[SECOND].pause_part(Part.JVM)
 
 
 def _start_again(lab: Lab) -> None:
-    """As a supervisor does, once the process has ended."""
+    """Starts the worker once its process has ended, as a supervisor does."""
     worker = lab.fleet.workers[SECOND]
     eventually("the worker has ended", lambda: not worker.running, PATIENCE, lab.fleet.logs)
     worker.kill()
     lab.start(SECOND)
-    lab.ready(SECOND)
+    lab.wait_ready(SECOND)
 
 
 def _stop(lab: Lab) -> None:
@@ -94,7 +94,7 @@ def _start(lab: Lab) -> None:
     for worker in WORKERS:
         lab.start(worker)
     for worker in WORKERS:
-        lab.ready(worker)
+        lab.wait_ready(worker)
 
 
 def _restart(lab: Lab) -> None:
@@ -108,7 +108,7 @@ def _begin_without_store(lab: Lab) -> None:
     for worker in WORKERS:
         lab.start(worker)
     for worker in WORKERS:
-        lab.at(worker).wait("/liveness", 200, PATIENCE)
+        lab.client(worker).wait("/liveness", 200, PATIENCE)
 
 
 def _restart_second(lab: Lab, environment: Mapping[str, str] | None = None) -> None:
@@ -116,11 +116,11 @@ def _restart_second(lab: Lab, environment: Mapping[str, str] | None = None) -> N
     worker.terminate()
     worker.wait(PATIENCE)
     lab.start(SECOND, environment)
-    lab.ready(SECOND)
+    lab.wait_ready(SECOND)
 
 
-def _with_path(place: Path) -> str:
-    return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+def _with_path(directory: Path) -> str:
+    return os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH"))))
 
 
 def _turn_back_the_clock(lab: Lab) -> None:
@@ -132,7 +132,7 @@ def _pause_short(lab: Lab) -> None:
 
 
 def _add_broken(lab: Lab) -> None:
-    """A clustering by a class that does not exist."""
+    """Adds a sink whose clustering needs a class that does not exist."""
     missing = {"hoodie.clustering.plan.strategy.class": "org.example.Missing"}
     lab.add(BROKEN, **{"services.clustering": True, "services.interval.commits": 1, **missing})
     lab.configure()
@@ -141,8 +141,8 @@ def _add_broken(lab: Lab) -> None:
     eventually("a service has failed", lambda: lab.has_logged("services.failed"), PATIENCE, lab.fleet.logs)
 
 
-def _mend_broken(lab: Lab) -> None:
-    """With other settings, for which its workers have to start again."""
+def _repair_broken(lab: Lab) -> None:
+    """Gives the sink other settings, and restarts the workers, so that they take them."""
     lab.add(BROKEN)
     _restart(lab)
 
@@ -175,7 +175,7 @@ FAULTS = (
         "kafka", _waits_for("kafka"), "SinkWaiting", 10.0, "the time that a look at the log may take", 15.0,
     ),
     Fault(
-        "storage away", _away, _back, "waits", _waits_for("storage"), "SinkWaiting",
+        "storage away", _silence_store, _restore_store, "waits", _waits_for("storage"), "SinkWaiting",
         10.0, "a store may take as long for an answer", 15.0,
     ),
     Fault(
@@ -188,9 +188,9 @@ FAULTS = (
         13.0, "the commit that leaves it aside; the first one makes the errors table",
     ),
     Fault(
-        "a stuck JVM", _stick, _start_again, "silent",
+        "a stuck JVM", _pause_jvm, _start_again, "silent",
         Metric("sink_jvm_silent_seconds", lambda value: value > 5), "SinkJvmSilent",
-        5.0, "a JVM may take as long for an answer", at=SECOND,
+        5.0, "a JVM may take as long for an answer", worker=SECOND,
     ),
     Fault(
         "a worker gone", lambda lab: lab.fleet.workers[SECOND].kill(), _start_again, "worker-gone",
@@ -198,8 +198,8 @@ FAULTS = (
         SESSION_SECONDS, "the session time-out", 30.0,
     ),
     Fault(
-        "no coordinator", _begin_without_store, _back, "no-coordinator",
-        Metric("sink_coordinator", lambda value: value == 0, of_all=True), "SinkNoCoordinator", 0.0, "", 60.0,
+        "no coordinator", _begin_without_store, _restore_store, "no-coordinator",
+        Metric("sink_coordinator", lambda value: value == 0, on_every_worker=True), "SinkNoCoordinator", 0.0, "", 60.0,
     ),
     Fault(
         "retention at risk", _pause_short, lambda lab: lab.command("resume", "--sink", SHORT), "retention",
@@ -217,7 +217,7 @@ FAULTS = (
     ),
     Fault(
         # Last: the sink that it adds reads the topic that the halt is about.
-        "a service that fails", _add_broken, _mend_broken, "service-failed",
+        "a service that fails", _add_broken, _repair_broken, "service-failed",
         Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
     ),
 )  # fmt: skip

@@ -42,14 +42,14 @@ FIELDS: list[dict[str, Any]] = [{"name": "id", "type": "int"}, {"name": "kind", 
 AMOUNT: dict[str, Any] = {"name": "amount", "type": ["null", "double"], "default": None}
 PATIENCE = 180.0
 SESSION_SECONDS = 20
-"""ZooKeeper's. A JVM that is stuck for so long is ended by its worker: less would leave no time to look at it."""
+"""ZooKeeper's session time-out. A worker ends a JVM that is stuck for so long: less leaves no time to look at it."""
 
 
 class Lab:
-    """For `with`."""
+    """`with` starts the servers and the workers, and ends them."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self._stack = ExitStack()
         self.ports = dict(zip(WORKERS, free_ports(len(WORKERS)), strict=True))
         self._ended = threading.Event()
@@ -57,18 +57,18 @@ class Lab:
 
     def __enter__(self) -> Lab:
         enter = self._stack.enter_context
-        self.zookeeper = enter(ZooKeeperServer(self.place / "zookeeper"))
-        self.kafka = enter(KafkaServer(self.place / "kafka", heap="512m"))
-        store = Store(enter(MotoServer(self.place / "s3")).url)
-        self.store = enter(S3Proxy(self.place / "proxy", store.url))
-        registry = enter(RegistryServer(self.place / "registry"))
+        self.zookeeper = enter(ZooKeeperServer(self.directory / "zookeeper"))
+        self.kafka = enter(KafkaServer(self.directory / "kafka", heap="512m"))
+        store = Store(enter(MotoServer(self.directory / "s3")).url)
+        self.store = enter(S3Proxy(self.directory / "proxy", store.url))
+        registry = enter(RegistryServer(self.directory / "registry"))
         self._registry, self._answer = registry.url, forward(registry.url)
         self.registry = enter(Front(self._answer))
         self._lake = f"s3a://{store.make_bucket()}"
         self.admin = AdminClient({"bootstrap.servers": self.kafka.address})
         short = NewTopic(SHORT, PARTITIONS, config={"retention.ms": str(RETENTION_SECONDS * 1000)})
-        for made in self.admin.create_topics([NewTopic(EVENTS, PARTITIONS), short]).values():
-            made.result()
+        for created in self.admin.create_topics([NewTopic(EVENTS, PARTITIONS), short]).values():
+            created.result()
         shared = {
             **Store(self.store.url, store.access_key, store.secret_key).settings,
             "zookeeper.session.timeout.ms": SESSION_SECONDS * 1000,
@@ -77,7 +77,7 @@ class Lab:
             "errors.tolerance": "all",
             "log.level": "info",
         }
-        self.fleet = ManySinks(self.place / "fleet", self.zookeeper.address, self.kafka.address, shared)
+        self.fleet = ManySinks(self.directory / "fleet", self.zookeeper.address, self.kafka.address, shared)
         self._stack.callback(self.fleet.close)
         registered = {"value.format": "avro-confluent", "schema.registry.url": self.registry.url}
         self.add(EVENTS, **registered)
@@ -102,20 +102,20 @@ class Lab:
         self.fleet.add(sink, topic, **{"target.base.path": f"{self._lake}/{sink}", **settings})
 
     def start(self, worker: str, environment: Mapping[str, str] | None = None) -> WorkerProcess:
-        return self.fleet.start(worker, environment, **self._own(worker))
+        return self.fleet.start(worker, environment, **self._worker_settings(worker))
 
     def configure(self) -> None:
         for worker in WORKERS:
-            self.fleet.configure(worker, **self._own(worker))
+            self.fleet.configure(worker, **self._worker_settings(worker))
 
-    def _own(self, worker: str) -> dict[str, object]:
+    def _worker_settings(self, worker: str) -> dict[str, object]:
         return {"http.listen": f"127.0.0.1:{self.ports[worker]}"}
 
-    def at(self, worker: str) -> Client:
+    def client(self, worker: str) -> Client:
         return Client("127.0.0.1", self.ports[worker])
 
-    def ready(self, worker: str) -> None:
-        self.at(worker).wait("/readiness", 200, PATIENCE)
+    def wait_ready(self, worker: str) -> None:
+        self.client(worker).wait("/readiness", 200, PATIENCE)
 
     def landed_more(self, sink: str) -> None:
         before = self.fleet.landed(sink)
@@ -125,21 +125,21 @@ class Lab:
         return any(event in self.fleet.log(worker) for worker in WORKERS)
 
     def log_end(self, topic: str) -> int:
-        """Offsets of all its partitions."""
+        """Returns the sum of the end offsets of all partitions."""
         latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
         return sum(future.result().offset for future in self.admin.list_offsets(latest).values())
 
     def command(self, *arguments: str) -> None:
-        """A command of `sink`, as an operator types it."""
+        """Runs a command of `sink`, as an operator types it."""
         config = self.fleet.directory / WORKERS[0] / "fleet.yaml"
         command = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(config)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert ran.returncode == 0, f"{arguments}: {ran.stdout}{ran.stderr}"
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert completed.returncode == 0, f"{arguments}: {completed.stdout}{completed.stderr}"
 
     # Records
 
     def use_a_new_schema(self) -> None:
-        """The registry hands out another id, which no worker knows."""
+        """Changes the schema, so that the registry hands out an id that no worker knows."""
         self._fields = [*FIELDS, {**AMOUNT, "doc": str(len(self._fields))}]
 
     def close_the_registry(self) -> None:
@@ -157,14 +157,14 @@ class Lab:
         assert producer.flush(60) == 0
 
     def _feed(self) -> None:
-        """The registry itself is asked here: what it does to workers is the proxy's."""
+        """Produces records. Asks the registry itself: only workers go through the proxy."""
         producer = Producer({"bootstrap.servers": self.kafka.address, "linger.ms": 20})
         client = SchemaRegistryClient({"url": self._registry, "timeout": 30})
-        first, known, serialize = 0, None, None
+        first, schema_fields, serialize = 0, None, None
         while not self._ended.wait(1.0):
-            if self._fields is not known:
-                known = self._fields
-                schema = {"type": "record", "name": "Event", "fields": known}
+            if self._fields is not schema_fields:
+                schema_fields = self._fields
+                schema = {"type": "record", "name": "Event", "fields": schema_fields}
                 serialize = AvroSerializer(client, json.dumps(schema))
             assert serialize is not None
             for number in range(first, first + RATE):

@@ -1,8 +1,8 @@
-"""Reads tables through a Hive metastore, as somebody who knows their names alone: Spark SQL in a process of its own.
+"""Reads tables by their names through a Hive metastore, with Spark SQL in a process of its own.
 
 `python -m tests.integration.catalog_kit URI DIRECTORY SETTINGS` is that process: it reads one statement a line from
-standard input and answers each with one line of JSON. The session of the tests has a catalogue in memory, and a JVM has
-one.
+standard input and answers each with one line of JSON. The tests' own session has a catalogue in memory, and a JVM has
+only one catalogue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sink.storage.connectors import CONNECTORS
 
 
 class Reader:
-    """Somebody with Spark, Hudi's jar, S3's and the metastore's address; `more` is Spark's settings."""
+    """A process with Spark, Hudi's jar, S3's jars and the metastore's address; `more` are Spark's settings."""
 
     def __init__(self, uri: str, directory: Path, more: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class Reader:
             )
 
     def rows(self, statement: str) -> list[list[Any]]:
-        """The query's rows. Raises RuntimeError with Spark's reason."""
+        """Returns the query's rows. Raises RuntimeError with Spark's reason."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(statement) + "\n")
@@ -48,8 +48,8 @@ class Reader:
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
-        found: list[list[Any]] = answer["rows"]
-        return found
+        rows: list[list[Any]] = answer["rows"]
+        return rows
 
     def close(self) -> None:
         assert self._process.stdin is not None

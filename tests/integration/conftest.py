@@ -1,4 +1,4 @@
-"""Fleets for fault tests, and tables with a driver in the session of the test."""
+"""Fleets for fault tests, and tables with a driver in the test's Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITIONS = 3
 RECORDS = 9000
 
 METADATA = {"hoodie.metadata.enable": True}
-"""The default, which takes a third of the work of a young table: fleets whose tests say nothing of it go without."""
+"""The default. It takes a third of the work of a young table, so that a fleet goes without unless its test asks."""
 
 MakeFleet = Callable[..., Fleet]
 MakeDriver = Callable[..., Driver]
@@ -30,20 +30,20 @@ MakeSink = Callable[..., errors_kit.Sink]
 @pytest.fixture
 def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
     """Makes a fleet over a topic that already holds `records` records, spread evenly."""
-    made: list[Fleet] = []
+    fleets: list[Fleet] = []
 
     def make(records: int = RECORDS, zookeeper: str = "", name: str = "", **settings: object) -> Fleet:
         if not name:
             name = topic(partitions=PARTITIONS)
             produce(kafka.address, name, records, PARTITIONS)
-        directory = tmp_path / f"fleet{len(made)}"
-        given = {"hoodie.metadata.enable": False, **settings}
-        made.append(Fleet(directory, zookeeper or chroot, kafka.address, name, given))
-        return made[-1]
+        directory = tmp_path / f"fleet{len(fleets)}"
+        fleet_settings = {"hoodie.metadata.enable": False, **settings}
+        fleets.append(Fleet(directory, zookeeper or chroot, kafka.address, name, fleet_settings))
+        return fleets[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for started in fleets:
+        started.close()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def zookeeper_client(zookeeper) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, tmp_path: Path) -> MakeDriver:
-    """A driver of a table in `tmp_path`; a second one is as another worker's, but for the JVM."""
+    """Makes a driver of a table in `tmp_path`. A second one is like another worker's, but in the same JVM."""
 
     def make(**more: str) -> Driver:
         driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), zookeeper_client)
@@ -68,14 +68,14 @@ def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, t
 def sink(
     spark: SparkSession, kafka, zookeeper, zookeeper_client: KazooClient, topic, tmp_path: Path
 ) -> Iterator[MakeSink]:
-    """Makes a topic with these records in each of its partitions, and a sink that tolerates what is bad in it."""
-    made: list[errors_kit.Sink] = []
+    """Makes a topic with the given records in each partition, and a sink that tolerates the bad ones."""
+    sinks: list[errors_kit.Sink] = []
 
     def make(*partitions: Sequence[errors_kit.Record], ddl: str = errors_kit.DDL, **more: str) -> errors_kit.Sink:
         name = topic(len(partitions))
         for partition, records in enumerate(partitions):
             errors_kit.produce(kafka.address, name, records, partition)
-        given = {
+        sink_settings = {
             "zookeeper__connect": zookeeper.address,
             "sink__name": name,
             "log__dir": str(tmp_path),
@@ -84,20 +84,20 @@ def sink(
             "hoodie__metadata__enable": "false",
             **more,
         }
-        settings = make_settings(tmp_path, kafka.address, name, ddl, **given)
-        made.append(errors_kit.Sink(spark, settings, zookeeper_client, name))
-        return made[-1]
+        settings = make_settings(tmp_path, kafka.address, name, ddl, **sink_settings)
+        sinks.append(errors_kit.Sink(spark, settings, zookeeper_client, name))
+        return sinks[-1]
 
     yield make
-    for each in made:
-        each.table.stop_heartbeats()
+    for open_sink in sinks:
+        open_sink.table.stop_heartbeats()
 
 
 @pytest.fixture(scope="session")
 def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real schema registry, for tests of the group `registry`, each with topics of its own."""
-    if given := os.environ.get("SINK_TEST_REGISTRY"):
-        yield given
+    if running_url := os.environ.get("SINK_TEST_REGISTRY"):
+        yield running_url
     else:
         with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
             yield server.url

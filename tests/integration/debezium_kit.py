@@ -54,7 +54,7 @@ SOURCES: Mapping[str, Mapping[str, Any]] = {
         "query": optional("string"),
     },
 }
-PLACES: Mapping[str, Mapping[str, Any]] = {
+SOURCE_VALUES: Mapping[str, Mapping[str, Any]] = {
     "postgresql": {"schema": "public", "txId": 555, "xmin": None},
     "mysql": {"server_id": 223344, "gtid": None, "file": "mysql-bin.000003", "row": 0, "thread": 7, "query": None},
 }
@@ -71,40 +71,40 @@ TRANSACTION = {
 
 
 class Connector:
-    """Sends the changes of one table to a topic, with the schemas that its columns give, as these change."""
+    """Sends the changes of one table to a topic. Its schemas follow the table's columns."""
 
     def __init__(self, kind: str, registry: str, kafka: str, topic: str) -> None:
         self._kind = kind
         self._client = SchemaRegistryClient({"url": registry, "timeout": 30})
         self._producer = Producer({"bootstrap.servers": kafka})
         self._topic = topic
-        self._at = 100
+        self._log_position = 100
         self.sent = 0
 
     def describe(self, key: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        """Types by name: of the primary key, and of all columns; whoever describes anew has altered the table."""
-        space = f"shop.{self._topic}"
-        row = {**_record("Value", columns), "connect.name": f"{space}.Value"}
-        source = _record("Source", SOURCES[self._kind])
+        """Sets the types, by name, of the primary key and of all columns. A second call alters the table."""
+        namespace = f"shop.{self._topic}"
+        row_schema = {**_record("Value", columns), "connect.name": f"{namespace}.Value"}
+        source_schema = _record("Source", SOURCES[self._kind])
         envelope = _record(
             "Envelope",
             {
-                "before": optional(row),
+                "before": optional(row_schema),
                 "after": optional("Value"),
-                "source": {"type": {**source, "namespace": f"io.debezium.connector.{self._kind}"}},
+                "source": {"type": {**source_schema, "namespace": f"io.debezium.connector.{self._kind}"}},
                 "transaction": optional(TRANSACTION),
                 "op": {"type": "string"},
                 "ts_ms": optional("long"),
             },
         )
-        self._value = AvroSerializer(self._client, json.dumps({**envelope, "namespace": space}))
-        self._key = AvroSerializer(self._client, json.dumps({**_record("Key", key), "namespace": space}))
+        self._value = AvroSerializer(self._client, json.dumps({**envelope, "namespace": namespace}))
+        self._key = AvroSerializer(self._client, json.dumps({**_record("Key", key), "namespace": namespace}))
 
     def send(self, op: str, key: Row, before: Row | None, after: Row | None) -> None:
-        self._at += 1
-        place = {**PLACES[self._kind], "lsn" if self._kind == "postgresql" else "pos": self._at}
-        common = {"version": "2.7.0.Final", "connector": self._kind, "name": "shop", "ts_ms": 1700 + self._at}
-        source = {**common, "snapshot": "false", "db": "shop", "sequence": None, "table": "orders", **place}
+        self._log_position += 1
+        values = {**SOURCE_VALUES[self._kind], "lsn" if self._kind == "postgresql" else "pos": self._log_position}
+        common = {"version": "2.7.0.Final", "connector": self._kind, "name": "shop", "ts_ms": 1700 + self._log_position}
+        source = {**common, "snapshot": "false", "db": "shop", "sequence": None, "table": "orders", **values}
         event = {"before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": 1900}
         self._produce(key, self._value(event, SerializationContext(self._topic, MessageField.VALUE)))
 
@@ -112,12 +112,14 @@ class Connector:
         self._produce(key, None)
 
     def _produce(self, key: Row, value: bytes | None) -> None:
-        written = self._key(key, SerializationContext(self._topic, MessageField.KEY))
-        self._producer.produce(self._topic, value, written, partition=0)
+        key_bytes = self._key(key, SerializationContext(self._topic, MessageField.KEY))
+        self._producer.produce(self._topic, value, key_bytes, partition=0)
         assert self._producer.flush(60) == 0
         self.sent += 1
 
 
 def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    made = [{"name": field, **(kind if isinstance(kind, dict) else {"type": kind})} for field, kind in fields.items()]
-    return {"type": "record", "name": name, "fields": made}
+    avro_fields = [
+        {"name": field, **(kind if isinstance(kind, dict) else {"type": kind})} for field, kind in fields.items()
+    ]
+    return {"type": "record", "name": name, "fields": avro_fields}

@@ -1,4 +1,4 @@
-"""A sink in this process, whose transactions are done by hand, for the tests of bad records."""
+"""A sink in the test's process. The tests of bad records run its transactions by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.engines import engine_of
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
@@ -44,16 +44,16 @@ class Sink:
         self.table.ensure()
         self.engine.check()
 
-    def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, Written]:
+    def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, WriteResult]:
         self.number += 1
         instant = self.table.begin(self.number, 1)
         return instant, self.engine.write(instant, tasks_of(self.topic, *ranges, generation=generation))
 
-    def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
+    def operation(self, instant: str, written: WriteResult, attempt: int = 1) -> Complete:
         ends = dict(self.ends)
         for result in written.results:
             ends[result.slice.source] = PartitionCheckpoint(result.slice.end, result.slice.generation)
-        said = Checkpoint(
+        checkpoint = Checkpoint(
             sink=self.settings.name,
             keeper="k",
             cluster="c",
@@ -65,7 +65,7 @@ class Sink:
             ends=ends,
             results=written.results,
         )
-        return Complete(instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt)
+        return Complete(instant, self.number, 0, 0, written.stats, checkpoint, errors=written.errors, attempt=attempt)
 
     def complete(self, operation: Complete) -> TableOutcome:
         outcome = self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)
@@ -74,31 +74,31 @@ class Sink:
         return outcome
 
     def land(self, *ranges: tuple[int, int, int], generation: int = 0) -> str:
-        """A whole transaction; its instant."""
+        """Runs a whole transaction and returns its instant."""
         instant, written = self.write(*ranges, generation=generation)
-        done = self.operation(instant, written)
-        self.publish(done)
-        assert self.complete(done) is TableOutcome.COMPLETED
+        operation = self.operation(instant, written)
+        self.publish(operation)
+        assert self.complete(operation) is TableOutcome.COMPLETED
         return instant
 
     def publish(self, operation: Complete) -> None:
         self.errors.publish(operation, lambda: None)
 
-    def bad(self) -> dict[int, Any]:
+    def bad_rows(self) -> dict[int, Any]:
         rows = self.errors.rows().collect()
-        found = {row["_kafka_offset"]: row for row in rows}
-        assert len(found) == len(rows)
-        return found
+        rows_by_offset = {row["_kafka_offset"]: row for row in rows}
+        assert len(rows_by_offset) == len(rows)
+        return rows_by_offset
 
     def offsets(self, metadata: bool = False) -> list[int]:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
         return sorted(row[0] for row in reader.load(self.settings.base_path).select("_kafka_offset").collect())
 
     def sweep(self) -> None:
-        """Sweeps, as table services do, what ended transactions left."""
+        """Deletes what ended transactions left, as table services do."""
         sweep(self.table._hudi, HudiTimeline(self.table._hudi, self.settings.name))
 
-    def aside(self) -> list[Path]:
+    def quarantine_files(self) -> list[Path]:
         return sorted(Path(self.settings.base_path, QUARANTINE).glob("*"))
 
 

@@ -1,4 +1,4 @@
-"""A table with its engine in the session of the test: transactions without a fleet."""
+"""A table with its engine in the test's Spark session, for transactions without a fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.row_engine import RowEngine
 from sink.write.row_spec import table_schema
 from tests.integration.sinktable import tasks_of
@@ -23,15 +23,15 @@ from tests.integration.table_kit import allow, checkpoint
 class Landing:
     """A table of its own in a session, with its engine."""
 
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self.spark = spark
-        self.settings = given
-        self.schema = table_schema(given)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given))
+        self.settings = settings
+        self.schema = table_schema(settings)
+        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
         self.table.ensure()
-        self.engine = (ArrowEngine if given.engine == "arrow" else RowEngine)(spark, given, self.schema)
+        self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, self.schema)
 
-    def land(self, number: int, topic: str, start: int, end: int) -> Written:
+    def land(self, number: int, topic: str, start: int, end: int) -> WriteResult:
         instant = self.table.begin(number, 1)
         columns = self.columns().columns
         written = self.engine.write(instant, tasks_of(topic, (0, start, end)), columns)

@@ -1,4 +1,4 @@
-"""Topics with all that a log may hold, and their records as they were sent, for the tests of the readers."""
+"""Topics with everything that a log may hold, and the records sent to them, for the readers' tests."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Sent:
 
 
 def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
-    """`transaction`: `commit` or `abort` sends them in one, which takes one offset more."""
+    """Sends the records. With `transaction` (`commit` or `abort`) they are in one, which takes one more offset."""
     producer = _producer(kafka, **{"transactional.id": uuid.uuid4().hex}) if transaction else kept_producer(kafka)
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()
     for record in records:
-        given: dict[str, Any] = {} if record.headers is None else {"headers": list(record.headers)}
-        producer.produce(topic, record.value, record.key, partition, timestamp=record.timestamp, **given)
+        header_argument: dict[str, Any] = {} if record.headers is None else {"headers": list(record.headers)}
+        producer.produce(topic, record.value, record.key, partition, timestamp=record.timestamp, **header_argument)
         producer.poll(0)
     assert producer.flush(60) == 0
     if transaction == "commit":
@@ -54,29 +54,31 @@ def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, tr
         eventually("the marker of the transaction is in the log", lambda: _is_settled(kafka, topic, partition))
 
 
-def _producer(kafka: str, **own: Any) -> Producer:
+def _producer(kafka: str, **overrides: Any) -> Producer:
     settings = {"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, "log_level": 0}
-    return Producer({**settings, **own})
+    return Producer({**settings, **overrides})
 
 
 @cache
 def kept_producer(kafka: str) -> Producer:
-    """Idempotent, for a batch that is sent again would change the order; kept, for each asks for an id of its own."""
+    """Idempotent, because a resent batch would change the order. Cached, because each asks for an id of its own."""
     return _producer(kafka, **{"enable.idempotence": True})
 
 
 def _is_settled(kafka: str, topic: str, partition: int) -> bool:
-    """Whether no transaction is open: the coordinator answers before its marker is written."""
-    admin, place = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, partition)
+    """Whether no transaction is open: the transaction coordinator answers before its marker is written."""
+    admin, topic_partition = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, partition)
     ends = {
-        admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(30).offset
+        admin.list_offsets({topic_partition: OffsetSpec.latest()}, isolation_level=level)[topic_partition]
+        .result(30)
+        .offset
         for level in IsolationLevel
     }
     return len(ends) == 1
 
 
 def open_transaction(kafka: str, topic: str, count: int) -> Producer:
-    """With `count` records in partition 0; it is open until it is aborted."""
+    """Sends `count` records to partition 0 in a transaction that stays open until it is aborted."""
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -87,57 +89,57 @@ def open_transaction(kafka: str, topic: str, count: int) -> Producer:
 
 
 def numbered(topic: str, partition: int, count: int, first: int = 0) -> list[Sent]:
-    """Values that name their own coordinates."""
+    """Makes records whose values name their own coordinates."""
     return [Sent(b"%s %d %d" % (topic.encode(), partition, at), b"%d" % at) for at in range(first, first + count)]
 
 
 def compact(kafka: str, topic: str) -> list[int]:
-    """Fills partition 0 of a topic with `EAGER_COMPACTION` until its log has holes; the offsets that are left.
+    """Fills partition 0 of a topic with `EAGER_COMPACTION` until its log has holes. Returns the offsets that are left.
 
-    The last offset of the log is the one behind the last that is given."""
-    sent = 0
+    The last offset of the log is the one behind the last that it returns."""
+    sent_count = 0
 
     def is_compacted() -> bool:
-        nonlocal sent
-        # A segment is closed by the next record only, so that there has to be one.
-        send(kafka, topic, [Sent(b"%d" % at, b"k") for at in range(sent, sent + 20)])
-        sent += 20
-        return len(left(kafka, topic)) < sent
+        nonlocal sent_count
+        # Only the next record closes a segment, so that there has to be one.
+        send(kafka, topic, [Sent(b"%d" % at, b"k") for at in range(sent_count, sent_count + 20)])
+        sent_count += 20
+        return len(readable_offsets(kafka, topic)) < sent_count
 
     eventually("the broker compacted", is_compacted, 120)
-    return left(kafka, topic)
+    return readable_offsets(kafka, topic)
 
 
-def left(kafka: str, topic: str) -> list[int]:
-    """The offsets of partition 0 that can be read."""
+def readable_offsets(kafka: str, topic: str) -> list[int]:
+    """Returns the offsets of partition 0 that can be read."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "none", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    offsets = []
     while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(message.offset() or 0)
+        offsets.append(message.offset() or 0)
     consumer.close()
-    return found
+    return offsets
 
 
 def delete_before(kafka: str, topic: str, partition: int, offset: int) -> None:
-    place = TopicPartition(topic, partition, offset)
-    admin = AdminClient({"bootstrap.servers": kafka})  # it answers for as long as it is held
-    admin.delete_records([place])[place].result(timeout=30)
+    topic_partition = TopicPartition(topic, partition, offset)
+    admin = AdminClient({"bootstrap.servers": kafka})  # its futures are answered only while it lives
+    admin.delete_records([topic_partition])[topic_partition].result(timeout=30)
 
 
 def consumer_settings(kafka: str, **more: str) -> ConsumerSettings:
-    given: Mapping[str, str] = {name.replace("__", "."): value for name, value in more.items()}
-    return ConsumerSettings({"bootstrap.servers": kafka, **given}, "tests")
+    overrides: Mapping[str, str] = {name.replace("__", "."): value for name, value in more.items()}
+    return ConsumerSettings({"bootstrap.servers": kafka, **overrides}, "tests")
 
 
 def task_reader(kafka: str, slices: Sequence[Any], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
-    """With a consumer of its own."""
+    """A reader with a consumer of its own."""
     consumer = KeptConsumer(consumer_settings(kafka).for_reading(limits.queue_bytes, 100_000))
     return TaskReader(consumer, slices, limits, headers)
 
 
 def rows_of(batches: Iterable[ReadBatch]) -> list[tuple[int, str, int, int, bytes | None]]:
-    """Position of the slice, topic, partition, offset and value of each record, as they come."""
+    """Position of the slice, topic, partition, offset and value of each record, in the order of arrival."""
     rows = []
     for batch in batches:
         partitions, offsets, values = (

@@ -1,4 +1,4 @@
-"""Tables on an S3 server, written in the session of the test, and what its JVM keeps open there."""
+"""Tables on an S3 server, written in the test's Spark session, and the connections that its JVM keeps open."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def place_of(store: Store) -> dict[str, str]:
     return {**store.settings, "target.base.path": f"s3a://{store.make_bucket()}/orders"}
 
 
-def on_s3(store: Store, place: Path, zookeeper: str, **more: str) -> Settings:
+def on_s3(store: Store, directory: Path, zookeeper: str, **more: str) -> Settings:
     """Settings of a table in a bucket of its own, with Hudi's defaults."""
-    return settings(place / "s3", zookeeper, **{**place_of(store), **HUDIS_DEFAULTS, **more})
+    return settings(directory / "s3", zookeeper, **{**place_of(store), **HUDIS_DEFAULTS, **more})
 
 
 def reaching(spark: SparkSession, store: Store) -> SparkSession:
-    """The session, which reaches the store as one does that was started by a user's settings."""
+    """Returns the session, which then reaches the store like one that a user's settings started."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in spark_settings(store).items():
         conf.set(name.removeprefix("spark.hadoop."), value)
@@ -35,13 +35,13 @@ def reaching(spark: SparkSession, store: Store) -> SparkSession:
 
 
 def spark_settings(store: Store) -> dict[str, str]:
-    """As the sink gives them to itself."""
-    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
-    return hadoop_options(access_of({}, own))
+    """Spark's settings, as the sink makes them for itself."""
+    s3_settings = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
+    return hadoop_options(access_of({}, s3_settings))
 
 
-def driver_on_s3(spark: SparkSession, store: Store, given: Settings, client: KazooClient) -> Driver:
-    driver = Driver(reaching(spark, store), given, client)
+def driver_on_s3(spark: SparkSession, store: Store, sink_settings: Settings, client: KazooClient) -> Driver:
+    driver = Driver(reaching(spark, store), sink_settings, client)
     driver.table.ensure()
     return driver
 
@@ -51,6 +51,6 @@ def jvm_of(spark: SparkSession) -> psutil.Process:
 
 
 def connections(process: psutil.Process, store: Store) -> int:
-    """Connections to the store, those included of which the other end has gone."""
+    """Counts connections to the store, also those whose other end has gone."""
     port = int(store.url.rpartition(":")[2])
-    return sum(1 for each in process.net_connections("tcp") if each.raddr and each.raddr.port == port)
+    return sum(1 for connection in process.net_connections("tcp") if connection.raddr and connection.raddr.port == port)

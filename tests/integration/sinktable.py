@@ -1,6 +1,4 @@
-"""Surroundings of the engine for the writer's tests: settings, records in a topic, a table, and readers
-of it.
-"""
+"""Surroundings of the engine for the writer's tests: settings, records in a topic, a table and its readers."""
 
 from __future__ import annotations
 
@@ -19,22 +17,22 @@ from sink.config import Settings, load
 from tests.integration.reader_kit import kept_producer
 
 FIRST_TIMESTAMP = int(time.time()) * 1000
-"""Milliseconds of a partition's first record. Not long ago: the broker deletes by the records' own age."""
+"""Milliseconds of a partition's first record. It is recent, because the broker deletes by the records' own age."""
 
 
-def make_settings(place: Path, kafka: str, topic: str, ddl: str, **more: str) -> Settings:
-    """Settings as a user gives them; keyword names have `__` for a dot."""
-    given = {
+def make_settings(directory: Path, kafka: str, topic: str, ddl: str, **more: str) -> Settings:
+    """Loads settings as a user gives them; keyword names have `__` for a dot."""
+    properties = {
         "zookeeper.connect": "127.0.0.1:2181",
         "kafka.bootstrap.servers": kafka,
         "kafka.topic.names": topic,
-        "target.base.path": str(place / "table"),
+        "target.base.path": str(directory / "table"),
         "target.table.name": "orders",
         **({"schema.ddl": ddl} if ddl else {}),
         **{name.replace("__", "."): value for name, value in more.items()},
     }
-    file = place / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file = directory / "sink.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return load(file, {})
 
 
@@ -61,18 +59,18 @@ def topic_id(kafka: str, topic: str) -> str:
 
 
 def slices_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[Slice]:
-    """`(partition, start, end)` each."""
+    """One slice for each `(partition, start, end)`."""
     return [Slice(topic, partition, start, end, f"id-of-{topic}", generation) for partition, start, end in ranges]
 
 
 def tasks_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[WriteTask]:
-    """`(partition, start, end)` each: a write task for each slice."""
+    """One write task for each `(partition, start, end)`."""
     return tasks_for(slices_of(topic, *ranges, generation=generation))
 
 
 def tasks_for(slices: Sequence[Slice]) -> list[WriteTask]:
     """A write task for each slice."""
-    return [WriteTask((piece,)) for piece in slices]
+    return [WriteTask((planned_slice,)) for planned_slice in slices]
 
 
 def one_task(*slices: Slice) -> list[WriteTask]:
@@ -108,8 +106,8 @@ class OpenInstant:
     @property
     def marked(self) -> set[str]:
         """Data files that a marker names, relative to the table."""
-        place = self.base / ".hoodie" / ".temp" / self.name
-        return {str(path.relative_to(place)).removesuffix(".marker.CREATE") for path in self.markers}
+        marker_directory = self.base / ".hoodie" / ".temp" / self.name
+        return {str(path.relative_to(marker_directory)).removesuffix(".marker.CREATE") for path in self.markers}
 
 
 def rows_of(paths: Sequence[Path]) -> pa.Table:

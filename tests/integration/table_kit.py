@@ -1,7 +1,6 @@
-"""Settings, checkpoints and data files for the tests of the table, and a second driver in a process of
-its own.
+"""Settings, checkpoints and data files for the tests of the table, and a second driver in its own process.
 
-`python -m tests.integration.table_kit BASE ZOOKEEPER LOG` is that driver: it reads one JSON command a line
+`python -m tests.integration.table_kit BASE ZOOKEEPER LOG` is that driver. It reads one JSON command a line
 from standard input and answers each with one line.
 """
 
@@ -46,7 +45,7 @@ def settings(base: Path, zookeeper: str, **more: str) -> Settings:
         "schema.ddl": DDL,
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
-        # It takes most of the time of a small commit: tests that are about it turn it on.
+        # The metadata table takes most of the time of a small commit: tests that are about it turn it on.
         "hoodie.metadata.enable": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
         **{name.replace("__", "."): value for name, value in more.items()},
@@ -70,21 +69,23 @@ def checkpoint(number: int, base: int | None = None) -> Checkpoint:
 
 
 def allow(view: TableView) -> None:
-    """A guard that has nothing against it."""
+    """A guard that allows every completion."""
 
 
 class Driver:
-    """A table with what writes files for it; the one in this process, or (`Other`) in another."""
+    """A table and a writer of its files, in this process or (`Other`) in another."""
 
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+    def __init__(self, spark: SparkSession, sink_settings: Settings, client: KazooClient) -> None:
         self.spark = spark
-        self.settings = given
-        self.schema: TableSchema = parse_ddl(DDL, given.provenance)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given, wait=20))
-        self._rows = HudiClient(spark, given.base_path, self.schema.avro(given.table_name), commit_options(given))
+        self.settings = sink_settings
+        self.schema: TableSchema = parse_ddl(DDL, sink_settings.provenance)
+        self.table = Table(spark, sink_settings, self.schema, TableLocks(client, sink_settings, wait=20))
+        self._rows = HudiClient(
+            spark, sink_settings.base_path, self.schema.avro(sink_settings.table_name), commit_options(sink_settings)
+        )
 
     def write(self, instant: str, first: int, count: int = 10, kind: str = "a") -> list[str]:
-        """`count` rows from `first` on, in one file."""
+        """Writes `count` rows from `first` on into one file."""
         frame = self.spark.range(first, first + count, 1, 1).selectExpr(
             "id",
             f"'{kind}' as kind",
@@ -96,13 +97,13 @@ class Driver:
         return self._rows.bulk_insert_rows(frame._jdf, instant)
 
     def land(self, number: int) -> str:
-        """A whole transaction of ten rows."""
+        """Runs a whole transaction of ten rows."""
         instant = self.table.begin(number, 1)
         self.table.complete(instant, self.write(instant, number * 10), checkpoint(number), allow)
         return instant
 
     def land_as_another(self, first: int) -> None:
-        """Commits as another writer does: without owner and checkpoint."""
+        """Commits as another writer does, without owner and checkpoint."""
         instant = self._rows.begin({})
         self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
 
@@ -115,11 +116,11 @@ class Driver:
         return reader.load(self.settings.base_path).count()
 
 
-def hudis_lock(spark: SparkSession, given: Settings) -> Any:
+def hudis_lock(spark: SparkSession, sink_settings: Settings) -> Any:
     """Hudi's own lock provider, as the sink's table services configure it."""
-    hudi = HudiClient(spark, given.base_path, "{}", service_options(given))
+    hudi = HudiClient(spark, sink_settings.base_path, "{}", service_options(sink_settings))
     properties = hudi.java.common.config.TypedProperties()
-    for name, value in service_options(given).items():
+    for name, value in service_options(sink_settings).items():
         properties.setProperty(name, value)
     return hudi.java.client.transaction.lock.ZookeeperBasedLockProvider(
         hudi.java.common.config.LockConfiguration(properties), hudi.storage_conf
@@ -131,7 +132,7 @@ def try_lock(spark: SparkSession, provider: Any, seconds: int) -> bool:
 
 
 class Other:
-    """A driver in another process, with a JVM of its own, on a host in the zone."""
+    """A driver in another process with its own JVM, on a host in time zone `zone`."""
 
     def __init__(self, base: Path, zookeeper: str, zone: str = "UTC") -> None:
         self._log = base.parent / "other.log"
@@ -155,13 +156,13 @@ class Other:
         return json.loads(line)
 
     def kill_all(self) -> None:
-        """SIGKILL for the JVM and Python: neither says good-bye."""
+        """Sends SIGKILL to the JVM and to Python: neither says good-bye."""
         for child in psutil.Process(self._process.pid).children(recursive=True):
             child.kill()
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL for Python and, with its standard input gone, the end of the JVM."""
+        """Sends SIGKILL to Python. The JVM ends too, because its standard input is gone."""
         self._process.kill()
         self._process.wait()
 
@@ -176,9 +177,9 @@ def connected(zookeeper: str) -> Iterator[KazooClient]:
 
 
 def _serve(base: str, zookeeper: str, log: str) -> None:
-    given = settings(Path(base), zookeeper)
+    sink_settings = settings(Path(base), zookeeper)
     with connected(zookeeper) as client:
-        driver = Driver(start_session(given, "other", Path(log)), given, client)
+        driver = Driver(start_session(sink_settings, "other", Path(log)), sink_settings, client)
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             name, *arguments = json.loads(line)
@@ -192,7 +193,7 @@ def _serve(base: str, zookeeper: str, log: str) -> None:
 def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
     match name:
         case "set_clock_ahead":
-            # By ten hours, as Hudi sees it, which takes the zone from here with its first instant.
+            # Hudi sees the clock ten hours ahead: it takes the zone from here with its first instant.
             zones = driver.spark._jvm.java.util.TimeZone
             return zones.setDefault(zones.getTimeZone("GMT+10"))
         case "take_hudis_lock":

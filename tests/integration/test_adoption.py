@@ -1,7 +1,7 @@
-"""A sink that goes on where another writer ended, in a table that Hudi's own writer filled.
+"""A sink continues where another writer ended, in a table that Hudi's own writer filled.
 
-What the other writers leave is written with the classes of Hudi that they use, where the bundle has them, through
-the option by which a Spark job puts its own entries into a commit.
+The tests write another writer's offsets with the classes of Hudi that it uses, where the bundle has them, through the
+option by which a Spark job puts its own entries into a commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.xdist_group(__file__)]
 
 RECORDS = 3000
 REACHED = {0: 700, 1: 400, 2: 1000}
-"""Offsets that the other writer has read of each partition: all of the last one."""
+"""Offsets up to which the other writer has read each partition: the last one to its end."""
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS + 100)
 PROVENANCE = "_kafka_topic string, _kafka_partition int, _kafka_offset bigint, _kafka_timestamp timestamp"
 
@@ -64,21 +64,21 @@ def sink(capsys: pytest.CaptureFixture[str]) -> Sink:
 
 
 def hudis(spark: SparkSession, name: str) -> Any:
-    """A class of the bundle."""
-    found = spark.sparkContext._jvm
+    """Returns a class of Hudi's bundle."""
+    hudi_class = spark.sparkContext._jvm
     for part in f"org.apache.hudi.common.{name}".split("."):
-        found = getattr(found, part)
-    return found
+        hudi_class = getattr(hudi_class, part)
+    return hudi_class
 
 
-def read_so_far(spark: SparkSession, it: Fleet) -> DataFrame:
-    """The records before what is `REACHED`, as another reader has them."""
-    topic = {it.topic: {str(partition): end for partition, end in REACHED.items()}}
+def read_so_far(spark: SparkSession, fleet: Fleet) -> DataFrame:
+    """Returns the records before `REACHED`, as another reader reads them."""
+    ending_offsets = {fleet.topic: {str(partition): end for partition, end in REACHED.items()}}
     rows = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", it.kafka)
-        .option("subscribe", it.topic)
-        .option("endingOffsets", json.dumps(topic))
+        .option("kafka.bootstrap.servers", fleet.kafka)
+        .option("subscribe", fleet.topic)
+        .option("endingOffsets", json.dumps(ending_offsets))
         .load()
     )
     return rows.selectExpr(f"from_json(string(value), '{SCHEMA}') as v").select("v.*")
@@ -92,8 +92,8 @@ def write_as_another(
     record_key: str = "id",
     **options: object,
 ) -> None:
-    """A commit by Hudi's datasource, whose metadata gets `extra`."""
-    given = {
+    """Commits by Hudi's datasource, with `extra` in the commit's metadata."""
+    write_options = {
         "hoodie.table.name": "orders",
         "hoodie.datasource.write.recordkey.field": record_key,
         "hoodie.datasource.write.partitionpath.field": "",
@@ -104,44 +104,44 @@ def write_as_another(
         **extra,
         **{name.replace("__", "."): value for name, value in options.items()},
     }
-    frame.coalesce(1).write.format("hudi").options(**given).mode("append").save(str(table))
+    frame.coalesce(1).write.format("hudi").options(**write_options).mode("append").save(str(table))
 
 
-def rows(spark: SparkSession, it: Fleet) -> DataFrame:
-    return spark.read.format("hudi").load(str(it.table))
+def rows(spark: SparkSession, fleet: Fleet) -> DataFrame:
+    return spark.read.format("hudi").load(str(fleet.table))
 
 
-def land_the_rest(it: Fleet) -> None:
-    """Starts a worker, and what was there and what comes then is landed."""
-    it.start("w1")
-    it.wait_landed(dict.fromkeys(ENDS, RECORDS // PARTITIONS))
-    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
-    it.wait_landed(ENDS)
+def land_the_rest(fleet: Fleet) -> None:
+    """Starts a worker, which lands the records that are there and those that come then."""
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(ENDS, RECORDS // PARTITIONS))
+    produce(fleet.kafka, fleet.topic, 300, PARTITIONS, first=RECORDS)
+    fleet.wait_landed(ENDS)
 
 
-def config_of(it: Fleet) -> Path:
-    """The settings of the fleet, before there is a worker."""
-    config = it.directory / "adopt.yaml"
-    config.write_text(yaml.safe_dump({**it._defaults(), **it.settings}))
+def config_of(fleet: Fleet) -> Path:
+    """Writes the fleet's settings into a file, before there is a worker."""
+    config = fleet.directory / "adopt.yaml"
+    config.write_text(yaml.safe_dump({**fleet._defaults(), **fleet.settings}))
     return config
 
 
 class Taken(Landing):
-    """A sink at a table that is there already. Not even looked at yet."""
+    """A sink at a table that exists already, which the sink has not read yet."""
 
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
-        self.spark, self.settings = spark, given
-        self.schema = table_schema(given)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given))
-        self.engine = ArrowEngine(spark, given, self.schema)
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
+        self.spark, self.settings = spark, settings
+        self.schema = table_schema(settings)
+        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
+        self.engine = ArrowEngine(spark, settings, self.schema)
 
 
 MakeLanding = Callable[[str, str, Mapping[str, str]], Taken]
 
 
 @pytest.fixture
-def landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tmp_path: Path) -> Iterator[MakeLanding]:
-    """Makes a table of one row with Hudi's writer, and a sink for it, by record keys, partition column and options."""
+def make_landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tmp_path: Path) -> Iterator[MakeLanding]:
+    """Makes a table of one row with Hudi's writer, and a sink for it: by record keys, partition column and options."""
     with connected(zookeeper.address) as client:
 
         def make(keys: str, column: str, options: Mapping[str, str]) -> Taken:
@@ -151,8 +151,8 @@ def landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tmp_pat
             more |= {"record__key__fields": keys, "hoodie__metadata__enable": "false"}
             if column:
                 more |= {"partition__field__name": column, "partition__hive__style": "false"}
-            given = make_settings(tmp_path, kafka.address, topic(), f"{SCHEMA}, ms BIGINT", **more)
-            return Taken(spark, given, client)
+            settings = make_settings(tmp_path, kafka.address, topic(), f"{SCHEMA}, ms BIGINT", **more)
+            return Taken(spark, settings, client)
 
         yield make
 
@@ -164,7 +164,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
     written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
     write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert")
-    # The columns of origin are added by a commit of its own, which says nothing of offsets.
+    # A commit of its own adds the columns of origin; it has no offsets.
     spark.sql(f"CREATE TABLE streamed USING hudi LOCATION '{it.table}'")
     spark.sql(f"ALTER TABLE streamed ADD COLUMNS ({PROVENANCE})")
     config = config_of(it)
@@ -176,7 +176,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert code == 0, out
     assert f"has offsets of Hudi Streamer ({STREAMER_V2[0]})" in out
     assert "Nothing was changed" in out
-    assert [part.split()[1:] for part in out.splitlines() if part.startswith(it.topic)] == [
+    assert [line.split()[1:] for line in out.splitlines() if line.startswith(it.topic)] == [
         ["700", "0", "1,000", "300"],
         ["400", "0", "1,000", "600"],
         ["1,000", "0", "1,000", "0"],
@@ -191,8 +191,8 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
 
     land_the_rest(it)
     landed = rows(spark, it).where("_kafka_offset is not null")
-    found = landed.selectExpr("_kafka_partition", "_kafka_offset").collect()
-    assert sorted(map(tuple, found)) == [(p, offset) for p in REACHED for offset in range(REACHED[p], ENDS[p])]
+    landed_offsets = landed.selectExpr("_kafka_partition", "_kafka_offset").collect()
+    assert sorted(map(tuple, landed_offsets)) == [(p, offset) for p in REACHED for offset in range(REACHED[p], ENDS[p])]
     assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
     report = it.audit()
     assert report.held, report.to_json()
@@ -240,9 +240,9 @@ def test_rows_that_hudi_streamer_upserted_are_changed_from_where_it_ended(
     assert producer.flush(60) == 0
     it.start("w1")
     it.wait_landed({**dict.fromkeys(ENDS, RECORDS // PARTITIONS), 0: RECORDS // PARTITIONS + len(changes)})
-    found = {row.id: row.kind for row in rows(spark, it).select("id", "kind").collect()}
-    assert found.pop(0) == "changed"
-    assert sorted(found) == [id for id in range(1, RECORDS) if id != 3]
+    kinds = {row.id: row.kind for row in rows(spark, it).select("id", "kind").collect()}
+    assert kinds.pop(0) == "changed"
+    assert sorted(kinds) == [id for id in range(1, RECORDS) if id != 3]
     assert rows(spark, it).count() == RECORDS - 1
     assert it.audit().held
 
@@ -255,14 +255,14 @@ def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
     extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
     write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert")
     [commit] = (it.table / ".hoodie" / "timeline").glob("*.commit")
-    few = {
+    few_commits = {
         "hoodie__clean__commits__retained": 1,
         "hoodie__keep__min__commits": 2,
         "hoodie__keep__max__commits": 3,
     }
-    one = read_so_far(spark, it).where("id = 0")
+    one_row = read_so_far(spark, it).where("id = 0")
     for _ in range(5):
-        write_as_another(one, it.table, {}, "upsert", **few)
+        write_as_another(one_row, it.table, {}, "upsert", **few_commits)
     assert not commit.exists()
     config = config_of(it)
 
@@ -278,8 +278,8 @@ def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
 def test_a_merge_on_read_table_of_hudi_kafka_connect_gets_inserts(
     spark: SparkSession, fleet: MakeFleet, sink: Sink
 ) -> None:
-    given = {"write.operation": "insert", "target.table.type": "merge_on_read", "provenance.columns": False}
-    it = fleet(records=RECORDS, **given, **{"record.key.fields": "id"})
+    settings = {"write.operation": "insert", "target.table.type": "merge_on_read", "provenance.columns": False}
+    it = fleet(records=RECORDS, **settings, **{"record.key.fields": "id"})
     extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
     on_read = {"hoodie__datasource__write__table__type": "MERGE_ON_READ"}
     write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert", **on_read)
@@ -292,11 +292,13 @@ def test_a_merge_on_read_table_of_hudi_kafka_connect_gets_inserts(
 
 def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp_path: Path) -> None:
     text = "orders,0:120,11:80"
-    theirs = hudis(spark, "util.CheckpointUtils")
-    form = getattr(hudis(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
-    ours = offsets_of(CommitOffsets(Tool.STREAMER, "", "", text), ["orders"])
-    assert {source.partition: offset for source, offset in ours.items()} == dict(theirs.parseCheckpoint(form, text))
-    assert set(ours) == {TopicPartition("orders", 0), TopicPartition("orders", 11)}
+    checkpoint_utils = hudis(spark, "util.CheckpointUtils")
+    checkpoint_format = getattr(hudis(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
+    offsets = offsets_of(CommitOffsets(Tool.STREAMER, "", "", text), ["orders"])
+    assert {source.partition: offset for source, offset in offsets.items()} == dict(
+        checkpoint_utils.parseCheckpoint(checkpoint_format, text)
+    )
+    assert set(offsets) == {TopicPartition("orders", 0), TopicPartition("orders", 11)}
     for version, keys in (("V2", STREAMER_V2), ("V1", STREAMER_V1)):
         checkpoint = hudis(spark, f"table.checkpoint.StreamerCheckpoint{version}")
         assert getattr(checkpoint, f"STREAMER_CHECKPOINT_KEY_{version}") == keys[0]
@@ -304,8 +306,8 @@ def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp
         table = tmp_path / version
         written = dict(checkpoint(text).getCheckpointCommitMetadata(None, None))
         write_as_another(spark.range(3), table, written, "insert")
-        left = choose(str(table), read_foreign_offsets(str(table)))
-        assert (left.tool, left.key, left.text) == (Tool.STREAMER, keys[0], text)
+        foreign_offsets = choose(str(table), read_foreign_offsets(str(table)))
+        assert (foreign_offsets.tool, foreign_offsets.key, foreign_offsets.text) == (Tool.STREAMER, keys[0], text)
 
 
 GENERATORS = "org.apache.hudi.keygen"
@@ -333,21 +335,21 @@ TAKEN_OVER = {
 
 
 @pytest.mark.parametrize("case", TAKEN_OVER)
-def test_who_made_a_table_finds_the_sinks_rows_by_their_keys(landing: MakeLanding, kafka: Any, case: str) -> None:
+def test_who_made_a_table_finds_the_sinks_rows_by_their_keys(make_landing: MakeLanding, kafka: Any, case: str) -> None:
     keys, columns, options = TAKEN_OVER[case]
-    it = landing(keys, columns, options)
-    produce(kafka.address, it.settings.topics[0], 10, 1)
-    it.table.ensure()
-    it.land(1, it.settings.topics[0], 0, 10)
-    assert it.read().count() == 11
-    changed = it.read().where("id = 3").selectExpr("id", "kind", "99.0d as amount", "ms")
-    write_as_another(changed, Path(it.settings.base_path), {}, "upsert", record_key=keys, **options)
-    assert [row.amount for row in it.read().where("id = 3").collect()] == [99.0]
-    assert it.read().count() == 11
+    landing = make_landing(keys, columns, options)
+    produce(kafka.address, landing.settings.topics[0], 10, 1)
+    landing.table.ensure()
+    landing.land(1, landing.settings.topics[0], 0, 10)
+    assert landing.read().count() == 11
+    changed = landing.read().where("id = 3").selectExpr("id", "kind", "99.0d as amount", "ms")
+    write_as_another(changed, Path(landing.settings.base_path), {}, "upsert", record_key=keys, **options)
+    assert [row.amount for row in landing.read().where("id = 3").collect()] == [99.0]
+    assert landing.read().count() == 11
 
 
 @pytest.mark.parametrize(
-    ("column", "options", "said"),
+    ("column", "options", "mismatch"),
     [
         ("kind", BY_KIND | generator("Complex"), "key generator: COMPLEX"),
         ("ms", BY_TIME | generator("TimestampBased"), "key generator: TIMESTAMP"),
@@ -360,11 +362,11 @@ def test_who_made_a_table_finds_the_sinks_rows_by_their_keys(landing: MakeLandin
     ],
 )
 def test_a_table_whose_keys_paths_or_files_are_others_is_refused(
-    landing: MakeLanding, column: str, options: Mapping[str, str], said: str
+    make_landing: MakeLanding, column: str, options: Mapping[str, str], mismatch: str
 ) -> None:
-    it = landing("id", column, options)
-    with pytest.raises(TableError, match=f"the table's {said}"):
-        it.table.ensure()
+    landing = make_landing("id", column, options)
+    with pytest.raises(TableError, match=f"the table's {mismatch}"):
+        landing.table.ensure()
 
 
 def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
@@ -374,10 +376,13 @@ def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
     rows_of_others = spark.range(30).selectExpr("id", "'x' as kind", "0.5d as amount")
     write_as_another(rows_of_others, it.table, {}, "insert")
     config = config_of(it)
-    for arguments, said in (((), "there is nothing to adopt"), (("--topic", "other"), "there is nothing to adopt")):
+    for arguments, error_text in (
+        ((), "there is nothing to adopt"),
+        (("--topic", "other"), "there is nothing to adopt"),
+    ):
         code, out = sink("adopt", "--config", config, "--yes", *arguments)
         assert (code, len(out.splitlines())) == (2, 1)
-        assert said in out
+        assert error_text in out
     write_as_another(rows_of_others, it.table, {CONNECT: "0=7"}, "upsert")
     it.start("w1")
     it.wait("a member", lambda view: bool(view.members))

@@ -1,4 +1,4 @@
-"""The Arrow writer's files: names, keys, paths, rolls, markers, and what becomes of attempts that fail."""
+"""The Arrow writer's files: names, keys, paths, rolls, markers, and the files of attempts that fail."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ DDL = "id bigint, name string"
 
 
 @pytest.fixture
-def engine(spark: SparkSession, kafka: Any, tmp_path: Path):
-    """Makes an engine and its settings: `engine(topic, ddl, partition__field__name="name")`."""
+def make_engine(spark: SparkSession, kafka: Any, tmp_path: Path):
+    """Makes an engine and its settings: `make_engine(topic, ddl, partition__field__name="name")`."""
 
     def make(topic: str, ddl: str = DDL, **more: str) -> ArrowEngine:
         settings = make_settings(tmp_path, kafka.address, topic, ddl, **more)
-        made = ArrowEngine(spark, settings, parse_ddl(ddl, settings.provenance))
-        made.check()
-        return made
+        engine = ArrowEngine(spark, settings, parse_ddl(ddl, settings.provenance))
+        engine.check()
+        return engine
 
     return make
 
@@ -51,12 +51,12 @@ def records(count: int, names: int = 3) -> list[bytes]:
     return [b'{"id":%d,"name":"n%d"}' % (number, number % names) for number in range(count)]
 
 
-def test_each_slice_gives_one_file_and_one_result_with_its_own_rows(engine, instant, kafka, topic):
+def test_each_slice_gives_one_file_and_one_result_with_its_own_rows(make_engine, instant, kafka, topic):
     name = topic(partitions=2)
     produce(kafka.address, name, records(100), partition=0)
     produce(kafka.address, name, records(30), partition=1)
     slices = slices_of(name, (0, 0, 40), (0, 40, 100), (1, 10, 30))
-    written = engine(name).write(instant.name, tasks_for(slices))
+    written = make_engine(name).write(instant.name, tasks_for(slices))
     assert [(result.slice, result.records) for result in written.results] == list(
         zip(slices, [40, 60, 20], strict=True)
     )
@@ -73,18 +73,18 @@ def test_each_slice_gives_one_file_and_one_result_with_its_own_rows(engine, inst
         assert file.name.endswith(f"_{instant.name}.parquet")
 
 
-def test_a_slice_without_records_has_a_result_and_no_file(engine, instant, kafka, topic):
+def test_a_slice_without_records_has_a_result_and_no_file(make_engine, instant, kafka, topic):
     name = topic(config={"cleanup.policy": "compact"})
     produce_aborted(kafka.address, name, 20)
     produce(kafka.address, name, records(5))
-    written = engine(name).write(instant.name, tasks_of(name, (0, 0, 10), (0, 10, 26)))
+    written = make_engine(name).write(instant.name, tasks_of(name, (0, 0, 10), (0, 10, 26)))
     assert [result.records for result in written.results] == [0, 5]
     assert [result.digest == 0 for result in written.results] == [True, False]
     assert len(written.stats) == 1
 
 
 def produce_aborted(kafka: str, topic: str, count: int) -> None:
-    """`count` records nobody may see, and the marker that says so: `count + 1` offsets."""
+    """Sends `count` records in a transaction that it aborts: with the marker, `count + 1` offsets."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"aborts-{topic}"})
@@ -96,30 +96,32 @@ def produce_aborted(kafka: str, topic: str, count: int) -> None:
     producer.abort_transaction(30)
 
 
-def test_a_second_attempt_re_forms_the_same_rows_keys_ids_and_digest_in_other_files(engine, instant, kafka, topic):
+def test_a_second_attempt_re_forms_the_same_rows_keys_ids_and_digest_in_other_files(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(500))
-    made, tasks = engine(name), tasks_of(name, (0, 0, 500))
-    first, second = made.write(instant.name, tasks), made.write(instant.name, tasks)
+    engine, tasks = make_engine(name), tasks_of(name, (0, 0, 500))
+    first, second = engine.write(instant.name, tasks), engine.write(instant.name, tasks)
     assert first.results == second.results
     assert first.results[0].digest > 0
-    one, two = stats_of(first)[0], stats_of(second)[0]
-    assert one["fileId"] == two["fileId"]
-    assert one["path"] != two["path"]
-    tables = [rows_of([instant.base / stat["path"]]).drop_columns(["_hoodie_file_name"]) for stat in (one, two)]
+    first_stat, second_stat = stats_of(first)[0], stats_of(second)[0]
+    assert first_stat["fileId"] == second_stat["fileId"]
+    assert first_stat["path"] != second_stat["path"]
+    tables = [
+        rows_of([instant.base / stat["path"]]).drop_columns(["_hoodie_file_name"]) for stat in (first_stat, second_stat)
+    ]
     assert tables[0].equals(tables[1])
 
 
-def test_generation_topic_id_and_start_change_the_file_id(engine, instant, kafka, topic):
+def test_generation_topic_id_and_start_change_the_file_id(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(20))
-    made = engine(name)
+    engine = make_engine(name)
     attempts = [
         tasks_of(name, (0, 0, 20)),
         tasks_of(name, (0, 0, 20), generation=1),
         tasks_of(name, (0, 1, 20)),
     ]
-    ids = {stats_of(made.write(instant.name, attempt))[0]["fileId"] for attempt in attempts}
+    ids = {stats_of(engine.write(instant.name, attempt))[0]["fileId"] for attempt in attempts}
     assert len(ids) == 3
 
 
@@ -128,8 +130,8 @@ def test_the_digest_sees_offset_key_and_value(spark, kafka, topic, tmp_path):
     for partition, values in enumerate([[b'{"id":1}', b'{"id":1}'], [b'{"id":1}', b'{"id":2}']]):
         produce(kafka.address, name, values, partition)
     settings = make_settings(tmp_path, kafka.address, name, DDL)
-    found = read_slices(spark, settings, slices_of(name, (0, 0, 2), (1, 0, 2))).collect()
-    assert len({row["digest"] for row in found}) == 4
+    rows = read_slices(spark, settings, slices_of(name, (0, 0, 2), (1, 0, 2))).collect()
+    assert len({row["digest"] for row in rows}) == 4
 
 
 def test_every_slice_is_one_spark_partition(spark, kafka, topic, tmp_path):
@@ -143,11 +145,11 @@ def test_every_slice_is_one_spark_partition(spark, kafka, topic, tmp_path):
     assert sorted(frame.rdd.glom().map(len).collect()) == [3, 3, 4, 6, 10]
 
 
-def test_a_bad_record_is_named_by_its_coordinates_and_its_slice_keeps_no_file(engine, instant, kafka, topic):
+def test_a_bad_record_is_named_by_its_coordinates_and_its_slice_keeps_no_file(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, [*records(70), b'{"id":"x"}', *records(10), b"", *records(5)])
     with pytest.raises(BadRecord) as refusal:
-        engine(name).write(instant.name, tasks_of(name, (0, 0, 50), (0, 50, 87)))
+        make_engine(name).write(instant.name, tasks_of(name, (0, 0, 50), (0, 50, 87)))
     assert (refusal.value.topic, refusal.value.partition, refusal.value.offset) == (name, 0, 70)
     assert "'id'" in refusal.value.reason
     # The other slice's file may stay: it has its marker, and the rollback finds it.
@@ -155,14 +157,14 @@ def test_a_bad_record_is_named_by_its_coordinates_and_its_slice_keeps_no_file(en
     assert all(0 in rows_of([path]).column("_kafka_offset").to_pylist() for path in instant.data_files)
 
 
-def test_a_tombstone_is_a_bad_record(engine, instant, kafka, topic):
+def test_a_tombstone_is_a_bad_record(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, [*records(3), None])
     with pytest.raises(BadRecord, match=r"offset 3: .*tombstone"):
-        engine(name).write(instant.name, tasks_of(name, (0, 0, 4)))
+        make_engine(name).write(instant.name, tasks_of(name, (0, 0, 4)))
 
 
-def test_a_truncated_log_is_data_loss_with_the_slice_it_concerns(engine, instant, kafka, topic):
+def test_a_truncated_log_is_data_loss_with_the_slice_it_concerns(make_engine, instant, kafka, topic):
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -171,19 +173,19 @@ def test_a_truncated_log_is_data_loss_with_the_slice_it_concerns(engine, instant
     admin = AdminClient({"bootstrap.servers": kafka.address})
     admin.delete_records([TopicPartition(name, 1, 60)])[TopicPartition(name, 1, 60)].result(timeout=30)
     with pytest.raises(DataLoss) as loss:
-        engine(name).write(instant.name, tasks_of(name, (1, 40, 100)))
+        make_engine(name).write(instant.name, tasks_of(name, (1, 40, 100)))
     assert (loss.value.topic, loss.value.partition, loss.value.offset) == (name, 1, 40)
 
 
-def test_files_are_written_by_table_partition_under_hudis_paths(engine, instant, kafka, topic):
+def test_files_are_written_by_table_partition_under_hudis_paths(make_engine, instant, kafka, topic):
     name = topic()
-    odd = ["a b", "ü", "100%", None, "", "x" * 200]
-    values = [json.dumps({"id": at % 3, "name": odd[at % len(odd)]}).encode() for at in range(60)]
+    odd_names = ["a b", "ü", "100%", None, "", "x" * 200]
+    values = [json.dumps({"id": at % 3, "name": odd_names[at % len(odd_names)]}).encode() for at in range(60)]
     produce(kafka.address, name, values)
-    made = engine(name, partition__field__name="name,id")
-    paths = {stat["partitionPath"] for stat in stats_of(made.write(instant.name, tasks_of(name, (0, 0, 60))))}
+    engine = make_engine(name, partition__field__name="name,id")
+    paths = {stat["partitionPath"] for stat in stats_of(engine.write(instant.name, tasks_of(name, (0, 0, 60))))}
     nothing = "__HIVE_DEFAULT_PARTITION__"
-    assert paths == {f"name={odd[at % 6] or nothing}/id={at % 3}" for at in range(60)}
+    assert paths == {f"name={odd_names[at % 6] or nothing}/id={at % 3}" for at in range(60)}
     for path in instant.data_files:
         rows = pq.ParquetFile(path).read()
         assert set(rows.column("_hoodie_partition_path").to_pylist()) == {str(path.parent.relative_to(instant.base))}
@@ -193,20 +195,20 @@ def test_files_are_written_by_table_partition_under_hudis_paths(engine, instant,
 @pytest.mark.parametrize(
     "value", ["..", "../..", ".hoodie", "a//b", "x" * 300, "a\0b", "12:00", "k:v", "a\nb", "a\x7f"]
 )
-def test_a_value_that_would_leave_its_directory_is_a_bad_record(engine, instant, kafka, topic, value):
+def test_a_value_that_would_leave_its_directory_is_a_bad_record(make_engine, instant, kafka, topic, value):
     name = topic()
     produce(kafka.address, name, [b'{"id":1,"name":"fine"}', json.dumps({"id": 2, "name": value}).encode()])
-    made = engine(name, partition__field__name="name", partition__hive__style="false")
+    engine = make_engine(name, partition__field__name="name", partition__hive__style="false")
     with pytest.raises(BadRecord, match=r"offset 1: partition path"):
-        made.write(instant.name, tasks_of(name, (0, 0, 2)))
+        engine.write(instant.name, tasks_of(name, (0, 0, 2)))
 
 
 @pytest.mark.thorough
-def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(engine, instant, kafka, topic):
+def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(20_000, names=5000))
-    made = engine(name, partition__field__name="name", file__open__max="8")
-    stats = stats_of(made.write(instant.name, tasks_of(name, (0, 0, 20_000))))
+    engine = make_engine(name, partition__field__name="name", file__open__max="8")
+    stats = stats_of(engine.write(instant.name, tasks_of(name, (0, 0, 20_000))))
     assert max(map(peak_megabytes, python_workers())) < 400
     assert len(stats) == 5000
     assert {stat["numWrites"] for stat in stats} == {4}
@@ -215,7 +217,7 @@ def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(en
 
 
 def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(instant):
-    """Straight on the files, with a buffer so small that three hundred rows are written at once."""
+    """Uses the files directly, with a buffer so small that three hundred rows are written at once."""
     import numpy as np
     import pyarrow as pa
 
@@ -241,13 +243,13 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
         assert in_order == sorted(in_order)
 
 
-def test_files_roll_at_their_size_and_share_the_slice_between_them(engine, instant, kafka, topic):
+def test_files_roll_at_their_size_and_share_the_slice_between_them(make_engine, instant, kafka, topic):
     from random import Random
 
     name, random = topic(), Random(3)
     values = [b'{"id":%d,"name":"%s"}' % (at, random.randbytes(60).hex().encode()) for at in range(40_000)]
     produce(kafka.address, name, values)
-    stats = stats_of(engine(name, file__max__bytes="1048576").write(instant.name, tasks_of(name, (0, 0, 40_000))))
+    stats = stats_of(make_engine(name, file__max__bytes="1048576").write(instant.name, tasks_of(name, (0, 0, 40_000))))
     assert len(stats) >= 2
     assert len({stat["fileId"] for stat in stats}) == len(stats)
     assert max(stat["fileSizeInBytes"] for stat in stats) < 4 << 20
@@ -256,45 +258,45 @@ def test_files_roll_at_their_size_and_share_the_slice_between_them(engine, insta
 
 
 @pytest.mark.parametrize("reader", ["librdkafka", "spark"])
-def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(engine, instant, kafka, topic, reader):
+def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(make_engine, instant, kafka, topic, reader):
     from random import Random
 
     name, random = topic(), Random(3)
     values = [b'{"id":%d,"name":"%s"}' % (at, random.randbytes(60).hex().encode()) for at in range(40_000)]
     produce(kafka.address, name, values)
-    made, found = engine(name, file__max__bytes="1048576", kafka__reader=reader), []
+    engine, files_of_attempts = make_engine(name, file__max__bytes="1048576", kafka__reader=reader), []
     for attempt in (1, 4, 9):
-        stats = stats_of(made.write(instant.name, tasks_of(name, (0, 0, 40_000)), attempt=attempt))
-        found.append([(stat["fileId"], stat["numWrites"]) for stat in stats])
-    assert len(found[0]) > 2
-    assert found[1:] == found[:1] * 2
+        stats = stats_of(engine.write(instant.name, tasks_of(name, (0, 0, 40_000)), attempt=attempt))
+        files_of_attempts.append([(stat["fileId"], stat["numWrites"]) for stat in stats])
+    assert len(files_of_attempts[0]) > 2
+    assert files_of_attempts[1:] == files_of_attempts[:1] * 2
 
 
-def test_every_file_has_its_marker(engine, instant, kafka, topic):
+def test_every_file_has_its_marker(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(30))
-    stats = stats_of(engine(name, partition__field__name="name").write(instant.name, tasks_of(name, (0, 0, 30))))
-    place = instant.base / ".hoodie" / ".temp" / instant.name
-    assert [str(path.relative_to(place)) for path in instant.markers] == sorted(
+    stats = stats_of(make_engine(name, partition__field__name="name").write(instant.name, tasks_of(name, (0, 0, 30))))
+    marker_directory = instant.base / ".hoodie" / ".temp" / instant.name
+    assert [str(path.relative_to(marker_directory)) for path in instant.markers] == sorted(
         f"{stat['path']}.marker.CREATE" for stat in stats
     )
 
 
-def test_a_task_whose_instant_was_rolled_back_gives_up_and_keeps_nothing(engine, instant, kafka, topic):
+def test_a_task_whose_instant_was_rolled_back_gives_up_and_keeps_nothing(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(10))
     instant.inflight.unlink()
     with pytest.raises(Exception, match="rolled back"):
-        engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
+        make_engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
     assert not instant.data_files
 
 
-def test_a_task_whose_instant_was_completed_gives_up_and_keeps_nothing(engine, instant, kafka, topic):
+def test_a_task_whose_instant_was_completed_gives_up_and_keeps_nothing(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(10))
     instant.complete()
     with pytest.raises(Exception, match="already completed"):
-        engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
+        make_engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
     assert not instant.data_files
 
 
@@ -319,11 +321,11 @@ def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gon
     assert not instant.data_files
 
 
-def test_records_of_ten_megabytes_are_written(engine, instant, kafka, topic):
+def test_records_of_ten_megabytes_are_written(make_engine, instant, kafka, topic):
     name = topic(config={"max.message.bytes": "20000000"})
     long = "x" * 10_000_000
     produce(kafka.address, name, [json.dumps({"id": at, "name": long}).encode() for at in range(12)])
-    written = engine(name).write(instant.name, tasks_of(name, (0, 0, 12)))
+    written = make_engine(name).write(instant.name, tasks_of(name, (0, 0, 12)))
     assert written.results[0].records == 12
     names = rows_of(instant.data_files).column("name")
     assert pc.all(pc.equal(pc.binary_length(names), len(long))).as_py()
@@ -333,46 +335,50 @@ def rows_per_batch(engine: ArrowEngine, slices: list[Slice]) -> int:
     return int(engine._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
 
 
-def test_one_partition_with_large_records_bounds_the_next_batches_of_sparks_reader(engine, instant, kafka, topic):
+def test_one_partition_with_large_records_bounds_the_next_batches_of_sparks_reader(make_engine, instant, kafka, topic):
     name = topic(partitions=4)
     produce(kafka.address, name, [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(30)])
     for partition in (1, 2, 3):
         produce(kafka.address, name, records(2_000), partition)
-    made = engine(name, kafka__reader="spark")
-    made.write(instant.name, tasks_of(name, (0, 0, 20), *((partition, 0, 1_000) for partition in (1, 2, 3))))
+    engine = make_engine(name, kafka__reader="spark")
+    engine.write(instant.name, tasks_of(name, (0, 0, 20), *((partition, 0, 1_000) for partition in (1, 2, 3))))
     again = slices_of(name, (0, 20, 30), *((partition, 1_000, 2_000) for partition in (1, 2, 3)))
-    assert rows_per_batch(made, again) * 900_000 <= BATCH_BYTES
-    assert rows_per_batch(made, again[1:]) == BATCH_ROWS
+    assert rows_per_batch(engine, again) * 900_000 <= BATCH_BYTES
+    assert rows_per_batch(engine, again[1:]) == BATCH_ROWS
 
 
-def test_after_a_failure_for_memory_sparks_reader_measures_all_records_not_the_first_ones_alone(engine, kafka, topic):
+def test_after_a_failure_for_memory_sparks_reader_measures_all_records_not_the_first_ones_alone(
+    make_engine, kafka, topic
+):
     name = topic()
     large = [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(10)]
     produce(kafka.address, name, [*records(FIRST_ROWS), *large])
-    made = engine(name, kafka__reader="spark")
+    engine = make_engine(name, kafka__reader="spark")
     slices = slices_of(name, (0, 0, FIRST_ROWS + 5), (0, FIRST_ROWS + 5, FIRST_ROWS + 10))
-    assert rows_per_batch(made, slices) == BATCH_ROWS
-    made._inputs.failed(slices, RuntimeError("No space left on device"))
-    assert rows_per_batch(made, slices) == BATCH_ROWS
-    made._inputs.failed(slices, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
-    assert rows_per_batch(made, slices) * 900_000 <= BURST_BYTES // 4
+    assert rows_per_batch(engine, slices) == BATCH_ROWS
+    engine._inputs.failed(slices, RuntimeError("No space left on device"))
+    assert rows_per_batch(engine, slices) == BATCH_ROWS
+    engine._inputs.failed(slices, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
+    assert rows_per_batch(engine, slices) * 900_000 <= BURST_BYTES // 4
 
 
-def test_without_meta_fields_and_provenance_only_the_values_are_there(engine, instant, kafka, topic):
+def test_without_meta_fields_and_provenance_only_the_values_are_there(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(5))
-    made = engine(name, provenance__columns="false", hoodie__populate__meta__fields="false", record__key__fields="id")
-    made.write(instant.name, tasks_of(name, (0, 0, 5)))
+    engine = make_engine(
+        name, provenance__columns="false", hoodie__populate__meta__fields="false", record__key__fields="id"
+    )
+    engine.write(instant.name, tasks_of(name, (0, 0, 5)))
     assert rows_of(instant.data_files).schema.names == ["id", "name"]
 
 
-def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(engine, instant, kafka, topic):
+def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(make_engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, [b'{"id":%d,"name":"n%d"}' % (at * 7919, at % 3) for at in range(3000)])
-    engine(name).write(instant.name, tasks_of(name, (0, 0, 3000)))
+    make_engine(name).write(instant.name, tasks_of(name, (0, 0, 3000)))
     group = pq.ParquetFile(instant.data_files[0]).metadata.row_group(0)
     columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
-    coded = {name for name, column in columns.items() if any("DICTIONARY" in each for each in column.encodings)}
+    coded = {name for name, column in columns.items() if any("DICTIONARY" in encoding for encoding in column.encodings)}
     constant = {
         "_hoodie_commit_time",
         "_hoodie_partition_path",
@@ -385,7 +391,7 @@ def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(engine, instant
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "said"),
+    ("setting", "value", "error_text"),
     [
         ("record__key__fields", "amount", "'amount' has type double"),
         ("record__key__fields", "nobody", "no column 'nobody'"),
@@ -393,57 +399,59 @@ def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(engine, instant
         ("target__base__path", "ftp://host/table", "write.engine=hudi"),
     ],
 )
-def test_settings_that_the_engine_cannot_serve_are_refused_in_one_sentence(engine, topic, setting, value, said):
+def test_settings_that_the_engine_cannot_serve_are_refused_in_one_sentence(
+    make_engine, topic, setting, value, error_text
+):
     with pytest.raises(ConfigError) as refusal:
-        engine(topic(), "id bigint, amount double", **{setting: value})
-    assert said in str(refusal.value)
+        make_engine(topic(), "id bigint, amount double", **{setting: value})
+    assert error_text in str(refusal.value)
 
 
 @pytest.mark.parametrize("value", ['{"id":null,"name":"a"}', '{"name":"a"}', '{"id":1,"name":""}', '{"id":1}'])
-def test_a_record_without_a_key_is_a_bad_record(engine, instant, kafka, topic, value):
+def test_a_record_without_a_key_is_a_bad_record(make_engine, instant, kafka, topic, value):
     name = topic()
     produce(kafka.address, name, [*records(4), value.encode()])
     field = "name" if '"id":1' in value else "id"
     with pytest.raises(BadRecord, match=f"offset 4: record key column '{field}'"):
-        engine(name, record__key__fields=field).write(instant.name, tasks_of(name, (0, 0, 5)))
+        make_engine(name, record__key__fields=field).write(instant.name, tasks_of(name, (0, 0, 5)))
 
 
-def test_the_jobs_of_a_write_are_grouped_by_sink_and_instant(engine, instant, kafka, topic, spark):
+def test_the_jobs_of_a_write_are_grouped_by_sink_and_instant(make_engine, instant, kafka, topic, spark):
     """Two tables of one process may have the same instant: cancelling by the instant alone would end both writes."""
     name = topic()
     produce(kafka.address, name, records(4))
-    made = engine(name)
-    made.write(instant.name, tasks_of(name, (0, 0, 4)))
-    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{made._settings.name}: {instant.name}"
+    engine = make_engine(name)
+    engine.write(instant.name, tasks_of(name, (0, 0, 4)))
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{engine._settings.name}: {instant.name}"
 
 
-def test_a_cancelled_write_ends_and_what_it_left_has_markers(engine, instant, kafka, topic):
+def test_a_cancelled_write_ends_and_what_it_left_has_markers(make_engine, instant, kafka, topic):
     name = topic(partitions=2)
     for partition in range(2):
         produce(kafka.address, name, records(200_000), partition)
-    made, outcome = engine(name, partition__field__name="name"), []
+    engine, outcome = make_engine(name, partition__field__name="name"), []
 
     def write() -> None:
         try:
-            outcome.append(made.write(instant.name, tasks_of(name, (0, 0, 200_000), (1, 0, 200_000))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
+            outcome.append(engine.write(instant.name, tasks_of(name, (0, 0, 200_000), (1, 0, 200_000))))
+        except Exception as error:  # noqa: BLE001 - the assertion below checks its type
             outcome.append(error)
 
     writing = threading.Thread(target=write)
     writing.start()
     while writing.is_alive():
-        made.cancel(instant.name)
+        engine.cancel(instant.name)
         writing.join(0.2)
     assert isinstance(outcome[0], (Py4JJavaError, PySparkException))
-    assert made._inputs.memory.limits() == MemoryLimits(tasks=2)
+    assert engine._inputs.memory.limits() == MemoryLimits(tasks=2)
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
 
 
-@pytest.mark.parametrize("place", ["with blank", "ümläut", "per%20cent", "hash#mark", "a=b,c"])
-def test_a_table_path_may_have_odd_characters(spark, kafka, topic, tmp_path, place):
+@pytest.mark.parametrize("directory_name", ["with blank", "ümläut", "per%20cent", "hash#mark", "a=b,c"])
+def test_a_table_path_may_have_odd_characters(spark, kafka, topic, tmp_path, directory_name):
     name = topic()
     produce(kafka.address, name, records(3))
-    base = tmp_path / place
+    base = tmp_path / directory_name
     base.mkdir()
     settings = make_settings(base, kafka.address, name, DDL)
     instant = OpenInstant(base / "table")

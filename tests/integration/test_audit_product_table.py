@@ -41,18 +41,18 @@ DDL = "id BIGINT, kind STRING"
 
 
 class Landing:
-    """Lands everything that is in the topic, one transaction at a time, cut at multiples of `STEP`."""
+    """Lands everything in the topic, one transaction at a time, in slices cut at multiples of `STEP`."""
 
-    def __init__(self, spark: SparkSession, given: Settings, table: Table, ids: Mapping[str, str]) -> None:
-        self.engine = ArrowEngine(spark, given, parse_ddl(DDL, given.provenance))
+    def __init__(self, spark: SparkSession, sink_settings: Settings, table: Table, ids: Mapping[str, str]) -> None:
+        self.engine = ArrowEngine(spark, sink_settings, parse_ddl(DDL, sink_settings.provenance))
         self.table = table
-        self.admin = AdminClient({"bootstrap.servers": given.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": sink_settings.bootstrap})
         ends = {TopicPartition(t, p): PartitionCheckpoint(0, 0) for t in ids for p in range(PARTITIONS)}
-        self.checkpoint = Checkpoint(given.name, "keeper", "cluster", 1, 0, 0, "config", ids, ends)
+        self.checkpoint = Checkpoint(sink_settings.name, "keeper", "cluster", 1, 0, 0, "config", ids, ends)
 
     def end(self, source: TopicPartition) -> int:
-        asked = {KafkaPartition(source.topic, source.partition): OffsetSpec.latest()}
-        [answer] = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED).values()
+        request = {KafkaPartition(source.topic, source.partition): OffsetSpec.latest()}
+        [answer] = self.admin.list_offsets(request, isolation_level=IsolationLevel.READ_COMMITTED).values()
         return int(answer.result().offset)
 
     def land(self) -> None:
@@ -61,8 +61,8 @@ class Landing:
         for source, reached in before.ends.items():
             end = self.end(source)
             cuts = [reached.end, *range((reached.end // STEP + 1) * STEP, end, STEP), end]
-            for low, high in pairwise(cuts):
-                slices.append(Slice(*_pair(source), low, high, before.topics[source.topic], 0))
+            for start, stop in pairwise(cuts):
+                slices.append(Slice(*_pair(source), start, stop, before.topics[source.topic], 0))
             ends[source] = PartitionCheckpoint(end, 0)
         number = before.number + 1
         instant = self.table.begin(number, 1)
@@ -94,7 +94,7 @@ def landed(
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(timeout=30)
     base = tmp_path_factory.mktemp("product") / "orders"
     more = {"partition__field__name": request.param} if request.param else {}
-    given = settings(
+    sink_settings = settings(
         base,
         f"{zookeeper.address}/audit-{uuid.uuid4().hex[:8]}",
         kafka__bootstrap__servers=kafka.address,
@@ -103,17 +103,19 @@ def landed(
         **more,
     )
     with connected(zookeeper.address) as client:
-        client.ensure_path(given.zookeeper.partition("/")[2])
-    with connected(given.zookeeper) as client:
-        table = Table(spark, given, parse_ddl(DDL, given.provenance), TableLocks(client, given, wait=20))
+        client.ensure_path(sink_settings.zookeeper.partition("/")[2])
+    with connected(sink_settings.zookeeper) as client:
+        table = Table(
+            spark, sink_settings, parse_ddl(DDL, sink_settings.provenance), TableLocks(client, sink_settings, wait=20)
+        )
         table.ensure()
         for batch in range(BATCHES):
             for partition in range(PARTITIONS):
                 numbers = range(batch * BATCH, (batch + 1) * BATCH)
-                values = [b'{"id": %d, "kind": "k%d"}' % (n, n % 3) for n in numbers]
+                values = [b'{"id": %d, "kind": "k%d"}' % (number, number % 3) for number in numbers]
                 produce(kafka.address, topic, values, partition)
             if not batch:
-                landing = Landing(spark, given, table, {topic: topic_id(admin, topic)})
+                landing = Landing(spark, sink_settings, table, {topic: topic_id(admin, topic)})
             landing.land()
     return base, kafka.address
 
@@ -128,7 +130,9 @@ def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str])
     assert report.log_checked
     assert not report.notes, report.notes
     assert (report.rows, report.commits) == (PARTITIONS * BATCHES * BATCH, BATCHES)
-    assert [(r.first, r.last, r.gaps) for r in report.partitions] == [(0, 899, 0)] * PARTITIONS
+    assert [(partition.first, partition.last, partition.gaps) for partition in report.partitions] == [
+        (0, 899, 0)
+    ] * PARTITIONS
 
 
 def drop(file: Path) -> str:
@@ -153,8 +157,8 @@ def test_damage_is_found_and_named(
     landed: tuple[Path, str], tmp_path: Path, damage: Callable[[Path], str], expected: set[FindingKind]
 ) -> None:
     path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
-    data = [file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts]
-    name = damage(min(data))
+    data_files = [file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts]
+    name = damage(min(data_files))
     report = report_of(landed, path)
     assert kinds(report) >= expected
     assert any(name in sentences(report, kind) for kind in expected)

@@ -40,7 +40,7 @@ OPTIONS = {
 def append(spark: SparkSession, path: Path, number: int) -> None:
     """Transaction `number`: the next `ROWS` offsets of two partitions, spread over two days."""
     start, end = (number - 1) * ROWS, number * ROWS
-    rows = [("", f"d{offset % 2}", "orders", part, offset) for part in (0, 1) for offset in range(start, end)]
+    rows = [("", f"d{offset % 2}", "orders", partition, offset) for partition in (0, 1) for offset in range(start, end)]
     checkpoint = {
         "format": 1,
         "sink": "orders",
@@ -52,7 +52,7 @@ def append(spark: SparkSession, path: Path, number: int) -> None:
         "config": "digest",
         "topics": {"orders": "id"},
         "ends": {"orders": {"0": [end, 0], "1": [end, 0]}},
-        "results": [["orders", part, start, end, 0, ROWS, "0"] for part in (0, 1)],
+        "results": [["orders", partition, start, end, 0, ROWS, "0"] for partition in (0, 1)],
         "gaps": [],
     }
     frame = spark.createDataFrame(
@@ -88,8 +88,8 @@ def newest_file(table: Path) -> Path:
     return max(table.glob("day=*/*.parquet"), key=lambda path: path.name.rpartition("_")[2])
 
 
-def rebuilt_without_metadata_table(table: Path) -> None:
-    """The table as a reader sees it that lists storage."""
+def remove_metadata_table(table: Path) -> None:
+    """Removes the metadata table, so that a reader lists storage."""
     shutil.rmtree(table / ".hoodie" / "metadata")
 
 
@@ -103,10 +103,10 @@ def test_what_hudi_did_to_the_table_does_not_confuse_it(sound: Path) -> None:
     assert "20 rows are gone; commits of other writers deleted them" in sentences(report, FindingKind.OTHERS)
 
 
-@pytest.mark.parametrize("place", ["with blank", "per%20cent", "hash#mark", "what?", "a[b]*"])
-def test_its_path_may_have_odd_characters(sound: Path, tmp_path: Path, place: str) -> None:
-    """With a metadata table, that is, which hudi-rs reads below the same path."""
-    path = Path(shutil.copytree(sound, tmp_path / place / "orders"))
+@pytest.mark.parametrize("directory_name", ["with blank", "per%20cent", "hash#mark", "what?", "a[b]*"])
+def test_its_path_may_have_odd_characters(sound: Path, tmp_path: Path, directory_name: str) -> None:
+    """The table has a metadata table, which hudi-rs reads below the same path."""
+    path = Path(shutil.copytree(sound, tmp_path / directory_name / "orders"))
     report = audit(f"file://{path}", "orders")
     assert report.held, report.failures
     assert report.rows == 2 * (COMMITS * ROWS - 10)
@@ -172,7 +172,7 @@ def test_damage_is_found_and_named(
     copied: Path, damage: Callable[[Path], str], kind: FindingKind, metadata_table: bool
 ) -> None:
     if not metadata_table:
-        rebuilt_without_metadata_table(copied)
+        remove_metadata_table(copied)
     name = damage(copied)
     report = audit(str(copied), "orders")
     assert kind in kinds(report)

@@ -1,5 +1,5 @@
-"""A table that is found by its name: what Hudi's sync registers in a real Hive metastore, and what a metastore that is
-away does to the sink.
+"""Tables are found by their names: Hudi's sync registers them in a real Hive metastore, and a metastore that is away
+delays no commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MakeLanding = Callable[..., Landing]
 
 
 def event(number: int) -> dict[str, Any]:
-    """A day for each three of them."""
+    """Makes an event; three in a row share a day."""
     at = f"2026-01-{1 + number // 3:02d}T12:00:00Z"
     return {"id": number, "kind": KINDS[number % 3], "whole": number, "at": at, "more": "new"}
 
@@ -46,7 +46,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetastoreSer
 
 
 @pytest.fixture
-def landing(
+def make_landing(
     spark: SparkSession, kafka, zookeeper, topic, metastore: MetastoreServer, tmp_path: Path
 ) -> Iterator[MakeLanding]:
     """Makes a table in the catalogue, each under a name of its own, over one topic of 12 records."""
@@ -56,16 +56,18 @@ def landing(
 
         def make(name: str, ddl: str = DDL, **more: str) -> Landing:
             (tmp_path / name).mkdir(exist_ok=True)
-            given = {
+            sink_settings = {
                 "zookeeper__connect": zookeeper.address,
                 "target__table__name": name,
                 "catalog__metastore__uris": metastore.uri,
                 "hoodie__metadata__enable": "false",
                 **more,
             }
-            made = Landing(spark, make_settings(tmp_path / name, kafka.address, topic_name, ddl, **given), client)
-            made.topic = topic_name  # type: ignore[attr-defined]
-            return made
+            landing = Landing(
+                spark, make_settings(tmp_path / name, kafka.address, topic_name, ddl, **sink_settings), client
+            )
+            landing.topic = topic_name  # type: ignore[attr-defined]
+            return landing
 
         yield make
 
@@ -75,7 +77,7 @@ def land(landing: Landing, number: int, start: int, end: int) -> None:
 
 
 class Metastore:
-    """A client of it, in the JVM of the session."""
+    """A client of the metastore, in the JVM of the test's Spark session."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         hive = spark._jvm.org.apache.hadoop.hive
@@ -84,14 +86,17 @@ class Metastore:
         self._client = hive.metastore.HiveMetaStoreClient(conf)
 
     def columns(self, table: str) -> dict[str, str]:
-        found = self._client.getTable("default", table)
-        fields = [*found.getSd().getCols(), *found.getPartitionKeys()]
+        hive_table = self._client.getTable("default", table)
+        fields = [*hive_table.getSd().getCols(), *hive_table.getPartitionKeys()]
         return {str(field.getName()): str(field.getType()) for field in fields}
 
     def partitions(self, table: str, columns: int) -> dict[tuple[str, ...], str]:
-        """Directories, by the values."""
-        found = self._client.listPartitions("default", table, -1) if columns else []
-        return {tuple(map(str, each.getValues())): str(each.getSd().getLocation()) for each in found}
+        """Returns the partitions' directories, by their values."""
+        hive_partitions = self._client.listPartitions("default", table, -1) if columns else []
+        return {
+            tuple(map(str, partition.getValues())): str(partition.getSd().getLocation())
+            for partition in hive_partitions
+        }
 
     def close(self) -> None:
         self._client.close()
@@ -99,9 +104,9 @@ class Metastore:
 
 @pytest.fixture
 def client(spark: SparkSession, metastore: MetastoreServer) -> Iterator[Metastore]:
-    made = Metastore(spark, metastore.uri)
-    yield made
-    made.close()
+    hive_client = Metastore(spark, metastore.uri)
+    yield hive_client
+    hive_client.close()
 
 
 def thoroughly(*case: Any) -> Any:
@@ -125,16 +130,16 @@ def thoroughly(*case: Any) -> Any:
     ],
 )
 def test_each_partition_has_the_values_of_its_rows_however_directories_are_named(
-    name: str, columns: tuple[str, ...], more: dict[str, str], landing: MakeLanding, client: Metastore
+    name: str, columns: tuple[str, ...], more: dict[str, str], make_landing: MakeLanding, client: Metastore
 ) -> None:
-    made = landing(name, **more)
-    land(made, 1, 0, 6)
-    first = made.table.register()
-    land(made, 2, 6, 12)
-    assert made.table.register() > first
+    landing = make_landing(name, **more)
+    land(landing, 1, 0, 6)
+    first = landing.table.register()
+    land(landing, 2, 6, 12)
+    assert landing.table.register() > first
     path = "_hoodie_partition_path"
-    rows = made.read().select(path, *columns).distinct().collect()
-    base = f"file:{made.settings.base_path}"
+    rows = landing.read().select(path, *columns).distinct().collect()
+    base = f"file:{landing.settings.base_path}"
     written = {
         tuple("__HIVE_DEFAULT_PARTITION__" if row[column] is None else str(row[column]) for column in columns): (
             f"{base}/{row[path]}"
@@ -148,24 +153,24 @@ def test_each_partition_has_the_values_of_its_rows_however_directories_are_named
 
 
 def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
-    landing: MakeLanding, metastore: MetastoreServer, tmp_path: Path
+    make_landing: MakeLanding, metastore: MetastoreServer, tmp_path: Path
 ) -> None:
     reader = Reader(metastore.uri, tmp_path / "reader")
     more = {"partition__field__name": "kind", "partition__time__field": "at"}
-    made = landing("orders", **more)
-    land(made, 1, 0, 6)
-    made.table.register()
+    landing = make_landing("orders", **more)
+    land(landing, 1, 0, 6)
+    landing.table.register()
     assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [[15, 2, "2026-01-02 12:00:00"]]
-    # Columns that have changed, and a partition more.
-    wider = landing("orders", WIDER, **more)
+    # Changed columns, and one more partition.
+    wider = make_landing("orders", WIDER, **more)
     land(wider, 2, 6, 9)
     wider.table.register()
     reader.rows("refresh table orders")
     query = "select id, whole, more from orders where kind = 'buy' order by id"
     assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
     assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
-    # What lies in other partitions is not even opened.
-    for file in Path(made.settings.base_path).glob("kind=view/**/*.parquet"):
+    # Files in other partitions are not even opened.
+    for file in Path(landing.settings.base_path).glob("kind=view/**/*.parquet"):
         file.write_bytes(b"broken")
     reader.rows("refresh table orders")
     assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
@@ -176,30 +181,30 @@ def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_a
 
 
 @pytest.mark.thorough
-def test_a_class_that_is_not_there_is_named_as_the_reason(landing: MakeLanding) -> None:
+def test_a_class_that_is_not_there_is_named_as_the_reason(make_landing: MakeLanding) -> None:
     glue = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
-    made = landing("glued", catalog__class=glue)
-    land(made, 1, 0, 3)
+    landing = make_landing("glued", catalog__class=glue)
+    land(landing, 1, 0, 3)
     with pytest.raises(Unavailable, match=glue):
-        made.table.register()
-    land(made, 2, 3, 6)
-    assert made.read().count() == 6
+        landing.table.register()
+    land(landing, 2, 3, 6)
+    assert landing.read().count() == 6
 
 
 def test_a_value_that_hudi_cannot_make_of_its_path_registers_nothing_else_in_its_place(
-    landing: MakeLanding, client: Metastore, kafka
+    make_landing: MakeLanding, client: Metastore, kafka
 ) -> None:
-    made = landing("odd", partition__field__name="kind")
-    odd = {**event(0), "kind": "a=b"}
-    produce_values(kafka.address, made.topic, [json.dumps(odd)])  # type: ignore[attr-defined]
-    land(made, 1, 0, 13)
+    landing = make_landing("odd", partition__field__name="kind")
+    odd_event = {**event(0), "kind": "a=b"}
+    produce_values(kafka.address, landing.topic, [json.dumps(odd_event)])  # type: ignore[attr-defined]
+    land(landing, 1, 0, 13)
     with pytest.raises(Unavailable, match="a=b"):
-        made.table.register()
+        landing.table.register()
     assert ("a",) not in client.partitions("odd", 1)
 
 
-def recorded(it: Fleet) -> CatalogState:
-    return CatalogRecord(it.client, it.root).last() or CatalogState("none yet")
+def recorded(fleet: Fleet) -> CatalogState:
+    return CatalogRecord(fleet.client, fleet.root).last() or CatalogState("none yet")
 
 
 @pytest.mark.thorough
@@ -228,5 +233,5 @@ def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_
     view = it.view()
     eventually("it is up to date", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
     assert recorded(it).failures == 0
-    assert recorded(it).instant == max(each.instant or "" for each in view.ledger.history)
+    assert recorded(it).instant == max(transaction.instant or "" for transaction in view.ledger.history)
     it.assert_exactly_once(1800)

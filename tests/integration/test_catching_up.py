@@ -25,8 +25,8 @@ def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
     monkeypatch.setattr(catching_up, "ASK_SECONDS", 0.5)
     name = topic(2)
     produce(kafka.address, name, 10, 2)
-    it = Fleet(tmp_path, chroot, kafka.address, name)
-    settings = load(it.configure("nobody"))
+    fleet = Fleet(tmp_path, chroot, kafka.address, name)
+    settings = load(fleet.configure("nobody"))
     with connected(settings) as client:
         control = SinkControl(settings, client, "a test")
         log = Log(settings.kafka_native)
@@ -39,4 +39,4 @@ def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
         admin.delete_topics([name])[name].result(30)
         with pytest.raises(Conflict, match=f"10 offsets before the end, and cannot reach it: .* no topic {name} any"):
             catching_up.wait_for(control, target, 60.0)
-    it.close()
+    fleet.close()

@@ -46,14 +46,14 @@ from sink import cli
 from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
 from sink.config import Settings, load
-from sink.operations.reset_writer import recorded
+from sink.operations.reset_writer import recorded_paths
 from tests.handmade import HandmadeTable, span
 
 pytestmark = pytest.mark.integration
 
 
 class Fleet:
-    """A sink's tree, written by the protocol's own code, without a Spark in sight."""
+    """A sink's tree, written by the protocol's own code, without Spark."""
 
     def __init__(self, config: Path) -> None:
         self.config = config
@@ -73,8 +73,8 @@ class Fleet:
     def fresh(self) -> tree.KeeperView:
         return Keeper(self.client, self.settings.root_znode, lambda: None).read()
 
-    def write(self, draft: writes.WritePlan) -> None:
-        for multi in draft.multis:
+    def write(self, write_plan: writes.WritePlan) -> None:
+        for multi in write_plan.multis:
             self.keeper_now().write(multi)
 
     def keeper_now(self) -> Keeper:
@@ -86,14 +86,15 @@ class Fleet:
         return member
 
     def record(self, end: int, generation: int = 0) -> None:
-        """Every partition committed up to `end`."""
+        """Records every partition as committed up to `end`."""
         states = {
-            source: PartitionState(held.topic_id, 0, end, generation) for source, held in self.log.partitions.items()
+            source: PartitionState(partition_log.topic_id, 0, end, generation)
+            for source, partition_log in self.log.partitions.items()
         }
         self.write(writes.record_partitions(self.fresh(), states))
 
     def open_transaction(self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED, bad: int = 0) -> int:
-        """A transaction over `[state end, end)` of every partition, taken to `phase`; of each slice so many are bad."""
+        """Takes a transaction over `[state end, end)` of all partitions to `phase`; slices have `bad` bad records."""
         view = self.fresh()
         number = max(view.ledger.last, view.highest) + 1
         changed = {
@@ -112,7 +113,7 @@ class Fleet:
         )
         for step in steps:
             if step is Phase.PREPARED:
-                results = tuple(SliceResult(piece, piece.size - bad, 1, bad) for piece in plan)
+                results = tuple(SliceResult(planned_slice, planned_slice.size - bad, 1, bad) for planned_slice in plan)
                 for op in tree.status_ops(WriteStatus(number, incarnation, results)):
                     self.keeper_now().write((op,))
             view = self.fresh()
@@ -135,16 +136,16 @@ class Fleet:
 
 @pytest.fixture
 def make_config(chroot: str, kafka, topic: Callable[..., str], tmp_path: Path) -> Callable[..., Path]:
-    def made(name: str = "sink.yaml", records: int = 30, **changes: str) -> Path:
-        topics = topic(partitions=2)
+    def make(name: str = "sink.yaml", records: int = 30, **changes: str) -> Path:
+        topic_name = topic(partitions=2)
         producer = Producer({"bootstrap.servers": kafka.address})
         for number in range(records):
-            producer.produce(topics, b"{}", partition=number % 2)
+            producer.produce(topic_name, b"{}", partition=number % 2)
         producer.flush(30)
         settings = {
             "zookeeper.connect": chroot,
             "kafka.bootstrap.servers": kafka.address,
-            "kafka.topic.names": topics,
+            "kafka.topic.names": topic_name,
             "target.base.path": str(tmp_path / "table"),
             "target.table.name": "orders",
             "schema.ddl": "id BIGINT, name STRING",
@@ -154,28 +155,28 @@ def make_config(chroot: str, kafka, topic: Callable[..., str], tmp_path: Path) -
         path.write_text("".join(f"{key}: '{value}'\n" for key, value in settings.items() if value))
         return path
 
-    return made
+    return make
 
 
 @pytest.fixture
 def fleet(make_config: Callable[..., Path]) -> Iterator[Fleet]:
-    made = Fleet(make_config())
-    yield made
-    made.close()
+    open_fleet = Fleet(make_config())
+    yield open_fleet
+    open_fleet.close()
 
 
 @pytest.fixture
 def sink(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs a command in this process; gives its exit status and what it printed."""
+    """Runs a command in this process, and returns its exit status and its output."""
 
-    def ran(*arguments: str | Path) -> tuple[int, str]:
+    def run(*arguments: str | Path) -> tuple[int, str]:
         capsys.readouterr()
         code = cli.main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.out + said.err
-        return code, said.out + said.err
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return code, captured.out + captured.err
 
-    return ran
+    return run
 
 
 def test_status_shows_members_partitions_lag_and_transactions(fleet: Fleet, sink):
@@ -185,15 +186,16 @@ def test_status_shows_members_partitions_lag_and_transactions(fleet: Fleet, sink
     fleet.settle()
     number = fleet.open_transaction(12, member.incarnation)
     code, out = sink("status", "--config", fleet.config, "--json")
-    found = json.loads(out)
+    document = json.loads(out)
     assert code == 0
-    assert found["format"] == 1
-    assert [m["worker"] for m in found["members"]] == ["w1"]
-    assert [(p["status"], p["start"], p["end"], p["committed"], p["lag"]) for p in found["partitions"]] == [
-        ("BEFORE", 10, 12, 10, 5)
-    ] * 2
-    assert found["lag"] == 10
-    (opened,) = found["transactions"]
+    assert document["format"] == 1
+    assert [listed["worker"] for listed in document["members"]] == ["w1"]
+    assert [
+        (partition["status"], partition["start"], partition["end"], partition["committed"], partition["lag"])
+        for partition in document["partitions"]
+    ] == [("BEFORE", 10, 12, 10, 5)] * 2
+    assert document["lag"] == 10
+    (opened,) = document["transactions"]
     assert (opened["number"], opened["phase"], opened["offsets"], opened["reported"]) == (
         number,
         "STARTED",
@@ -201,7 +203,7 @@ def test_status_shows_members_partitions_lag_and_transactions(fleet: Fleet, sink
         0,
     )
     assert opened["age_seconds"] >= 13
-    (ended,) = found["history"]
+    (ended,) = document["history"]
     assert (ended["outcome"], ended["records"]) == ("COMMITTED", 10)
     assert set(ended["seconds"]) == {"begin", "write", "commit", "settle"}
     code, out = sink("status", "--config", fleet.config)
@@ -233,7 +235,7 @@ def test_status_counts_the_bad_records_of_each_transaction_where_there_were_any(
     assert [(ended["records"], ended["errors"]) for ended in json.loads(out)["history"]] == [(2, 2), (10, 0)]
     _, out = sink("status", "--config", fleet.config)
     head, *rows = shown(out, "last transactions")
-    # When it ended has three words where its heading has one.
+    # The time of its end has three words, its heading one.
     assert [row[head.index("bad") + 2] for row in rows] == ["2", "0"]
 
 
@@ -248,7 +250,7 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     assert lock.campaign()
     lock.record(TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
     code, out = sink("status", "--config", fleet.config)
-    # A service that fails stops nobody.
+    # A service that fails stops no worker.
     assert code == 0
     assert "table services, 2026-01-01 00:00:00 UTC, by w1" in out
     assert [" ".join(row) for row in shown(out, "table services")[1:]] == [
@@ -256,8 +258,8 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
         "archiving 0.50 s the disk is full",
     ]
     _, out = sink("status", "--config", fleet.config, "--json")
-    found = json.loads(out)["services"]
-    assert (found["committed"], [each["reason"] for each in found["services"]]) == (7, ["", "the disk is full"])
+    run = json.loads(out)["services"]
+    assert (run["committed"], [service["reason"] for service in run["services"]]) == (7, ["", "the disk is full"])
 
 
 def test_status_tells_how_far_the_catalogue_is_and_why_it_is_not_further(make_config, sink):
@@ -277,12 +279,12 @@ def test_status_tells_how_far_the_catalogue_is_and_why_it_is_not_further(make_co
     assert "registered up to instant 20260101000000000 (transaction 0, 0 behind), 2026-01-01 00:00:00 UTC" in out
     assert "catalogue: failed once, 2026-01-01 00:01:00 UTC, on w2: ConnectException: refused" in out
     _, out = sink("status", "--config", config, "--json")
-    found = json.loads(out)["catalog"]
-    assert (found["instant"], found["failures"], found["behind"]) == ("20260101000000000", 1, 0)
+    catalog = json.loads(out)["catalog"]
+    assert (catalog["instant"], catalog["failures"], catalog["behind"]) == ("20260101000000000", 1, 0)
 
 
 def shown(out: str, title: str) -> list[list[str]]:
-    """The words of each line below a title, that of the headings first."""
+    """Returns the words of each line below a title, the line of headings first."""
     lines = (line.split() for line in out[out.index(title) :].splitlines()[1:])
     return list(takewhile(lambda words: words and words[0] != "table", lines))
 
@@ -409,7 +411,7 @@ def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_ta
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error_text"),
     [
         (("--offset", "nothing:0=1"), "is not a partition of the topics"),
         (("--offset", "TOPIC:0=999"), "offset 999 is outside the log, [0, 15]"),
@@ -420,12 +422,12 @@ def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_ta
         (("--to", "yesterday"), "'yesterday' is not a time"),
     ],
 )
-def test_a_reset_that_makes_no_sense_is_refused_in_one_sentence(fleet: Fleet, sink, arguments, said):
+def test_a_reset_that_makes_no_sense_is_refused_in_one_sentence(fleet: Fleet, sink, arguments, error_text):
     arguments = [argument.replace("TOPIC", fleet.settings.topics[0]) for argument in arguments]
     before = fleet.fresh()
     code, out = sink("reset", "--config", fleet.config, *arguments, "--yes")
     assert code == 2
-    assert said in out
+    assert error_text in out
     assert len(out.splitlines()) == 1
     assert fleet.fresh() == before
 
@@ -446,7 +448,7 @@ def test_forget_drops_all_that_zookeeper_records(fleet: Fleet, sink):
     fleet.halt()
     assert "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, fleet.settings.root_znode) == []
+    assert recorded_paths(fleet.client, fleet.settings.root_znode) == []
     assert "nothing to forget" in sink("reset", "--config", fleet.config, "--forget")[1]
 
 
@@ -464,20 +466,20 @@ def test_older_content_that_was_put_back_is_named_and_can_be_forgotten(fleet: Fl
     assert sink("reset", "--config", fleet.config, "--yes")[0] == 2
     assert "cannot be read" in sink("reset", "--config", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, fleet.settings.root_znode) == []
+    assert recorded_paths(fleet.client, fleet.settings.root_znode) == []
     assert fleet.client.get_children(f"{fleet.settings.root_znode}/{tree.WORKERS}") == []
 
 
 def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: Path):
     code, out = sink("validate", "--config", make_config())
     assert code == 0, out
-    for said in (
+    for expected in (
         "answers",
         "2 partitions, 30 offsets to read",
         "is empty: the table will be created",
         "Java 17",
     ):
-        assert said in out
+        assert expected in out
     assert not (tmp_path / "table").exists()
 
 
@@ -513,14 +515,14 @@ def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Pa
     code, out = sink("validate", "--config", config)
     other.close()
     assert code == 1
-    for said in (
+    for expected in (
         "no such topic",
         "holds something else than a Hudi table (holiday.jpg)",
         "partition.field.name: no column 'colour' in the schema. Use one of id, name",
         "run as sink 'orders' with another configuration",
         "log.dir:",
     ):
-        assert said in out, (said, out)
+        assert expected in out, (expected, out)
     assert "5 of" in out
 
 
@@ -534,17 +536,17 @@ def test_validate_compares_with_the_table_that_is_there(make_config, sink, tmp_p
         f"hoodie.table.partition.fields=name\nhoodie.table.create.schema={json.dumps(schema)}\n"
     )
     code, out = sink("validate", "--config", make_config(), "--json")
-    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    wrong = [finding["sentence"] for finding in json.loads(out)["findings"] if finding["wrong"]]
     assert code == 1
-    place = f"{tmp_path}/table: the table's"
-    records = f"{tmp_path}/table: the records' columns cannot become the table's"
-    for said in (
-        f"{place} name: invoices; the settings ask for orders (target.table.name)",
-        f"{place} type: MERGE_ON_READ; the settings ask for COPY_ON_WRITE",
-        f"{place} partition columns: name; the settings ask for none (partition.field.name)",
-        f"{records} with schema.compatibility=BACKWARD: id is STRING in the table, BIGINT in the records",
+    table_prefix = f"{tmp_path}/table: the table's"
+    columns_prefix = f"{tmp_path}/table: the records' columns cannot become the table's"
+    for expected in (
+        f"{table_prefix} name: invoices; the settings ask for orders (target.table.name)",
+        f"{table_prefix} type: MERGE_ON_READ; the settings ask for COPY_ON_WRITE",
+        f"{table_prefix} partition columns: name; the settings ask for none (partition.field.name)",
+        f"{columns_prefix} with schema.compatibility=BACKWARD: id is STRING in the table, BIGINT in the records",
     ):
-        assert any(sentence.startswith(said) for sentence in wrong), (said, wrong)
+        assert any(sentence.startswith(expected) for sentence in wrong), (expected, wrong)
 
 
 def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_does(make_config, sink, tmp_path: Path):
@@ -557,7 +559,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
         "hoodie.datasource.write.partitionpath.urlencode=true\n"
     )
     code, out = sink("validate", "--config", make_config(partition__field__name="name"), "--json")
-    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    wrong = [finding["sentence"] for finding in json.loads(out)["findings"] if finding["wrong"]]
     assert code == 1
     assert [sentence.partition("the table's ")[2] for sentence in wrong] == [
         f"version: 8; the settings ask for 9 ({UPGRADE})",
@@ -566,7 +568,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "error_text"),
     [
         ({"partition__field__name": "tags"}, "partition.field.name: column 'tags' has type array<string>"),
         ({"record__key__fields": "a.b"}, "record.key.fields: no column 'a.b' in the schema"),
@@ -581,13 +583,13 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
         ({"target__base__path": "oss://lake/t"}, "write.engine=arrow cannot reach 'oss://lake/t'"),
     ],
 )
-def test_validate_refuses_settings_that_a_worker_refuses(make_config, sink, changes, said):
+def test_validate_refuses_settings_that_a_worker_refuses(make_config, sink, changes, error_text):
     ddl = "id BIGINT, tags ARRAY<STRING>, a STRUCT<b: STRING>"
     code, out = sink("validate", "--config", make_config(**changes, schema__ddl=ddl), "--json")
-    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    wrong = [finding["sentence"] for finding in json.loads(out)["findings"] if finding["wrong"]]
     assert code == 1
     assert len(wrong) == 1, wrong
-    assert said in wrong[0]
+    assert error_text in wrong[0]
 
 
 def test_validate_leaves_a_place_that_spark_alone_reaches_to_the_worker(make_config, sink):
@@ -642,8 +644,8 @@ def test_validate_refuses_kerberos_where_librdkafka_has_none(make_config, sink):
 
 
 def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_config, sink, tmp_path: Path):
-    one = yaml.safe_load(make_config().read_text())
-    shared = {name: value for name, value in one.items() if not name.startswith("target.")}
+    settings = yaml.safe_load(make_config().read_text())
+    shared = {name: value for name, value in settings.items() if not name.startswith("target.")}
     tables = {
         name: {"target.table.name": name, "target.base.path": str(tmp_path / name)} for name in ("orders", "payments")
     }
@@ -651,10 +653,10 @@ def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_
     config.write_text(yaml.safe_dump({**shared, "sinks": tables}))
     orders = tmp_path / "orders.yaml"
     orders.write_text(yaml.safe_dump({**shared, **tables["orders"]}))
-    made = Fleet(orders)
+    fleet = Fleet(orders)
     try:
-        made.join()
-        made.halt()
+        fleet.join()
+        fleet.halt()
         code, out = sink("status", "--config", config)
         lines = [line.strip() for line in out.splitlines()]
         assert code == 1
@@ -668,21 +670,21 @@ def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_
         assert code == 0
         assert "no-tree: " in out
         _, out = sink("status", "--config", config, "--json")
-        assert [(each["sink"], each["healthy"]) for each in json.loads(out)["sinks"]] == [
+        assert [(sink_status["sink"], sink_status["healthy"]) for sink_status in json.loads(out)["sinks"]] == [
             ("orders", False),
             ("payments", False),
         ]
         code, out = sink("status", "--config", config, "--sink", "imagined")
         assert (code, "there are orders, payments" in out) == (2, True)
     finally:
-        made.close()
+        fleet.close()
 
 
 def test_doctor_has_checks_and_status_of_each_sink_and_no_secret(make_config, sink, tmp_path: Path):
     config = make_config(kafka__client__rack="a")
-    made = Fleet(config)
+    fleet = Fleet(config)
     try:
-        made.join()
+        fleet.join()
         archive = tmp_path / "report.tar.gz"
         code, out = sink("doctor", "--config", config, "--output", archive)
         assert code == 0
@@ -697,4 +699,4 @@ def test_doctor_has_checks_and_status_of_each_sink_and_no_secret(make_config, si
             assert re.search(rb"^ok     Kafka ", checks.read(), re.MULTILINE)
         assert names[:2] == ["report/versions.txt", "report/settings.txt"]
     finally:
-        made.close()
+        fleet.close()

@@ -22,7 +22,7 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
 
 class SparkDaemon(Server):
-    """A standalone master, or a worker of the master that it is given."""
+    """A standalone master, or a worker of the given master."""
 
     def __init__(self, directory: Path, master: SparkDaemon | None = None) -> None:
         super().__init__(directory, 0, "Spark worker" if master else "Spark master")
@@ -33,10 +33,10 @@ class SparkDaemon(Server):
         role = ["org.apache.spark.deploy.master.Master"]
         if self._master is not None:
             role = ["org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1g", "-d", str(self.directory)]
-        at = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._page)]
-        where = [f"spark://{self._master.address}"] if self._master is not None else []
+        addresses = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._page)]
+        master_url = [f"spark://{self._master.address}"] if self._master is not None else []
         home = artifacts.pyspark_jars().parent
-        daemon = self._java("256m", [artifacts.pyspark_jars() / "*"], *role, *at, *where, versions=(17, 11))
+        daemon = self._java("256m", [artifacts.pyspark_jars() / "*"], *role, *addresses, *master_url, versions=(17, 11))
         return ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.12", "SPARK_LOCAL_IP=127.0.0.1", *daemon]
 
     def _answers(self) -> bool:
@@ -77,5 +77,5 @@ def test_rows_are_changed_on_the_executors_of_a_cluster(fleet: MakeFleet, master
     it.start("w1")
     ends = {partition: len(log.partitions[partition]) for partition in (0, 1)}
     it.wait_landed(ends)
-    whole = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it.table) == plain(expected(log, whole, ordered=False))
+    slices = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
+    assert rows(it.table) == plain(expected(log, slices, ordered=False))

@@ -1,4 +1,4 @@
-"""Column statistics that the Arrow writer carries are those that Hudi reads from the files' footers."""
+"""The column statistics that the Arrow writer carries equal those that Hudi reads from the files' footers."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Written:
     """A table with files of the Arrow writer under an instant that is not complete yet."""
 
     def __init__(self, spark: SparkSession, base: Path, **more: str) -> None:
-        given = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
-        self.settings = settings(base, "127.0.0.1:9", **{**given, **WITH_INDEX, **more})
+        sink_settings = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
+        self.settings = settings(base, "127.0.0.1:9", **{**sink_settings, **WITH_INDEX, **more})
         self.schema = parse_ddl(DDL, self.settings.provenance)
         self.table = Table(spark, self.settings, self.schema, nullcontext)
         self.table.ensure()
@@ -93,7 +93,7 @@ class Written:
         self.stats: list[str] = []
 
     def write(self, path: str, *groups: Sequence[Row]) -> dict[str, Any]:
-        """One file, with each group of rows as a row group."""
+        """Writes one file, with each group of rows as a row group."""
         number = len(self.stats)
         storage = open_storage(self.settings.base_path)
         task = WriteTask((Slice("t", number, 0, 9, "topic-id", 0),))
@@ -108,9 +108,9 @@ class Written:
 
     def complete(self, carried: bool = True) -> None:
         stats = self.stats if carried else [json.dumps(without_ranges(stat)) for stat in self.stats]
-        done = self.table.complete(self.instant, stats, checkpoint(1), allow)
+        outcome = self.table.complete(self.instant, stats, checkpoint(1), allow)
         self.table.stop_heartbeats()
-        assert done is TableOutcome.COMPLETED
+        assert outcome is TableOutcome.COMPLETED
 
     def _rows(self, rows: Sequence[Row], path: str, file: BaseFile) -> pa.Table:
         meta = {
@@ -120,15 +120,18 @@ class Written:
         }
         provenance = {"_kafka_topic": "t", "_kafka_partition": 0, "_kafka_offset": 1, "_kafka_timestamp": None}
         columns = [
-            pa.array([meta.get(name, f"{name} {each['id']}") for each in rows], pa.string()) for name in META_COLUMNS
+            pa.array([meta.get(name, f"{name} {values['id']}") for values in rows], pa.string())
+            for name in META_COLUMNS
         ]
         for field in self.schema.arrow:
-            columns.append(pa.array([{**provenance, **each}[field.name] for each in rows], field.type))
+            columns.append(pa.array([{**provenance, **values}[field.name] for values in rows], field.type))
         return pa.table(columns, names=[*META_COLUMNS, *self.schema.arrow.names])
 
 
-def hudi_of(spark: SparkSession, given: Settings, schema: TableSchema) -> HudiClient:
-    return HudiClient(spark, given.base_path, schema.avro(given.table_name), commit_options(given))
+def hudi_of(spark: SparkSession, sink_settings: Settings, schema: TableSchema) -> HudiClient:
+    return HudiClient(
+        spark, sink_settings.base_path, schema.avro(sink_settings.table_name), commit_options(sink_settings)
+    )
 
 
 def without_ranges(stat: str) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def without_ranges(stat: str) -> dict[str, Any]:
 
 
 def index(spark: SparkSession, base: str) -> list[str]:
-    """All that the metadata table says of columns and of the columns of partitions."""
+    """Returns all entries of the metadata table about columns and about the columns of partitions."""
     spark.catalog.clearCache()
     rows = spark.read.format("hudi").load(f"{base}/.hoodie/metadata").filter("ColumnStatsMetadata is not null")
     return sorted(rows.select("key", "type", "ColumnStatsMetadata.*").toJSON().collect())
@@ -150,22 +153,22 @@ def test_the_metadata_table_says_the_same_as_after_hudi_has_read_the_footers(
     written = Written(spark, tmp_path / "table", **more)
     for group in ODD:
         written.write("p", group)
-    # Of many row groups the text of 5,000 bytes would take the whole column's range away, in either way.
-    written.write("p", *(group for group in ODD if all(len(each["word"] or "") < 4096 for each in group)))
+    # With many row groups the text of 5,000 bytes would remove the whole column's range, carried or read.
+    written.write("p", *(group for group in ODD if all(len(values["word"] or "") < 4096 for values in group)))
     written.write("q=1/2 3", ODD[0], ODD[1])
     shutil.copytree(tmp_path / "table", tmp_path / "other")
     written.complete()
-    other = settings(
+    other_settings = settings(
         tmp_path / "other", "127.0.0.1:9", **{**WITH_INDEX, **more, "partition.field.name": "part"},
         **{"schema.ddl": " ".join(DDL.split()), "record.key.fields": "id"},
     )  # fmt: skip
-    table = Table(spark, other, written.schema, nullcontext)
+    table = Table(spark, other_settings, written.schema, nullcontext)
     stats = [json.dumps(without_ranges(stat)) for stat in written.stats]
     assert table.complete(written.instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     table.stop_heartbeats()
     carried, read = (index(spark, str(tmp_path / name)) for name in ("table", "other"))
     assert carried == read
-    names = {json.loads(each)["columnName"] for each in carried}
+    names = {json.loads(entry)["columnName"] for entry in carried}
     assert names >= ({"inner.x", "tags.list.element"} if columns else {"id", "word", "big", "nobody", "_kafka_offset"})
     assert all(KEY in json.loads(stat) for stat in written.stats)
 
@@ -178,9 +181,9 @@ def test_hudi_takes_the_carried_statistics_and_does_not_look_at_the_files(spark:
     file.write_bytes(bytes(len(content)))
     written.complete()
     file.write_bytes(content)
-    entries = [json.loads(each) for each in index(spark, str(tmp_path / "table"))]
-    assert [each["minValue"]["member2"]["value"] for each in entries if each["columnName"] == "id"] == [1, 1]
-    assert len({each["type"] for each in entries}) == 2
+    entries = [json.loads(entry) for entry in index(spark, str(tmp_path / "table"))]
+    assert [entry["minValue"]["member2"]["value"] for entry in entries if entry["columnName"] == "id"] == [1, 1]
+    assert len({entry["type"] for entry in entries}) == 2
 
 
 @pytest.mark.parametrize(
@@ -211,8 +214,8 @@ def test_a_file_whose_statistics_were_cut_before_a_wanted_column_is_left_to_hudi
     monkeypatch.setattr("sink.layout.column_ranges.COLUMNS_MOST", 64)
     written.write("p", ODD[1])
     stats = base_file_stats(written.hudi, written.stats, written.schema.avro(SINK))
-    found = {str(stat.getPath()): bool(stat.getColumnStats().isPresent()) for stat in stats}
-    assert [found[json.loads(stat)["path"]] for stat in written.stats] == [False, True]
+    has_column_stats = {str(stat.getPath()): bool(stat.getColumnStats().isPresent()) for stat in stats}
+    assert [has_column_stats[json.loads(stat)["path"]] for stat in written.stats] == [False, True]
     written.complete()
     assert len(index(spark, str(tmp_path / "table"))) > 0
 
@@ -228,10 +231,10 @@ def numbered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
     return base, [base / json.loads(stat)["path"] for stat in written.stats]
 
 
-def found(spark: SparkSession, base: Path, condition: str, skipping: bool) -> list[int]:
+def ids_where(spark: SparkSession, base: Path, condition: str, skipping: bool) -> list[int]:
     reader = spark.read.format("hudi").option("hoodie.metadata.enable", "true")
     frame = reader.option("hoodie.enable.data.skipping", str(skipping).lower()).load(str(base))
-    return sorted(each["id"] for each in frame.filter(condition).select("id").collect())
+    return sorted(record["id"] for record in frame.filter(condition).select("id").collect())
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def found(spark: SparkSession, base: Path, condition: str, skipping: bool) -> li
 def test_a_query_that_skips_by_them_finds_the_same_rows(
     spark: SparkSession, numbered: tuple[Path, list[Path]], condition: str
 ) -> None:
-    assert found(spark, numbered[0], condition, True) == found(spark, numbered[0], condition, False)
+    assert ids_where(spark, numbered[0], condition, True) == ids_where(spark, numbered[0], condition, False)
 
 
 def test_a_query_that_skips_by_them_opens_no_other_files(
@@ -251,7 +254,7 @@ def test_a_query_that_skips_by_them_opens_no_other_files(
     shutil.copytree(base, tmp_path / "copy")
     for file in files[:2]:
         (tmp_path / "copy" / file.relative_to(base)).unlink()
-    assert found(spark, tmp_path / "copy", "id = 33", True) == [33]
+    assert ids_where(spark, tmp_path / "copy", "id = 33", True) == [33]
 
 
 def test_an_incremental_query_finds_the_files_of_a_commit_with_them(
@@ -259,4 +262,4 @@ def test_an_incremental_query_finds_the_files_of_a_commit_with_them(
 ) -> None:
     reader = spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
     frame = reader.option("hoodie.datasource.read.begin.instanttime", "000").load(str(numbered[0]))
-    assert sorted(each["id"] for each in frame.select("id").collect()) == list(range(10, 40))
+    assert sorted(record["id"] for record in frame.select("id").collect()) == list(range(10, 40))

@@ -22,9 +22,9 @@ SOME = 20_000
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Iterator[Compose]:
-    it = Compose(tmp_path)
-    yield it
-    it.close()
+    services = Compose(tmp_path)
+    yield services
+    services.close()
 
 
 def test_the_compose_files_services_come_up_healthy_survive_a_kill_and_stop_within_their_grace(
@@ -36,7 +36,7 @@ def test_the_compose_files_services_come_up_healthy_survive_a_kill_and_stop_with
         client = Client("127.0.0.1", compose.port(name))
         assert client.status_of("/liveness") == 200
         assert client.status_of("/") == 200
-        # Whoever reaches the published port can look and change nothing.
+        # A client of the published port can look, but change nothing.
         assert client.ask("/pause", method="POST").status in (401, 403)
 
     with connected(f"127.0.0.1:{compose.port('zookeeper')}") as zookeeper:

@@ -22,7 +22,7 @@ from coordination.errors import ConfigError
 from sink.clients.child_process import Child, child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
-from sink.devtools.demo.play import FIRST_WORKERS, _home, _tell_kept, run
+from sink.devtools.demo.play import FIRST_WORKERS, _home, _print_next_commands, run
 from sink.devtools.demo.view import Screen
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
@@ -53,7 +53,7 @@ def play(stage, *_):
     (stage.logs / "worker-1.log").write_text("why")
     raise {error}
 
-tempfile.tempdir = {place!r}
+tempfile.tempdir = {directory!r}
 demo._play = play
 demo.artifacts.spark_jars = demo.artifacts.kafka_jars = list
 demo.run()
@@ -66,18 +66,18 @@ class Demo:
     mark: str
 
     def living(self) -> list[psutil.Process]:
-        """Every process that the demo has started, directly or not, itself included."""
+        """Returns every process that the demo has started, directly or not, and the demo itself."""
         return [process for process in psutil.process_iter() if _marked(process, self.mark)]
 
     def say_until(self, text: str) -> str:
-        """Its output up to the line that holds `text`."""
+        """Reads its output up to the line that holds `text`."""
         assert self.process.stdout is not None
-        said = ""
+        output = ""
         for line in self.process.stdout:
-            said += line
+            output += line
             if text in line:
-                return said
-        raise AssertionError(f"the demo ended without saying {text!r}:\n{said}")
+                return output
+        raise AssertionError(f"the demo ended without saying {text!r}:\n{output}")
 
     def gone(self) -> bool:
         limit = time.monotonic() + GONE_SECONDS
@@ -111,32 +111,32 @@ def demo(tmp_path: Path) -> Iterator[type[Demo]]:
         return started[-1]
 
     yield start  # type: ignore[misc]
-    for each in started:
-        for process in each.living():
+    for running in started:
+        for process in running.living():
             process.kill()
-        each.process.wait()
+        running.process.wait()
 
 
 @pytest.mark.parametrize("storage", ["local", pytest.param("s3", marks=pytest.mark.thorough)])
 def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_be_stopped(demo, storage: str) -> None:
-    """In a directory that is named relative to the demo's own."""
+    """The demo's directory is given relative to its working directory."""
     running = demo(keep=True, storage=storage)
-    said = running.say_until("  stop: ")
+    output = running.say_until("  stop: ")
     assert running.process.wait(60) == 0
-    assert re.search(r"SIGKILL to the coordinator, (worker-\d) .* partitions are BEFORE", said)
-    assert re.search(r"worker-\d is coordinator, epoch [2-9]", said)
-    assert re.search(r"Takeover: \d+\.\d s from the SIGKILL", said)
-    assert f"Held: every record exactly once, {RECORDS:,} rows" in said
+    assert re.search(r"SIGKILL to the coordinator, (worker-\d) .* partitions are BEFORE", output)
+    assert re.search(r"worker-\d is coordinator, epoch [2-9]", output)
+    assert re.search(r"Takeover: \d+\.\d s from the SIGKILL", output)
+    assert f"Held: every record exactly once, {RECORDS:,} rows" in output
 
-    query = textwrap.dedent(said[said.index("import duckdb") :]).partition("\n\n")[0]
+    query = textwrap.dedent(output[output.index("import duckdb") :]).partition("\n\n")[0]
     shown = subprocess.run([sys.executable, "-c", query], capture_output=True, text=True, check=True).stdout
     assert counted(shown) == RECORDS
 
-    addresses = re.search(r"ZooKeeper ([\d.:]+), Kafka ([\d.:]+),.* topic orders\n", said)
+    addresses = re.search(r"ZooKeeper ([\d.:]+), Kafka ([\d.:]+),.* topic orders\n", output)
     assert addresses is not None
     assert zookeeper_answers(addresses[1], seconds=10)
     assert kafka_answers(addresses[2], seconds=10)
-    stop = said[said.index("  stop: ") + len("  stop: ") :].strip()
+    stop = output[output.index("  stop: ") + len("  stop: ") :].strip()
     subprocess.run(stop, shell=True, check=True, timeout=60, env=child_environment({}))
     assert running.gone()
 
@@ -169,16 +169,19 @@ def test_a_demo_that_is_ended_from_outside_leaves_no_process_behind(demo, number
 
 
 @pytest.mark.parametrize(
-    ("error", "left"), [('Unavailable("gone")', ["why"]), ("AssertionError", ["why"]), ("KeyboardInterrupt", [])]
+    ("error", "remaining_logs"),
+    [('Unavailable("gone")', ["why"]), ("AssertionError", ["why"]), ("KeyboardInterrupt", [])],
 )
 def test_the_logs_that_an_error_names_are_left_and_nothing_after_ctrl_c(
-    error: str, left: list[str], tmp_path: Path
+    error: str, remaining_logs: list[str], tmp_path: Path
 ) -> None:
-    script = ENDING.format(error=error, place=str(tmp_path))
+    script = ENDING.format(error=error, directory=str(tmp_path))
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=child_environment({}))
-    assert error.partition("(")[0] in done.stderr
-    assert [log.read_text() for log in tmp_path.rglob("logs/worker-1.log")] == left
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=child_environment({})
+    )
+    assert error.partition("(")[0] in result.stderr
+    assert [log.read_text() for log in tmp_path.rglob("logs/worker-1.log")] == remaining_logs
 
 
 def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_killed(
@@ -187,13 +190,13 @@ def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_kill
     monkeypatch.setenv("SINK_ZOOKEEPER_CONNECT", "real:2181")
     stage = DemoCluster(tmp_path, 1000)
     monkeypatch.setattr(Child, "start", lambda child: child)
-    monkeypatch.setattr(stage, "keep", lambda: "")
+    monkeypatch.setattr(stage, "detach", lambda: "")
     for name in FIRST_WORKERS:
         stage.start_worker(name)
-    with Screen() as screen, screen.console.capture() as said:
-        _tell_kept(screen, stage)
+    with Screen() as screen, screen.console.capture() as captured:
+        _print_next_commands(screen, stage)
     for command in ("look:", "check:"):
-        words = shlex.split(said.get().partition(command)[2].partition("\n")[0])
+        words = shlex.split(captured.get().partition(command)[2].partition("\n")[0])
         assert words[:3] == ["env", "-u", "SINK_ZOOKEEPER_CONNECT"]
         assert Path(words[words.index("--config") + 1]).is_file()
 
@@ -207,9 +210,9 @@ def test_a_directory_that_holds_an_earlier_demo_is_refused(tmp_path: Path) -> No
 @pytest.mark.thorough
 def test_a_table_that_ends_with_its_server_is_shown_before_it_does(demo) -> None:
     running = demo(storage="s3")
-    said = running.say_until("It ends with the demo's S3 server")
+    output = running.say_until("It ends with the demo's S3 server")
     assert running.process.wait(60) == 0
-    assert counted(said) == RECORDS
+    assert counted(output) == RECORDS
     assert running.gone()
 
 
@@ -222,10 +225,10 @@ def test_an_s3_server_that_is_not_installed_is_named_with_the_way_to_it(monkeypa
 def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "sink.devtools.demo.orders", "--bootstrap", address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == (
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == (
         f"sink.devtools.demo.orders: no Kafka broker answers at {address} within 10 s."
         " Start one or correct --bootstrap.\n"
     )
@@ -236,13 +239,13 @@ def test_a_producer_that_asks_for_more_partitions_than_there_are_says_so(kafka: 
     make_topic(kafka.address, topic, 2)
     options = ["--bootstrap", kafka.address, "--topic", topic, "--partitions", "6", "--records", "1000"]
     command = [sys.executable, "-m", "sink.devtools.demo.orders", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
-    assert done.returncode == 2
-    assert f"topic {topic}: Kafka does not take the events: " in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
+    assert result.returncode == 2
+    assert f"topic {topic}: Kafka does not take the events: " in result.stderr
 
 
 def counted(shown: str) -> int:
-    """Orders of all countries in the table that the query prints."""
+    """Adds up the orders of all countries in the table that the query prints."""
     return sum(int(count) for count in re.findall(r"│ [A-Z]{2}\s+│\s+(\d+) │", shown))
 
 

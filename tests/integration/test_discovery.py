@@ -1,4 +1,4 @@
-"""Topics of a real broker become sinks, and what cannot is named."""
+"""Topics of a real broker become sinks, and topics that cannot be sinks are named."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.integration
 
 
-class Heard:
-    """All that a discovery has told."""
+class Reports:
+    """Everything that a discovery has reported."""
 
     def __init__(self) -> None:
         self.sinks: list[Settings] = []
         self.gone: list[str] = []
         self.problems: list[str] = []
 
-    def of(self, fleet: Fleet, log: LogProcess) -> TopicDiscovery:
+    def discovery_of(self, fleet: Fleet, log: LogProcess) -> TopicDiscovery:
         return TopicDiscovery(
             fleet,
             lambda _: log,
@@ -52,7 +52,7 @@ def prefix() -> str:
 
 @pytest.fixture
 def log(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[kafka_client.Log]:
-    """In this process, where its list of topics can be made to age at once."""
+    """A log in this process, where its list of topics can be made to age at once."""
     monkeypatch.setattr(kafka_client, "LIST_SECONDS", 0.0)
     log = kafka_client.Log({"bootstrap.servers": kafka.address})
     yield log
@@ -61,51 +61,51 @@ def log(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[kafka_client.Lo
 
 @pytest.fixture
 def fleet(kafka: Any, prefix: str, tmp_path: Path) -> Callable[..., Fleet]:
-    def loaded(more: str = "", own: str = "") -> Fleet:
+    def load(fleet_lines: str = "", sink_lines: str = "") -> Fleet:
         path = tmp_path / "fleet.yaml"
         path.write_text(f"""
 zookeeper.connect: 127.0.0.1:1
 kafka.bootstrap.servers: {kafka.address}
 schema.ddl: id BIGINT
-{more}
+{fleet_lines}
 sinks:
   every:
     kafka.topic.regex: "{prefix}-.*"
     target.base.path: {tmp_path}/{{topic}}
-    {own}
+    {sink_lines}
 """)
         return load_fleet(path, {})
 
-    return loaded
+    return load
 
 
 def test_topics_become_sinks_once_and_those_that_go_are_told_of(fleet, log, kafka, prefix: str, topic) -> None:
-    heard = Heard()
-    looking = heard.of(fleet(), log)
+    reports = Reports()
+    topic_discovery = reports.discovery_of(fleet(), log)
     first = topic(name=f"{prefix}-a")
-    eventually("the topic is seen", lambda: looking.look() or heard.names == [first])
+    eventually("the topic is seen", lambda: topic_discovery.poll() or reports.names == [first])
     second = topic(name=f"{prefix}-b")
-    eventually("the next one, too", lambda: looking.look() or heard.names == [first, second])
+    eventually("the next one, too", lambda: topic_discovery.poll() or reports.names == [first, second])
     admin = AdminClient({"bootstrap.servers": kafka.address})
     admin.delete_topics([first])[first].result(30)
-    eventually("it is gone", lambda: looking.look() or heard.gone == [first])
-    looking.look()
-    assert heard.gone == [first]
-    assert heard.names == [first, second]
-    assert heard.problems == []
+    eventually("it is gone", lambda: topic_discovery.poll() or reports.gone == [first])
+    topic_discovery.poll()
+    assert reports.gone == [first]
+    assert reports.names == [first, second]
+    assert reports.problems == []
 
 
 def test_a_worker_hears_of_the_sinks_that_it_hosts(fleet, log, prefix: str, topic) -> None:
-    heard = Heard()
-    looking = heard.of(fleet(f"worker.sinks: '{prefix}-b*'"), log)
+    reports = Reports()
+    topic_discovery = reports.discovery_of(fleet(f"worker.sinks: '{prefix}-b*'"), log)
     topic(name=f"{prefix}-a"), topic(name=f"{prefix}-b1")
-    eventually("the hosted one is seen", lambda: looking.look() or heard.names == [f"{prefix}-b1"])
+    eventually("the hosted one is seen", lambda: topic_discovery.poll() or reports.names == [f"{prefix}-b1"])
 
 
 def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, prefix: str, topic) -> None:
-    heard = Heard()
+    reports = Reports()
     both = fleet(
-        own="""
+        sink_lines="""
   far:
     kafka.bootstrap.servers: 127.0.0.1:1
     kafka.topic.regex: "far-.*"
@@ -113,16 +113,16 @@ def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, p
 """
     )
     away = kafka_client.Log({"bootstrap.servers": "127.0.0.1:1"}, timeout=1.0)
-    looking = heard.of(both, log)
-    looking._kafka = lambda settings: away if settings.bootstrap == "127.0.0.1:1" else log  # type: ignore[assignment]
+    topic_discovery = reports.discovery_of(both, log)
+    topic_discovery._kafka = lambda settings: away if settings.bootstrap == "127.0.0.1:1" else log  # type: ignore[assignment]
     first = topic(name=f"{prefix}-a")
 
-    def looked() -> bool:
+    def topic_is_seen() -> bool:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            looking.look()
-        return heard.names == [first]
+            topic_discovery.poll()
+        return reports.names == [first]
 
-    eventually("the topic is seen", looked)
+    eventually("the topic is seen", topic_is_seen)
     away.close()
 
 
@@ -130,36 +130,40 @@ def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, p
 def test_a_topic_without_a_schema_in_the_registry_is_named_until_it_has_one(
     fleet, log, prefix: str, topic, registry_url: str
 ) -> None:
-    heard = Heard()
+    reports = Reports()
     registered = f"schema.registry.url: {registry_url}\nvalue.format: avro-confluent"
     settings = fleet(registered, "schema.subject: '{topic}-value'")
-    looking = heard.of(settings, log)
+    topic_discovery = reports.discovery_of(settings, log)
     name = topic(name=f"{prefix}-a")
-    eventually("the problem is told", lambda: looking.look() or heard.problems != [])
-    assert heard.names == []
+    eventually("the problem is told", lambda: topic_discovery.poll() or reports.problems != [])
+    assert reports.names == []
     sentence = f"topic {name}: schema.subject: the registry has no {name}-value; register a schema for it"
-    assert sentence in heard.problems[0]
+    assert sentence in reports.problems[0]
     schema = '{"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}'
     SchemaRegistryClient({"url": registry_url}).register_schema(f"{name}-value", Schema(schema, "AVRO"))
-    looking.look()
-    assert heard.names == [name]
-    assert heard.problems == []
+    topic_discovery.poll()
+    assert reports.names == [name]
+    assert reports.problems == []
 
 
 def test_the_thread_finds_a_topic_and_outlasts_a_broker_that_does_not_answer(
     fleet, kafka, prefix: str, topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(discovery, "POLL_SECONDS", 0.1)
     queue: SimpleQueue[Settings] = SimpleQueue()
-    asked = iter([LogProcess({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.5)])
-    there = LogProcess({"bootstrap.servers": kafka.address})
+    failing_logs = iter([LogProcess({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.5)])
+    working_log = LogProcess({"bootstrap.servers": kafka.address})
     name = topic(name=f"{prefix}-a")
-    looking = TopicDiscovery(
-        fleet(), lambda _: next(asked, there), lambda new: [queue.put(each) for each in new] and None, print, print
+    topic_discovery = TopicDiscovery(
+        fleet(),
+        lambda _: next(failing_logs, working_log),
+        lambda new: [queue.put(settings) for settings in new] and None,
+        print,
+        print,
     )
     try:
-        looking.start()
+        topic_discovery.start()
         assert queue.get(timeout=60).topics == (name,)
     finally:
-        looking.stop()
-        there.close()
+        topic_discovery.stop()
+        working_log.close()

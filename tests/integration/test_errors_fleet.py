@@ -1,4 +1,4 @@
-"""A fleet over a topic with bad records: nothing is lost, nothing is there twice, whoever dies in between."""
+"""A fleet over a topic with bad records: nothing is lost or there twice, whichever process dies in between."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     it.start("w2", "Complete.published=kill")
     it.wait_fired("Complete.published")
     it.wait("PREPARED", in_phase(Phase.PREPARED))
-    # Who came after the dead has rolled back what that one had written, and committed its own.
+    # The next worker has rolled back the rows that the dead one had written, and committed its own.
     errors, table = read_timeline_snapshot(str(errors_of(it)), it.name), read_timeline_snapshot(str(it.table), it.name)
     assert not errors.pending
     assert undone not in errors.completed
@@ -53,7 +53,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
         worker.kill()
     eventually("the sessions have ended", lambda: not workers(it.client, it.root))
 
-    they_are_listed(it)
+    assert_bad_records_are_listed(it)
     a_replay_dies_and_the_next_one_finishes_it(it)
 
     it.start("w4")
@@ -68,52 +68,52 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     assert "workers are alive" in sink(it, *REPAIR).stderr
 
 
-def errors_of(it: Fleet) -> Path:
-    return it.table.with_name(f"{it.table.name}_errors")
+def errors_of(fleet: Fleet) -> Path:
+    return fleet.table.with_name(f"{fleet.table.name}_errors")
 
 
-def they_are_listed(it: Fleet) -> None:
-    listed = json.loads(sink(it, "errors", "--limit", "100", "--json").stdout)
+def assert_bad_records_are_listed(fleet: Fleet) -> None:
+    listed = json.loads(sink(fleet, "errors", "--limit", "100", "--json").stdout)
     assert len(listed) == BAD
     assert {json.loads(row["value"])["id"] for row in listed} == {"none"}
-    (group,) = json.loads(sink(it, "errors", "--group-by", "kind", "--partition", "0", "--json").stdout)
+    (group,) = json.loads(sink(fleet, "errors", "--group-by", "kind", "--partition", "0", "--json").stdout)
     first = min(row["_kafka_offset"] for row in listed if row["_kafka_partition"] == 0)
     assert (group["kind"], group["first"]["offset"]) == ("value", first)
-    shown = sink(it, "errors", "--limit", "1")
+    shown = sink(fleet, "errors", "--limit", "1")
     assert f"1 of {BAD}" in shown.stdout, shown
     assert '{"id": "none"' in shown.stdout
 
 
-def a_replay_dies_and_the_next_one_finishes_it(it: Fleet) -> None:
-    for point, there in (("Replay.written", 0), ("Replay.committed", BAD)):
-        assert sink(it, *REPAIR, failpoint=f"{point}=kill").returncode == -9
-        assert_landed(it, errors=BAD - there, replayed=there)
-    said = sink(it, *REPAIR)
-    assert f"{BAD} were in the table already, of a replay that was interrupted" in said.stdout, said
-    assert "0 records are good and are in the table now; 0 are still bad" in said.stdout
-    assert_landed(it, errors=0, replayed=BAD)
-    assert json.loads(sink(it, "errors", "--json").stdout) == []
-    assert len(json.loads(sink(it, "errors", "--replayed", "--limit", "100", "--json").stdout)) == BAD
+def a_replay_dies_and_the_next_one_finishes_it(fleet: Fleet) -> None:
+    for point, replayed in (("Replay.written", 0), ("Replay.committed", BAD)):
+        assert sink(fleet, *REPAIR, failpoint=f"{point}=kill").returncode == -9
+        assert_landed(fleet, errors=BAD - replayed, replayed=replayed)
+    result = sink(fleet, *REPAIR)
+    assert f"{BAD} were in the table already, of a replay that was interrupted" in result.stdout, result
+    assert "0 records are good and are in the table now; 0 are still bad" in result.stdout
+    assert_landed(fleet, errors=0, replayed=BAD)
+    assert json.loads(sink(fleet, "errors", "--json").stdout) == []
+    assert len(json.loads(sink(fleet, "errors", "--replayed", "--limit", "100", "--json").stdout)) == BAD
 
 
-def assert_landed(it: Fleet, errors: int, replayed: int) -> None:
-    report = it.audit()
+def assert_landed(fleet: Fleet, errors: int, replayed: int) -> None:
+    report = fleet.audit()
     assert report.held, report.to_json()
     assert (report.rows, report.errors, report.replayed) == (RECORDS - errors, errors, replayed), report.to_json()
     assert sum(row.errors for row in report.partitions) == errors
 
 
-def produce(it: Fleet, records: int, every: int, first: int = 0) -> None:
-    """Spread evenly; each so-manieth one has no number where one belongs."""
-    producer = Producer({"bootstrap.servers": it.kafka, "linger.ms": 20})
+def produce(fleet: Fleet, records: int, every: int, first: int = 0) -> None:
+    """Produces records, spread evenly; one in `every` has a text instead of a number."""
+    producer = Producer({"bootstrap.servers": fleet.kafka, "linger.ms": 20})
     for number in range(first, first + records):
         event = {"id": "none" if number % every == 0 else number, "kind": "buy", "amount": 1.0}
-        producer.produce(it.topic, json.dumps(event).encode(), key=str(number), partition=number % PARTITIONS)
+        producer.produce(fleet.topic, json.dumps(event).encode(), key=str(number), partition=number % PARTITIONS)
     assert producer.flush(60) == 0
 
 
-def sink(it: Fleet, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    environment = {**os.environ, VARIABLE: failpoint, DIRECTORY: str(it.points)}
-    command = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(it.directory / "w1.yaml")]
+def sink(fleet: Fleet, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command line in a process of its own."""
+    environment = {**os.environ, VARIABLE: failpoint, DIRECTORY: str(fleet.points)}
+    command = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(fleet.directory / "w1.yaml")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

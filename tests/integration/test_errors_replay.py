@@ -1,4 +1,4 @@
-"""Repaired bad records in tables whose rows are changed: each key has the row that the ordering says, whoever dies."""
+"""Repaired bad records in tables of changed rows: each key has the row that the ordering selects, despite kills."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEBEZIUM = {**UPSERT, "value__envelope": "debezium", "debezium__ordering": "lsn"
 PARTITIONED = {**IN_ORDER, "partition__field__name": "side"}
 INDEXED = {**IN_ORDER, **ON_READ, **RECORD_INDEX, "hoodie__metadata__enable": "true"}
 ELSEWHERE = {"zookeeper__session__timeout__ms": "6000", "spark__master": "local[2]"}
-"""For a replay in a process of its own: whoever comes after it waits until its session has ended."""
+"""For a replay in a process of its own: the next process waits until its session has ended."""
 REPAIR = """regexp_replace(value, '"broken ([0-9]+)"', '$1')"""
 """Repairs the times that are text; the rest of a value stays as it is."""
 
@@ -46,7 +46,7 @@ def row(key: int, at: int, kind: str | None = "landed", broken: bool = False, de
 
 
 def event(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
-    """As `row`, from Debezium. A delete has the key only in the record's own."""
+    """Like `row`, from Debezium. A delete has its key only in the key of the record."""
     time = f"broken {at}" if broken else at
     after = None if deleted else {"id": key, "at": at, **({} if kind is None else {"kind": kind}), "side": key % 3}
     change = {"before": None, "after": after, "op": "d" if deleted else "u", "source": {"lsn": time}}
@@ -54,7 +54,7 @@ def event(key: int, at: int, kind: str | None = "landed", broken: bool = False, 
 
 
 def changes(make: Callable[..., Record]) -> tuple[list[Record], list[Record], list[Record]]:
-    """Changes that land first, from two partitions, and changes that land after them, from the first of the two."""
+    """Returns changes of two partitions that land first, and changes of the first partition that land later."""
     odd = [
         make(1, 10),
         make(1, 5, "an older one", broken=True),
@@ -88,7 +88,7 @@ AFTER: Mapping[int, Row] = {
     5: (1, "a new key"),
     6: (10, "the newer of two"),
     9: (30, "newer than what came later"),
-    # Nothing says that it is the later one in the log.
+    # Nothing says that it is later in the log.
     11: (10, "as old"),
     15: (40, "landed"),
 }
@@ -125,16 +125,16 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
     it.land((0, len(odd), len(odd) + len(since)))
     assert rows(it) == BEFORE
     for point in kills:
-        assert killed(it, point).returncode == -9
-        there = GOOD if point == "Replay.committed" else 0
-        assert rows(it) == (after if there else BEFORE)
-        assert_audited(it, errors=GOOD + 1 - there, replayed=there)
+        assert replay_killed_at(it, point).returncode == -9
+        replayed = GOOD if point == "Replay.committed" else 0
+        assert rows(it) == (after if replayed else BEFORE)
+        assert_audited(it, errors=GOOD + 1 - replayed, replayed=replayed)
     replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
     assert len(replay.preview(Selection(), REPAIR).good) == (0 if kills else GOOD)
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
     # As the engine itself decodes: the table's column may be null, the record's may not.
-    assert [("'kind' is null" in reason, place[2]) for place, reason in tried.bad.items()] == [(True, 5)]
+    assert [("'kind' is null" in reason, coordinates[2]) for coordinates, reason in tried.bad.items()] == [(True, 5)]
     assert rows(it) == after
     assert_audited(it, errors=1, replayed=GOOD)
     assert not read_timeline_snapshot(it.settings.base_path, it.settings.name).pending
@@ -146,11 +146,11 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     for generation in (0, 1):
         it.land((0, 0, 3), generation=generation)
     replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
-    assert sorted(place[2:] for place in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
+    assert sorted(coordinates[2:] for coordinates in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
     assert not replay.run(Selection(), REPAIR).good
-    found = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
+    frame = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
     once = [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
-    assert sorted(map(tuple, found.collect())) == sorted(once * 2)
+    assert sorted(map(tuple, frame.collect())) == sorted(once * 2)
     assert_audited(it, errors=0, replayed=2)
 
 
@@ -160,20 +160,20 @@ def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSin
         Replay(it.spark, it.settings, it.client, it.settings.root_znode)
 
 
-def rows(it: Sink) -> dict[int, Row]:
-    found = it.spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(it.settings.base_path)
-    return {each["id"]: (each["at"], each["kind"]) for each in found.select("id", "at", "kind").collect()}
+def rows(sink: Sink) -> dict[int, Row]:
+    frame = sink.spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(sink.settings.base_path)
+    return {record["id"]: (record["at"], record["kind"]) for record in frame.select("id", "at", "kind").collect()}
 
 
-def assert_audited(it: Sink, errors: int, replayed: int) -> None:
-    report = audit(it.settings.base_path, it.settings.name)
+def assert_audited(sink: Sink, errors: int, replayed: int) -> None:
+    report = audit(sink.settings.base_path, sink.settings.name)
     assert report.held, report.to_json()
     assert (report.errors, report.replayed) == (errors, replayed), report.to_json()
 
 
-def killed(it: Sink, point: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    config = Path(it.settings.base_path).with_name("sink.properties")
+def replay_killed_at(sink: Sink, point: str) -> subprocess.CompletedProcess[str]:
+    """Runs a replay in a process of its own, which is killed at the failpoint."""
+    config = Path(sink.settings.base_path).with_name("sink.properties")
     command = [sys.executable, "-m", "sink.cli", "errors", "replay", "--yes", "--sql", REPAIR, "--config", str(config)]
     environment = {**os.environ, VARIABLE: f"{point}=kill", DIRECTORY: str(config.parent)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

@@ -1,4 +1,4 @@
-"""Bad records among good ones, from Kafka to the errors table: by both engines, on a real table, again and again."""
+"""Bad records among good ones, from Kafka to the errors table: by both engines, on a real table, repeatedly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD: dict[int, tuple[Record, str, str]] = {
     8: ((b"\xff\xfe", b'{"id":8,"name":"a"}'), "key", "not UTF-8"),
     150: ((b"150", b'{"id":1,"name":"12:00"}'), "partition", "a colon"),
     151: ((None, b'{"id":null,"name":"a"}'), "record key", "'id' is null"),
-    # Bad in every way: the first stage that it does not get through is what is said.
+    # Bad in every way: the error names the first stage that fails.
     299: ((b"\xff", b"{"), "value", ""),
 }
 RECORDS = [BAD[at][0] if at in BAD else record for at, record in enumerate(GOOD)]
@@ -42,35 +42,35 @@ EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "recor
 )
 def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(sink, engine, metadata) -> None:
     it = sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
-    first, lost = it.write((0, 0, 100), (0, 100, 300))
-    assert it.aside()
+    first, rolled_back = it.write((0, 0, 100), (0, 100, 300))
+    assert it.quarantine_files()
     it.table.roll_back(first)
     assert not list(Path(it.settings.base_path).glob("name=*/*.parquet"))
     it.sweep()
-    assert not it.aside()
+    assert not it.quarantine_files()
     with pytest.raises(QuarantineMissing):
-        it.publish(it.operation(first, lost))
+        it.publish(it.operation(first, rolled_back))
     assert not it.errors.exists()
 
     instant, written = it.write((0, 0, 100), (0, 100, 300))
-    assert [(r.records, r.errors) for r in written.results] == [(97, 3), (197, 3)]
-    assert [r.digest for r in written.results] == [r.digest for r in lost.results]
+    assert [(result.records, result.errors) for result in written.results] == [(97, 3), (197, 3)]
+    assert [result.digest for result in written.results] == [result.digest for result in rolled_back.results]
     it.number = 1
-    done = it.operation(instant, written)
+    operation = it.operation(instant, written)
     it.sweep()
-    it.publish(done)
-    it.publish(done)
+    it.publish(operation)
+    it.publish(operation)
     assert it.offsets() == []
-    assert it.complete(done) is TableOutcome.COMPLETED
+    assert it.complete(operation) is TableOutcome.COMPLETED
     it.sweep()
-    assert not it.aside()
+    assert not it.quarantine_files()
     good = [at for at in range(300) if at not in BAD]
     assert it.offsets() == good
     assert it.offsets(metadata=True) == good
-    found = it.bad()
-    assert set(found) == set(BAD)
+    bad_rows = it.bad_rows()
+    assert set(bad_rows) == set(BAD)
     for offset, ((key, value), kind, reason) in BAD.items():
-        row = found[offset]
+        row = bad_rows[offset]
         assert (row["_kafka_key"], row["value"], row["kind"]) == (key, value, kind)
         assert reason in row["reason"]
         assert [tuple(header) for header in row["_kafka_headers"]] == HEADERS
@@ -80,24 +80,24 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
 
 
 def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafka, topic, tmp_path: Path) -> None:
-    """Only the engine: no table is needed around what it sets aside. Formats of a registry: `test_sifting`."""
+    """Runs the engine alone, without a table. `test_sifting` has the formats of a registry."""
     (tmp_path / "avro").write_text(json.dumps(AVRO))
     (tmp_path / "protobuf").write_bytes(DESCRIPTORS)
     schemas = {name: {"value__schema__file": str(tmp_path / name)} for name in ("avro", "protobuf")}
     for name, more in {"avro": {}, "protobuf": {"value__message": "t.R"}, "string": {}}.items():
-        _, make, bads = FORMATS[name]
-        values = [make(at) if at % 3 else bads[at // 3 % len(bads)] for at in range(30)]
-        given = {"value__format": name, "errors__tolerance": "all", **schemas.get(name, {}), **more}
+        _, make, bad_values = FORMATS[name]
+        values = [make(at) if at % 3 else bad_values[at // 3 % len(bad_values)] for at in range(30)]
+        format_settings = {"value__format": name, "errors__tolerance": "all", **schemas.get(name, {}), **more}
         ddl = "value string" if name == "string" else DDL
-        source, place = topic(), tmp_path / f"of-{name}"
-        place.mkdir()
+        source, directory = topic(), tmp_path / f"of-{name}"
+        directory.mkdir()
         produce(kafka.address, source, [(None, value) for value in values])
-        settings = make_settings(place, kafka.address, source, ddl, **given)
+        settings = make_settings(directory, kafka.address, source, ddl, **format_settings)
         engine = ENGINES["arrow"](spark, settings, table_schema(settings))
-        written = engine.write(OpenInstant(place / "table").name, tasks_of(source, (0, 0, 30)))
+        written = engine.write(OpenInstant(directory / "table").name, tasks_of(source, (0, 0, 30)))
         assert (written.results[0].records, written.results[0].errors) == (20, 10), name
-        (aside,) = written.errors
-        rows = spark.read.parquet(f"{settings.base_path}/{aside.path}").collect()
+        (quarantined,) = written.errors
+        rows = spark.read.parquet(f"{settings.base_path}/{quarantined.path}").collect()
         assert {row["_kafka_offset"]: row["value"] for row in rows} == {at: values[at] for at in range(0, 30, 3)}
 
 
@@ -108,24 +108,24 @@ def test_a_task_with_more_bad_records_than_a_transaction_may_have_stops(sink, en
         it.write((0, 0, 300))
     _, written = it.write((0, 0, 299))
     assert written.results[0].errors == 5
-    # Two tasks that are each within the limit are not together.
+    # Each of two tasks is within the limit, both together are not.
     with pytest.raises(BadRecord, match="offset 0: the first of more than"):
         it.write((0, 0, 150), (0, 150, 300))
 
 
 def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(sink) -> None:
-    """Its instant was rolled back by others, and the attempt that followed had a schema that takes more."""
+    """Another writer rolled back its instant, and the next attempt had a schema that accepts more."""
     it = sink(RECORDS)
     instant, written = it.write((0, 0, 300))
     it.publish(it.operation(instant, written))
-    assert set(it.bad()) == {0, 7, 299}
+    assert set(it.bad_rows()) == {0, 7, 299}
     it.table.roll_back(instant)
     wider = sink_with(it, "id string, name string")
     instant, written = wider.write((0, 0, 300))
     assert written.results[0].errors == 2
     wider.publish(wider.operation(instant, written, attempt=2))
-    assert set(it.bad()) == {7, 299}
-    assert {row["instant"] for row in it.bad().values()} == {instant}
+    assert set(it.bad_rows()) == {7, 299}
+    assert {row["instant"] for row in it.bad_rows().values()} == {instant}
 
 
 def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> None:
@@ -134,19 +134,19 @@ def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> No
     replay = Replay(it.spark, it.settings, it.client, f"/test-{it.topic}/{it.settings.name}")
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
-    assert [place[2] for place in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
+    assert [coordinates[2] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
     with pytest.raises(ConfigError, match="--sql"):
         replay.preview(Selection(), "replace(value")
     bad = [offset for offset in range(300) if offset in (0, 7, 299)]
     assert it.offsets() == [offset for offset in range(300) if offset not in bad]
     tried = replay.run(Selection(), repaired)
-    assert [place[2] for place in tried.good] == [0]
-    assert sorted(place[2] for place in tried.bad) == [7, 299]
+    assert [coordinates[2] for coordinates in tried.good] == [0]
+    assert sorted(coordinates[2] for coordinates in tried.bad) == [7, 299]
     assert replay.run(Selection(), repaired).good == ()
     assert it.offsets() == [offset for offset in range(300) if offset not in bad[1:]]
     rows = it.spark.read.format("hudi").load(it.settings.base_path).where("_kafka_offset = 0")
     assert rows.select("id", "name", "_kafka_topic").collect() == [(-1, None, it.topic)]
-    marks = {offset: row["replayed_instant"] for offset, row in it.bad().items()}
+    marks = {offset: row["replayed_instant"] for offset, row in it.bad_rows().items()}
     assert marks[7] is None
     assert marks[299] is None
     assert marks[0] > instant
@@ -155,14 +155,14 @@ def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> No
     assert (report.rows, report.errors, report.replayed) == (298, 2, 1)
 
 
-def sink_with(it: Sink, ddl: str) -> Sink:
-    """The same, but for the columns; what is in its table does not matter."""
-    other = object.__new__(Sink)
-    other.__dict__.update(it.__dict__)
-    settings = it.settings.model_copy(update={"schema_ddl": ddl})
+def sink_with(sink: Sink, ddl: str) -> Sink:
+    """Returns the same sink with other columns; the rows of its table do not matter."""
+    copy = object.__new__(Sink)
+    copy.__dict__.update(sink.__dict__)
+    settings = sink.settings.model_copy(update={"schema_ddl": ddl})
     object.__setattr__(settings, "_schema_text", ddl)
-    other.engine = ENGINES["arrow"](it.spark, settings, table_schema(settings))
-    return other
+    copy.engine = ENGINES["arrow"](sink.spark, settings, table_schema(settings))
+    return copy
 
 
 def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_generation_has_rows_of_its_own(
@@ -172,16 +172,16 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
     operations = []
     for generation in (0, 1):
         operations.append(it.operation(*it.write((0, 0, 10), generation=generation)))
-    asked = []
+    completed_counts = []
 
     def the_term_ends_meanwhile() -> None:
-        asked.append(len(completed(it.settings.errors_base_path)))
-        if len(asked) == 2:
+        completed_counts.append(len(completed(it.settings.errors_base_path)))
+        if len(completed_counts) == 2:
             raise NotLeader("epoch 2 has followed epoch 1")
 
     with pytest.raises(NotLeader):
         it.errors.publish(operations[0], the_term_ends_meanwhile)
-    assert asked == [0, 0]
+    assert completed_counts == [0, 0]
     assert not completed(it.settings.errors_base_path)
     for operation in operations:
         it.publish(operation)
@@ -194,27 +194,27 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
 @pytest.mark.thorough
 def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_all_of_it(sink) -> None:
     it = sink(RECORDS[:10])
-    place = it.settings.errors_base_path
+    errors_path = it.settings.errors_base_path
     it.land((0, 0, 5))
-    it.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{place}'")
+    it.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{errors_path}'")
     it.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
-    assert Path(place, ".hoodie", "metadata").is_dir()
+    assert Path(errors_path, ".hoodie", "metadata").is_dir()
     it.land((0, 5, 10))
     it.spark.sql("DROP TABLE quarantine")
-    read = it.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(place)
-    assert sorted(row[0] for row in read.select("_kafka_offset").collect()) == [0, 7]
-    assert sorted(it.bad()) == [0, 7]
+    frame = it.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(errors_path)
+    assert sorted(row[0] for row in frame.select("_kafka_offset").collect()) == [0, 7]
+    assert sorted(it.bad_rows()) == [0, 7]
 
 
 def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alone(sink, tmp_path: Path) -> None:
     it = sink(RECORDS[:10], errors__table__base__path=str(tmp_path / "else"))
     it.errors.verify()
     instant, written = it.write((0, 0, 10))
-    others = it.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
-    Table(it.spark, others, table_schema(others), TableLocks(it.client, others)).ensure()
-    for refused in (it.errors.verify, lambda: it.publish(it.operation(instant, written))):
+    other_settings = it.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
+    Table(it.spark, other_settings, table_schema(other_settings), TableLocks(it.client, other_settings)).ensure()
+    for action in (it.errors.verify, lambda: it.publish(it.operation(instant, written))):
         with pytest.raises(TableError, match=r"has the Hudi table others .* to an empty directory"):
-            refused()
+            action()
     assert not completed(it.settings.errors_base_path)
 
 
@@ -225,17 +225,19 @@ def completed(base_path: str) -> list[str]:
 
 
 def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_headers(sink, topic, kafka) -> None:
-    letters = topic()
-    it = sink(RECORDS, errors__deadletter__topic=letters, **EVERY_STAGE)
+    dead_letters = topic()
+    it = sink(RECORDS, errors__deadletter__topic=dead_letters, **EVERY_STAGE)
     instant, written = it.write((0, 0, 300))
     it.publish(it.operation(instant, written))
-    read = consumed(kafka.address, letters, len(BAD))
-    found = {json.loads(dict(each.headers())["__connect.errors.offset"]): each for each in read}
-    assert set(found) == set(BAD)
+    messages = consumed(kafka.address, dead_letters, len(BAD))
+    messages_by_offset = {
+        json.loads(dict(message.headers())["__connect.errors.offset"]): message for message in messages
+    }
+    assert set(messages_by_offset) == set(BAD)
     for offset, (record, kind, reason) in BAD.items():
-        headers = dict(found[offset].headers())
-        assert (found[offset].key(), found[offset].value()) == record
-        assert found[offset].headers()[: len(HEADERS)] == HEADERS
+        headers = dict(messages_by_offset[offset].headers())
+        assert (messages_by_offset[offset].key(), messages_by_offset[offset].value()) == record
+        assert messages_by_offset[offset].headers()[: len(HEADERS)] == HEADERS
         assert headers["__connect.errors.topic"].decode() == it.topic
         assert headers["__connect.errors.partition"] == b"0"
         assert headers["__connect.errors.connector.name"].decode() == it.settings.name
@@ -248,12 +250,11 @@ def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_h
 
 
 def consumed(kafka: str, topic: str, count: int) -> list[Any]:
-    from confluent_kafka import Consumer
-    from confluent_kafka import TopicPartition as Place
+    from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader", "enable.auto.commit": False})
-    consumer.assign([Place(topic, 0, 0)])
-    found = consumer.consume(count, timeout=60)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    messages = consumer.consume(count, timeout=60)
     consumer.close()
-    assert len(found) == count
-    return list(found)
+    assert len(messages) == count
+    return list(messages)

@@ -1,4 +1,4 @@
-"""Columns that change while a table is filled: what every reader makes of the rows of before and after."""
+"""Columns change while a table is filled: every reader reads the rows of before and of after."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_reader_reads_what_was_written_before_and_after(
     engine: str, spark: SparkSession, kafka: Any, zookeeper: Any, topic: Callable[[], str], tmp_path: Path
 ) -> None:
     name = topic()
-    produce(kafka.address, name, [json.dumps(each) for each in (OLD, NEW, NEW)])
+    produce(kafka.address, name, [json.dumps(record) for record in (OLD, NEW, NEW)])
     with connected(zookeeper.address) as client:
 
         def opened(ddl: str, **more: str) -> Landing:
@@ -86,16 +86,21 @@ def test_every_reader_reads_what_was_written_before_and_after(
         after.land(2, name, 1, 2)
         for metadata in (True, False):
             assert spark_rows(after, metadata) == EXPECTED
-            found = after.read(metadata)
-            assert [found.filter(f).count() for f in ("whole > 2147483647", "number = 7", "added IS NULL")] == [1, 1, 1]
+            frame = after.read(metadata)
+            assert [
+                frame.filter(condition).count() for condition in ("whole > 2147483647", "number = 7", "added IS NULL")
+            ] == [1, 1, 1]
         base = f"file://{after.settings.base_path}".replace("file://file:", "file:")
         assert arrow_rows(pa.Table.from_batches(HudiTableBuilder.from_base_uri(base).build().read())) == EXPECTED
         files = f"{after.settings.base_path.removeprefix('file://')}/*.parquet"
-        read = duckdb.read_parquet(files, union_by_name=True).arrow()
-        assert arrow_rows(read.read_all() if isinstance(read, pa.RecordBatchReader) else read) == EXPECTED
+        duckdb_rows = duckdb.read_parquet(files, union_by_name=True).arrow()
+        assert (
+            arrow_rows(duckdb_rows.read_all() if isinstance(duckdb_rows, pa.RecordBatchReader) else duckdb_rows)
+            == EXPECTED
+        )
         with pytest.raises(TableError, match=r"added string, .*more struct<a:int> are in the table, not in the schema"):
             opened(BEFORE)
-        # A column that others add while a transaction is open is there after it.
+        # A column that another writer adds while a transaction is open is there after it.
         spark.sql(f"CREATE TABLE evolved_{engine} USING hudi LOCATION '{after.settings.base_path}'")
         spark.sql(f"ALTER TABLE evolved_{engine} ADD COLUMNS (theirs STRING)")
         after.land(3, name, 2, 3)
@@ -105,7 +110,7 @@ def test_every_reader_reads_what_was_written_before_and_after(
 
 
 class Subject:
-    """A topic whose producers register their schemas as they go."""
+    """A topic whose producers register their schemas with the records."""
 
     def __init__(self, registry: str, kafka: str, topic: str) -> None:
         self.name = f"{topic}-value"
@@ -114,9 +119,9 @@ class Subject:
         self._topic = topic
 
     def produce(self, fields: dict[str, Any], *records: dict[str, Any]) -> None:
-        """`fields` are the types of a schema that is registered before the first record of it is sent."""
-        made = [{"name": name, "type": kind} for name, kind in fields.items()]
-        schema = json.dumps({"type": "record", "name": "Event", "fields": made})
+        """Registers a schema with the types in `fields` before it sends the first record."""
+        avro_fields = [{"name": name, "type": kind} for name, kind in fields.items()]
+        schema = json.dumps({"type": "record", "name": "Event", "fields": avro_fields})
         self._produce(AvroSerializer(self._client, schema), records)
 
     def produce_json(self, properties: dict[str, Any], *records: dict[str, Any]) -> None:
@@ -150,9 +155,9 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
 
         def opened(compatibility: str) -> Landing:
             registry = {"value__format": "avro-confluent", "schema__registry__url": registry_url}
-            given = {"zookeeper__connect": zookeeper.address, "schema__subject": subject.name, **registry}
-            given["schema__compatibility"] = compatibility
-            return Landing(spark, make_settings(tmp_path, kafka.address, name, "", **given), client)
+            sink_settings = {"zookeeper__connect": zookeeper.address, "schema__subject": subject.name, **registry}
+            sink_settings["schema__compatibility"] = compatibility
+            return Landing(spark, make_settings(tmp_path, kafka.address, name, "", **sink_settings), client)
 
         backward = opened("backward")
         backward.land(1, name, 0, 1)
@@ -171,9 +176,9 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         rows = backward.read().orderBy("_kafka_offset").select("id", "kind", "amount").collect()
         assert [tuple(row) for row in rows] == [(0, "a", None), (1, "b", None), (1 << 40, "c", 1.5), (3, None, 2.5)]
         subject.produce(OTHER, {"id": "x", "kind": "d", "more": 1})
-        said = backward.columns()
-        assert said.columns == ""
-        assert [line.split() for line in said.schema_conflict.splitlines()[1:-1]] == [
+        log_view = backward.columns()
+        assert log_view.columns == ""
+        assert [line.split() for line in log_view.schema_conflict.splitlines()[1:-1]] == [
             ["column", "in", "the", "table", "in", "the", "records"],
             ["!", "id", "BIGINT", "STRING"],
             ["kind", "STRING", "STRING"],
@@ -183,12 +188,12 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         assert parse_columns(opened("none").columns().columns) == {**kept, "more": "int"}
         subject.produce(SEVERAL, {"id": 5, "kind": "e", "amount": "much"})
         cannot = "the union [null, double, string] cannot be a column; only [null, type] can"
-        for each in ("backward", "forward", "full"):
-            said = opened(each).columns()
+        for mode in ("backward", "forward", "full"):
+            log_view = opened(mode).columns()
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
-            assert said.columns == ""
-            assert reason in said.schema_conflict.splitlines()[0]
-            assert f"! amount  DOUBLE        ({cannot})" in said.schema_conflict
+            assert log_view.columns == ""
+            assert reason in log_view.schema_conflict.splitlines()[0]
+            assert f"! amount  DOUBLE        ({cannot})" in log_view.schema_conflict
         assert parse_columns(opened("none").columns().columns) == kept
 
 
@@ -209,20 +214,22 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
     second = {**first, "tags": {"type": "array", "items": {"type": "string"}}, "any": {"type": ["integer", "string"]}}
     with connected(zookeeper.address) as client:
         registry = {"value__format": "json-confluent", "schema__registry__url": registry_url}
-        given = {"zookeeper__connect": zookeeper.address, "schema__subject": subject.name, **registry}
-        it = Landing(spark, make_settings(tmp_path, kafka.address, name, "", **given), client)
-        it.land(1, name, 0, 2)
+        sink_settings = {"zookeeper__connect": zookeeper.address, "schema__subject": subject.name, **registry}
+        landing = Landing(spark, make_settings(tmp_path, kafka.address, name, "", **sink_settings), client)
+        landing.land(1, name, 0, 2)
         subject.produce_json(second, {"id": 2, "tags": ["x"], "any": 1}, {"id": 3, "any": "b"})
         kinds = {"id": "bigint", "kind": "string", "tags": "array<string>", "any": "string"}
-        assert parse_columns(it.columns().columns) == kinds
-        told = "any is STRING, the JSON of its values: it has several types: integer, string"
-        assert f"schema.subject {subject.name}: {told}" in caplog.text
-        assert any(told in finding.sentence for finding in described(it.settings)[1])
-        it.land(2, name, 2, 4)
-        rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
+        assert parse_columns(landing.columns().columns) == kinds
+        warning = "any is STRING, the JSON of its values: it has several types: integer, string"
+        assert f"schema.subject {subject.name}: {warning}" in caplog.text
+        assert any(warning in finding.sentence for finding in described(landing.settings)[1])
+        landing.land(2, name, 2, 4)
+        rows = [tuple(row) for row in landing.read().orderBy("_kafka_offset").select(*kinds).collect()]
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
         subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
-        assert "its type is string; only the properties of an object can be columns" in it.columns().schema_conflict
+        assert (
+            "its type is string; only the properties of an object can be columns" in landing.columns().schema_conflict
+        )
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ def make(kafka: Any, chroot: str, tmp_path: Path, prefix: str) -> Callable[..., 
     """Writes a configuration of two sinks and a pattern, and gives its path."""
 
     def config(more: str = "", pattern: bool = True) -> str:
-        found = f"""
+        pattern_sink = f"""
   found:
     kafka.topic.regex: "{prefix}-.*"
     target.base.path: {tmp_path}/found/{{topic}}
@@ -50,7 +50,7 @@ sinks:
     kafka.topic.names: {prefix}
     target.base.path: {tmp_path}/two
     {more}
-{found if pattern else ""}
+{pattern_sink if pattern else ""}
 """)
         return str(path)
 
@@ -86,8 +86,8 @@ def test_validate_says_what_is_wrong_with_each_sink_at_once(make, sink, topic, t
     document = json.loads(out)
     assert (code, document["valid"]) == (1, False)
     wrong = {
-        each["sink"]: [finding["sentence"] for finding in each["findings"] if finding["wrong"]]
-        for each in document["sinks"]
+        sink_report["sink"]: [finding["sentence"] for finding in sink_report["findings"] if finding["wrong"]]
+        for sink_report in document["sinks"]
     }
     assert wrong["one"] == []
     assert any("partition.field.name" in sentence for sentence in wrong["two"])
@@ -148,7 +148,7 @@ def test_status_and_audit_tell_of_all_sinks_and_what_cannot_be_audited_has_its_e
     config = make()
     code, out, _ = sink("status", "--config", config, "--json")
     assert code == 0
-    assert [each["sink"] for each in json.loads(out)["sinks"]] == ["one", "two", f"{prefix}-a"]
+    assert [sink_status["sink"] for sink_status in json.loads(out)["sinks"]] == ["one", "two", f"{prefix}-a"]
     code, out, err = sink("audit", "--config", config)
     assert code == 2
     assert f"3 of 3 sinks could not be audited: one, two, {prefix}-a" in err
@@ -167,10 +167,10 @@ def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zo
         client.stop()
         client.close()
 
-    def known() -> bool:
+    def is_known() -> bool:
         return f"{prefix}-gone" in sink("status", "--config", config, "--no-lag")[1]
 
-    eventually("the sink is known", known)
+    eventually("the sink is known", is_known)
 
 
 def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, chroot: str, prefix: str) -> None:
@@ -183,7 +183,7 @@ def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, chroot
     def paused() -> list[bool]:
         code, out, _ = sink("status", "--config", config, "--no-lag", "--json")
         assert code in (0, 1)
-        return [each["paused"] is not None for each in json.loads(out)["sinks"]]
+        return [sink_status["paused"] is not None for sink_status in json.loads(out)["sinks"]]
 
     code, _, err = sink("pause", "--config", config, "--sink", "two", "--no-wait")
     assert code == 0, err

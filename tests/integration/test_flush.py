@@ -19,7 +19,7 @@ def test_a_backlog_is_eaten_in_transactions_of_so_many_bytes_without_waiting_for
     it = fleet(**{"flush.bytes": "100KB", "flush.size": 1_000_000, "transaction.interval.ms": NEVER})
     it.start("w1")
     it.wait("all but a rest landed", lambda view: sum(s.end for s in view.states.values()) > RECORDS - 2500)
-    sizes = [each.records for each in it.view().ledger.history if each.outcome == "COMMITTED"]
+    sizes = [transaction.records for transaction in it.view().ledger.history if transaction.outcome == "COMMITTED"]
     assert max(sizes) * 42 <= 110_000
     assert max(sizes) > 5 * sizes[0]
     assert len(sizes) >= 5
@@ -29,15 +29,15 @@ def test_what_trickles_in_waits_for_the_interval_and_nothing_is_committed_for_no
     it = fleet(**{"flush.size": 1_000_000, "transaction.interval.ms": 1000 * INTERVAL})
     it.start("w1")
     it.wait_landed(ENDS)
-    for thirty in range(3):
-        produce(it.kafka, it.topic, 30, PARTITIONS, first=RECORDS + 30 * thirty)
-        it.wait_landed({p: end + 10 * (thirty + 1) for p, end in ENDS.items()})
-    made = it.view().ledger.history
-    # Not one for each thirty: they may be seen in two parts. A wall clock may be adjusted meanwhile by a little. The
-    # first interval is shorter, and within each of the others a batch may be planned late.
-    planned = [each.times["PLANNED"] for each in made]
+    for batch in range(3):
+        produce(it.kafka, it.topic, 30, PARTITIONS, first=RECORDS + 30 * batch)
+        it.wait_landed({p: end + 10 * (batch + 1) for p, end in ENDS.items()})
+    history = it.view().ledger.history
+    # Not one transaction for each thirty: they may be seen in two parts. A wall clock may be adjusted meanwhile by a
+    # little. The first interval is shorter, and within each of the others a batch may be planned late.
+    planned = [transaction.times["PLANNED"] for transaction in history]
     assert planned[-1] - planned[0] > (len(planned) - 2) * INTERVAL - 0.1
-    assert all(each.records for each in made)
+    assert all(transaction.records for transaction in history)
     it.assert_exactly_once(RECORDS + 90)
 
 
@@ -47,7 +47,10 @@ def test_empty_commits_are_made_where_they_are_asked_for(fleet: MakeFleet) -> No
     it.wait_landed(dict.fromkeys(range(PARTITIONS), 10))
     it.wait(
         "commits without records",
-        lambda view: sum(each.records == 0 and each.outcome == "COMMITTED" for each in view.ledger.history) >= 3,
+        lambda view: (
+            sum(transaction.records == 0 and transaction.outcome == "COMMITTED" for transaction in view.ledger.history)
+            >= 3
+        ),
     )
     it.assert_exactly_once(30)
     assert len(list((it.table / ".hoodie" / "timeline").glob("*.commit"))) >= 4

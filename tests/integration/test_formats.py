@@ -1,4 +1,4 @@
-"""A table of every type, filled from every format: what the official serializers write is what the table holds."""
+"""A table of every type, filled from every format, holds the values that the official serializers write."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ AVRO = {
     "type": "record",
     "name": "Every",
     "fields": [
-        # Another order than the table's, and a field that it has not.
+        # Another order than the table's, and a field that the table has not.
         field("note", ["null", "string"]),
         field("ignored", {"type": "array", "items": {"type": "map", "values": ["null", "double"]}}),
         field("flag", "boolean"),
@@ -156,34 +156,34 @@ def json_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def avro_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The time of day as fastavro takes it: milliseconds of a day."""
+    """Returns the row as fastavro takes it: the milliseconds of the day as a `time`."""
     clock = (datetime.min + timedelta(milliseconds=row["clock"])).time()
     return {**row, "clock": clock, "ignored": [{"k": 1.5, "n": None}]}
 
 
 def proto_of(kind: type[Message], row: dict[str, Any]) -> Message:
-    made: Any = kind()
+    message: Any = kind()
     for name in ("flag", "small", "big", "ratio", "exact", "name", "raw", "clock", "ident"):
-        setattr(made, name, row[name])
+        setattr(message, name, row[name])
     unscaled = int(row["amount"].scaleb(4))
-    made.amount.value = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
-    made.amount.precision, made.amount.scale = 20, 4
-    made.day.year, made.day.month, made.day.day = row["day"].year, row["day"].month, row["day"].day
-    made.millis.FromDatetime(row["millis"])
-    made.micros.FromDatetime(row["micros"])
-    made.color = made.Color.Value(row["color"])
-    made.tags.extend(row["tags"])
-    made.counts.update(row["counts"])
-    made.place.city, made.place.lat = row["place"]["city"], row["place"]["lat"]
+    message.amount.value = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    message.amount.precision, message.amount.scale = 20, 4
+    message.day.year, message.day.month, message.day.day = row["day"].year, row["day"].month, row["day"].day
+    message.millis.FromDatetime(row["millis"])
+    message.micros.FromDatetime(row["micros"])
+    message.color = message.Color.Value(row["color"])
+    message.tags.extend(row["tags"])
+    message.counts.update(row["counts"])
+    message.place.city, message.place.lat = row["place"]["city"], row["place"]["lat"]
     if row["note"] is not None:
-        made.note.value = row["note"]
-    made.ignored.append(1.0)
-    return made
+        message.note.value = row["note"]
+    message.ignored.append(1.0)
+    return message
 
 
 @dataclass
-class Given:
-    """Settings of a format, and what writes its values."""
+class FormatWriter:
+    """Settings of a format, and a function that writes its values."""
 
     settings: dict[str, str]
     write: Callable[[dict[str, Any]], bytes]
@@ -194,14 +194,16 @@ def proto(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, type[Message]
     source = tmp_path_factory.mktemp("proto") / "every.proto"
     source.write_text(PROTO)
     pool = DescriptorPool()
-    for each in FileDescriptorSet.FromString(descriptor_set_of_file(source)).file:
-        pool.Add(each)
+    for file in FileDescriptorSet.FromString(descriptor_set_of_file(source)).file:
+        pool.Add(file)
     return source, GetMessageClass(pool.FindMessageTypeByName("every.Every"))
 
 
 @pytest.fixture
-def given(registry_url: str, proto: tuple[Path, type[Message]], tmp_path: Path) -> Callable[[str, str], Given]:
-    """Settings for a format and a topic."""
+def make_writer(
+    registry_url: str, proto: tuple[Path, type[Message]], tmp_path: Path
+) -> Callable[[str, str], FormatWriter]:
+    """Makes the writer of a format and a topic."""
     source, kind = proto
     client = SchemaRegistryClient({"url": registry_url, "timeout": 30})
 
@@ -210,65 +212,75 @@ def given(registry_url: str, proto: tuple[Path, type[Message]], tmp_path: Path) 
         fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(AVRO))), avro_of(row))
         return stream.getvalue()
 
-    def make(name: str, topic: str) -> Given:
-        place = SerializationContext(topic, MessageField.VALUE)
+    def make(name: str, topic: str) -> FormatWriter:
+        context = SerializationContext(topic, MessageField.VALUE)
         wire = {"schema__registry__url": registry_url}
         match name:
             case "json":
-                return Given({}, lambda row: json.dumps(json_of(row)).encode())
+                return FormatWriter({}, lambda row: json.dumps(json_of(row)).encode())
             case "json-confluent":
                 schema = json.dumps({"$schema": DRAFT, "title": "Every", "type": "object"})
                 to_json = JSONSerializer(schema, client, lambda row, _: json_of(row))
-                return Given(wire, lambda row: to_json(row, place))
+                return FormatWriter(wire, lambda row: to_json(row, context))
             case "avro":
                 (tmp_path / "every.avsc").write_text(json.dumps(AVRO))
-                return Given({"value__schema__file": "every.avsc"}, plain_avro)
+                return FormatWriter({"value__schema__file": "every.avsc"}, plain_avro)
             case "avro-confluent":
                 to_avro = AvroSerializer(client, json.dumps(AVRO), lambda row, _: avro_of(row))
-                return Given(wire, lambda row: to_avro(row, place))
+                return FormatWriter(wire, lambda row: to_avro(row, context))
             case "protobuf":
                 settings = {"value__schema__file": str(source), "value__message": "every.Every"}
-                return Given(settings, lambda row: proto_of(kind, row).SerializeToString())
+                return FormatWriter(settings, lambda row: proto_of(kind, row).SerializeToString())
             case _:
                 to_proto = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
-                return Given(wire, lambda row: to_proto(proto_of(kind, row), place))
+                return FormatWriter(wire, lambda row: to_proto(proto_of(kind, row), context))
 
     return make
 
 
-def produce(kafka: str, topic: str, values: list[bytes | None], **rest: Any) -> None:
+def produce(kafka: str, topic: str, values: list[bytes | None], **message_arguments: Any) -> None:
     producer = Producer({"bootstrap.servers": kafka})
     for value in values:
-        producer.produce(topic, value=value, partition=0, **rest)
+        producer.produce(topic, value=value, partition=0, **message_arguments)
     assert producer.flush(30) == 0
 
 
 @pytest.mark.parametrize("name", ["json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent"])
 def test_a_table_of_every_type_holds_what_was_written(
-    name: str, given: Callable[[str, str], Given], spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path
+    name: str,
+    make_writer: Callable[[str, str], FormatWriter],
+    spark: SparkSession,
+    kafka: Any,
+    topic: Any,
+    tmp_path: Path,
 ) -> None:
     source = topic()
-    how = given(name, source)
-    produce(kafka.address, source, [how.write(row) for row in ROWS])
-    settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **how.settings)
+    writer = make_writer(name, source)
+    produce(kafka.address, source, [writer.write(row) for row in ROWS])
+    settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **writer.settings)
     instant = OpenInstant(tmp_path / "table")
     engine = ArrowEngine(spark, settings, table_schema(settings))
     engine.check()
     written = engine.write(instant.name, tasks_of(source, (0, 0, len(ROWS))))
     assert [result.records for result in written.results] == [len(ROWS)]
-    found = rows_of(instant.data_files).sort_by("_kafka_offset")
+    rows = rows_of(instant.data_files).sort_by("_kafka_offset")
     # A map has no order: Protobuf's serializer writes it in any. (Strict: a key that is there twice is an error.)
-    assert found.select(list(FULL)).to_pylist(maps_as_pydicts="strict") == ROWS
+    assert rows.select(list(FULL)).to_pylist(maps_as_pydicts="strict") == ROWS
 
 
 @pytest.mark.parametrize("name", ["avro-confluent", "protobuf-confluent", "json-confluent"])
 def test_a_value_without_a_header_is_named_by_its_coordinates(
-    name: str, given: Callable[[str, str], Given], spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path
+    name: str,
+    make_writer: Callable[[str, str], FormatWriter],
+    spark: SparkSession,
+    kafka: Any,
+    topic: Any,
+    tmp_path: Path,
 ) -> None:
     source = topic()
-    how = given(name, source)
-    produce(kafka.address, source, [how.write(FULL), b'{"small": 1}', how.write(PLAIN)])
-    settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **how.settings)
+    writer = make_writer(name, source)
+    produce(kafka.address, source, [writer.write(FULL), b'{"small": 1}', writer.write(PLAIN)])
+    settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **writer.settings)
     engine = ArrowEngine(spark, settings, table_schema(settings))
     with pytest.raises(BadRecord, match=r"offset 1: .*its first byte is 123"):
         engine.write(OpenInstant(tmp_path / "table").name, tasks_of(source, (0, 0, 3)))
@@ -292,8 +304,8 @@ def test_keys_and_headers_are_columns_where_they_are_asked_for(
     )
     instant = OpenInstant(tmp_path / "table")
     ArrowEngine(spark, settings, table_schema(settings)).write(instant.name, tasks_of(source, (0, 0, 2)))
-    found = rows_of(instant.data_files).sort_by("_kafka_offset").select(["text", "_kafka_key", "_kafka_headers"])
-    assert found.to_pylist() == [
+    rows = rows_of(instant.data_files).sort_by("_kafka_offset").select(["text", "_kafka_key", "_kafka_headers"])
+    assert rows.to_pylist() == [
         {
             "text": "one",
             "_kafka_key": "schlüssel",
@@ -309,38 +321,38 @@ def test_a_key_that_is_no_text_is_a_bad_record_unless_it_is_kept_as_bytes(
     source = topic()
     produce(kafka.address, source, [b"a"], key=b"ok")
     produce(kafka.address, source, [b"b"], key=b"\xff")
-    given = {"ddl": "", "value__format": "bytes"}
-    text = make_settings(tmp_path, kafka.address, source, key__format="string", **given)
+    common = {"ddl": "", "value__format": "bytes"}
+    as_text = make_settings(tmp_path, kafka.address, source, key__format="string", **common)
     with pytest.raises(BadRecord, match=r"offset 1: its key is not UTF-8"):
-        ArrowEngine(spark, text, table_schema(text)).write(
+        ArrowEngine(spark, as_text, table_schema(as_text)).write(
             OpenInstant(tmp_path / "one").name, tasks_of(source, (0, 0, 2))
         )
-    raw = make_settings(tmp_path, kafka.address, source, key__format="bytes", **given)
+    as_bytes = make_settings(tmp_path, kafka.address, source, key__format="bytes", **common)
     instant = OpenInstant(tmp_path / "table")
-    ArrowEngine(spark, raw, table_schema(raw)).write(instant.name, tasks_of(source, (0, 0, 2)))
-    found = rows_of(instant.data_files).sort_by("_kafka_offset")
-    assert found.column("_kafka_key").to_pylist() == [b"ok", b"\xff"]
-    assert found.column("value").to_pylist() == [b"a", b"b"]
+    ArrowEngine(spark, as_bytes, table_schema(as_bytes)).write(instant.name, tasks_of(source, (0, 0, 2)))
+    rows = rows_of(instant.data_files).sort_by("_kafka_offset")
+    assert rows.column("_kafka_key").to_pylist() == [b"ok", b"\xff"]
+    assert rows.column("value").to_pylist() == [b"a", b"b"]
 
 
 def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
-    given: Callable[[str, str], Given], registry_url: str, kafka: Any, topic: Any, tmp_path: Path
+    make_writer: Callable[[str, str], FormatWriter], registry_url: str, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
     source, other = topic(), topic()
-    given("avro-confluent", source).write(FULL)
+    make_writer("avro-confluent", source).write(FULL)
 
-    def said(ddl: str, url: str = registry_url) -> list[tuple[str, bool]]:
+    def findings_of(ddl: str, url: str = registry_url) -> list[tuple[str, bool]]:
         more = {"value__format": "avro-confluent", "schema__registry__url": url, "zookeeper__connect": kafka.address}
         settings = make_settings(tmp_path, kafka.address, f"{source},{other}", ddl, **more)
-        return [(each.sentence, each.wrong) for each in _registry(settings, table_schema(settings))]
+        return [(finding.sentence, finding.wrong) for finding in _registry(settings, table_schema(settings))]
 
-    answers, fits, silent = said(DDL)
+    answers, fits, silent = findings_of(DDL)
     assert f"{registry_url} answers" in answers[0]
     assert fits[0].startswith(f"{source}-value, schema id ")
     assert (fits[0].endswith("fits the columns"), fits[1]) == (True, False)
     assert silent[0].startswith(f"{other}-value is no subject")
-    schema_conflict = said("small DATE")[1]
+    schema_conflict = findings_of("small DATE")[1]
     assert schema_conflict[0].endswith("field 'small' is written as int, and the table's column is date")
     assert schema_conflict[1]
     with pytest.raises(Unavailable, match="no answer for its subjects within 5 s"):
-        said(DDL, "http://127.0.0.1:9")
+        findings_of(DDL, "http://127.0.0.1:9")

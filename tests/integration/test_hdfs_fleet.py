@@ -49,7 +49,7 @@ def test_a_killed_coordinator_and_namenodes_that_fail_over_cost_nothing(
     hdfs.activate(1)
     it.wait_landed(ends(RECORDS))
     it.assert_exactly_once(RECORDS)
-    # And back, while both are there: those who ask the one that was active are told that it is a standby.
+    # And back, while both run: the formerly active one answers its clients that it is a standby.
     hdfs.start(0)
     produce(it.kafka, it.topic, MORE, PARTITIONS, first=RECORDS)
     hdfs.activate(0)
@@ -61,9 +61,9 @@ def test_every_command_reaches_a_table_on_hdfs_by_hadoops_own_files(
     fleet: MakeFleet, topic, hdfs: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs.conf_dir(tmp_path / "hadoop")))
-    place = f"/{uuid.uuid4().hex}"
-    given = {"target.base.path": f"hdfs://{place}/orders", "errors.tolerance": "all"}
-    it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **given)
+    directory = f"/{uuid.uuid4().hex}"
+    settings = {"target.base.path": f"hdfs://{directory}/orders", "errors.tolerance": "all"}
+    it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **settings)
     every_command_works(it)
 
 
@@ -82,13 +82,13 @@ def test_executors_of_a_standalone_cluster_write_to_hdfs(
 def test_a_check_of_the_settings_leaves_nothing_behind(
     fleet: MakeFleet, hdfs: HdfsCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = uuid.uuid4().hex
-    it = fleet(30, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{place}/a/orders"})
+    directory = uuid.uuid4().hex
+    it = fleet(30, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{directory}/a/orders"})
     it.configure("w1")
     root = open_storage(f"hdfs://{SERVICE}/", Access(hdfs=hdfs_access(hdfs.settings, {})))
     assert "is empty: the table will be created" in command(it, "validate").stdout
-    assert root.files.get_file_info(f"/{place}").type is fs.FileType.NotFound
-    # HDFS lets those in who say who they are, and its root belongs to who started it.
+    assert root.files.get_file_info(f"/{directory}").type is fs.FileType.NotFound
+    # HDFS believes the user name that a client gives, and its root belongs to the user who started it.
     monkeypatch.setenv("HADOOP_USER_NAME", "nobody-here")
-    refused = command(it, "validate", wrong=True)
-    assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((refused.stdout + refused.stderr).split())
+    result = command(it, "validate", fails=True)
+    assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((result.stdout + result.stderr).split())

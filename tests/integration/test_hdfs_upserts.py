@@ -28,10 +28,10 @@ def test_changes_give_what_the_log_says(
 ) -> None:
     name, log = topic(1), random_log(3, 1, 900, 120, ordered=False)
     send(kafka.address, name, log.changes(0))
-    given = {"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders", **hdfs.settings, **BY_LOG, **kind}
-    named = {key.replace(".", "__"): value for key, value in given.items()}
+    settings = {"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders", **hdfs.settings, **BY_LOG, **kind}
+    keyword_settings = {key.replace(".", "__"): value for key, value in settings.items()}
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     for key, value in {**hdfs.settings, **failover_options(hdfs_access(hdfs.settings, {}))}.items():
         conf.set(key.removeprefix("spark.hadoop."), value)
-    one = Upserts(spark, zookeeper_client, tmp_path / "table", kafka.address, name, **named)
-    lands_after_a_rollback(one, log, name)
+    upserts = Upserts(spark, zookeeper_client, tmp_path / "table", kafka.address, name, **keyword_settings)
+    lands_after_a_rollback(upserts, log, name)

@@ -1,6 +1,6 @@
 """Records whose schema ids are in their headers, written by Confluent's own serializers, land like those with prefixes.
 
-Apicurio's registry knows no GUIDs: a front of it answers for a GUID that is made of the id.
+Apicurio's registry knows no GUIDs: a front of it answers for a GUID that the test makes of the id.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Record = tuple[bytes, list[tuple[str, bytes]]]
 def guids(registry_url: str) -> Iterator[Front]:
     direct = forward(registry_url)
 
-    def answer(asked: Asked) -> Said:
-        before, guid, rest = asked.path.partition("/schemas/guids/")
+    def answer(request: Asked) -> Said:
+        before, guid, rest = request.path.partition("/schemas/guids/")
         if guid:
             name, *query = rest.split("?")
-            return direct(Asked("?".join([f"{before}/schemas/ids/{UUID(name).int}", *query]), asked.headers))
-        return direct(asked)
+            return direct(Asked("?".join([f"{before}/schemas/ids/{UUID(name).int}", *query]), request.headers))
+        return direct(request)
 
     with Front(answer) as front:
         yield front
@@ -116,5 +116,5 @@ def test_ids_in_headers_and_before_values_may_be_mixed(
     engine.check()
     written = engine.write(instant.name, tasks_of(source, (0, 0, len(rows))))
     assert [result.records for result in written.results] == [len(rows)]
-    found = rows_of(instant.data_files).sort_by("_kafka_offset")
-    assert found.select(["id", "name"]).to_pylist() == rows
+    table_rows = rows_of(instant.data_files).sort_by("_kafka_offset")
+    assert table_rows.select(["id", "name"]).to_pylist() == rows

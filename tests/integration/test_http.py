@@ -1,4 +1,4 @@
-"""The addresses of real workers: their status codes say what is so."""
+"""The HTTP addresses of real workers: their status codes tell the truth."""
 
 from __future__ import annotations
 
@@ -23,106 +23,106 @@ def listen(client: Client) -> dict[str, object]:
 
 
 def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(fleet: MakeFleet) -> None:
-    it, at = fleet(), a_client()
-    worker = it.start("w1", **listen(at))
-    # Before Spark is up: a start that takes long is no reason for another one.
-    assert at.wait("/liveness", 200).json["reasons"] == []
-    at.wait("/readiness", 200)
-    at.wait("/coordinator", 200)
-    assert at.ask(f"/coordinator?sink={it.name}").json == {"worker": "w1", "leads": [it.name]}
+    it, client = fleet(), a_client()
+    worker = it.start("w1", **listen(client))
+    # Before Spark is up: a slow start is no reason to start the worker again.
+    assert client.wait("/liveness", 200).json["reasons"] == []
+    client.wait("/readiness", 200)
+    client.wait("/coordinator", 200)
+    assert client.ask(f"/coordinator?sink={it.name}").json == {"worker": "w1", "leads": [it.name]}
     it.wait_landed(LANDED)
-    at.wait("/health", 200)
-    eventually("all is told to have landed", lambda: at.ask("/status").json["sinks"][0]["lag"] == 0)
-    status = at.ask(f"/status?sink={it.name}").json["sinks"][0]
+    client.wait("/health", 200)
+    eventually("all is told to have landed", lambda: client.ask("/status").json["sinks"][0]["lag"] == 0)
+    status = client.ask(f"/status?sink={it.name}").json["sinks"][0]
     assert [(p["partition"], p["committed"], p["log_end"], p["lag"]) for p in status["partitions"]] == [
         (partition, end, end, 0) for partition, end in LANDED.items()
     ]
     assert [member["worker"] for member in status["members"]] == ["w1"]
-    history = at.ask("/history").json["sinks"][it.name]
+    history = client.ask("/history").json["sinks"][it.name]
     assert sum(ended["records"] for ended in history) == RECORDS
-    assert f'sink_coordinator{{sink="{it.name}"}} 1.0' in at.ask("/metrics").body.decode()
+    assert f'sink_coordinator{{sink="{it.name}"}} 1.0' in client.ask("/metrics").body.decode()
     worker.pause_part(Part.JVM)
-    assert "JVM" in at.wait("/liveness", 503).json["reasons"][0]
+    assert "JVM" in client.wait("/liveness", 503).json["reasons"][0]
     worker.signal(signal.SIGCONT, Part.JVM)
-    at.wait("/liveness", 200)
+    client.wait("/liveness", 200)
     worker.signal(signal.SIGTERM, Part.PYTHON)
     assert worker.wait(120) == 0
-    assert at.status_of("/liveness") == 0
+    assert client.status_of("/liveness") == 0
 
 
 def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(fleet: MakeFleet) -> None:
     it, first, second = fleet(), a_client(), a_client()
-    one = it.start("w1", **listen(first))
+    first_worker = it.start("w1", **listen(first))
     first.wait("/coordinator", 200)
     it.start("w2", **listen(second))
     second.wait("/readiness", 200)
     assert second.ask("/coordinator").status == 503
     it.wait_landed(LANDED)
-    for at in (first, second):
-        at.wait("/health", 200)
-        assert {m["worker"] for m in at.ask("/status").json["sinks"][0]["members"]} == {"w1", "w2"}
-    one.kill()
+    for client in (first, second):
+        client.wait("/health", 200)
+        assert {m["worker"] for m in client.ask("/status").json["sinks"][0]["members"]} == {"w1", "w2"}
+    first_worker.kill()
     second.wait("/coordinator", 200)
     second.wait("/health", 200)
 
-    def told() -> list[str]:
+    def worker_gone_notes() -> list[str]:
         notes = second.ask("/health").json["sinks"][it.name]["notes"]
         return [note["text"] for note in notes if note["kind"] == "worker-gone"]
 
-    eventually("it is told who has left", lambda: told() == ["w1 has left the fleet without draining"])
+    eventually("it is told who has left", lambda: worker_gone_notes() == ["w1 has left the fleet without draining"])
     it.start("w1", **listen(first))
     first.wait("/readiness", 200)
-    eventually("it is back", lambda: told() == [])
+    eventually("it is back", lambda: worker_gone_notes() == [])
 
 
 def test_a_halt_is_told_with_its_remedy_and_is_no_reason_to_start_the_worker_again(fleet: MakeFleet, topic) -> None:
-    it, at = fleet(), a_client()
-    it.start("w1", **listen(at))
+    it, client = fleet(), a_client()
+    it.start("w1", **listen(client))
     it.wait_landed(LANDED)
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     producer = Producer({"bootstrap.servers": it.kafka})
     producer.produce(it.topic, b"no json", partition=1)
     assert producer.flush(30) == 0
-    [reason] = at.wait("/health", 503).json["reasons"]
+    [reason] = client.wait("/health", 503).json["reasons"]
     assert (reason["sink"], reason["kind"]) == (it.name, "halted")
     assert f"{it.topic}-1 offset {LANDED[1]}" in reason["text"]
     assert "errors.tolerance=all" in reason["do"]
     assert reason["page"] == "docs/runbook.md#a-bad-record"
-    assert at.ask("/liveness").status == 200
-    assert at.ask("/readiness").status == 200
+    assert client.ask("/liveness").status == 200
+    assert client.ask("/readiness").status == 200
 
 
 def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(fleet: MakeFleet, tmp_path) -> None:
     with ZooKeeperServer(tmp_path / "own") as server:
-        it, at = fleet(zookeeper=server.address), a_client()
-        it.start("w1", **listen(at))
+        it, client = fleet(zookeeper=server.address), a_client()
+        it.start("w1", **listen(client))
         it.wait_landed(LANDED)
-        at.wait("/health", 200)
+        client.wait("/health", 200)
         server.kill()
-        [reason] = at.wait("/health", 503, 30).json["reasons"]
+        [reason] = client.wait("/health", 503, 30).json["reasons"]
         assert reason["kind"] == "zookeeper"
-        assert at.ask("/liveness").status == 200
-        # What was read last is told still.
-        assert at.ask("/status").json["sinks"][0]["committed"] > 0
+        assert client.ask("/liveness").status == 200
+        # The worker still tells what it read last.
+        assert client.ask("/status").json["sinks"][0]["committed"] > 0
         server.start()
-        at.wait("/health", 200)
+        client.wait("/health", 200)
 
 
 def test_files_and_bad_records_are_told_with_the_command_that_replays_them(fleet: MakeFleet) -> None:
-    it, at = fleet(**{"errors.tolerance": "all"}), a_client()
+    it, client = fleet(**{"errors.tolerance": "all"}), a_client()
     producer = Producer({"bootstrap.servers": it.kafka})
     for _ in range(2):
         producer.produce(it.topic, b"no json", partition=1)
     assert producer.flush(30) == 0
-    it.start("w1", **listen(at))
+    it.start("w1", **listen(client))
     it.wait_landed({**LANDED, 1: LANDED[1] + 2})
-    report = at.wait(f"/table?sink={it.name}", 200).json
+    report = client.wait(f"/table?sink={it.name}", 200).json
     assert report["table"]["files"] >= PARTITIONS
     assert report["table"]["bytes"] > 0
     assert report["table"]["instants"] >= 1
     [group] = report["bad_records"]["groups"]
     assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
     assert group["replay"].startswith("sink errors replay --config FILE --reason=")
-    at.wait("/health", 200)
-    notes = at.ask("/health").json["sinks"][it.name]["notes"]
+    client.wait("/health", 200)
+    notes = client.ask("/health").json["sinks"][it.name]["notes"]
     assert [note["text"] for note in notes if note["kind"] == "bad-records"] != []

@@ -1,4 +1,4 @@
-"""A worker tells of the fleet as ZooKeeper has it: sinks, workers that come and go, and what nobody can read."""
+"""A worker tells of the fleet as ZooKeeper has it: sinks, workers that come and go, and unreadable znodes."""
 
 from __future__ import annotations
 
@@ -32,100 +32,104 @@ def served(tmp_path: Path, zookeeper) -> Iterator[tuple[SyntheticFleet, Client]]
         yield fleet, Client("127.0.0.1", port)
 
 
-def notes(at: Client, sink: str) -> list[str]:
-    return [note["kind"] for note in at.ask("/health").json["sinks"][sink]["notes"]]
+def notes(client: Client, sink: str) -> list[str]:
+    return [note["kind"] for note in client.ask("/health").json["sinks"][sink]["notes"]]
 
 
-def status(at: Client, sink: str) -> Any:
-    return at.ask(f"/status?sink={sink}").json["sinks"][0]
+def status(client: Client, sink: str) -> Any:
+    return client.ask(f"/status?sink={sink}").json["sinks"][0]
 
 
 def drain(orders: SinkTree, incarnation: str) -> None:
-    """As a worker does it, in one breath."""
+    """Drains and leaves in one breath, as a worker does."""
     digest = orders.settings.config_digest
     orders.keeper.join(Member(incarnation, "host", 1, "0.1.0", WorkerState.DRAINING, config=digest))
     orders.keeper.leave(incarnation)
 
 
 def test_a_worker_that_drains_is_no_news_however_fast_and_one_that_vanishes_is(served) -> None:
-    fleet, at = served
+    fleet, client = served
     orders = fleet.add("orders", 1, ["w1", "w2", "w3"])
     members = {member.worker: member.incarnation for member in orders.keeper.read().members}
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     drain(orders, members["w1"])
-    eventually("w1 is gone", lambda: [m["worker"] for m in status(at, "orders")["members"]] == ["w2", "w3"])
-    assert notes(at, "orders") == []
+    eventually("w1 is gone", lambda: [m["worker"] for m in status(client, "orders")["members"]] == ["w2", "w3"])
+    assert notes(client, "orders") == []
     orders.keeper.leave(members["w3"])
-    eventually("it is told", lambda: notes(at, "orders") == ["worker-gone"])
+    eventually("it is told", lambda: notes(client, "orders") == ["worker-gone"])
     orders.join("w3")
-    eventually("it is back", lambda: notes(at, "orders") == [])
+    eventually("it is back", lambda: notes(client, "orders") == [])
 
 
 def test_one_sink_that_cannot_be_read_hides_no_other(served) -> None:
-    fleet, at = served
+    fleet, client = served
     orders, clicks = fleet.add("orders", 1), fleet.add("clicks", 1)
     clicks.produce(5)
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     fleet.client.set(f"{orders.settings.root_znode}/{tree.TRANSACTIONS}", b"not what anybody wrote")
-    sinks = at.wait("/health", 503).json["sinks"]
+    sinks = client.wait("/health", 503).json["sinks"]
     assert [reason["kind"] for reason in sinks["orders"]["reasons"]] == ["znode"]
     assert "--forget" in sinks["orders"]["reasons"][0]["do"]
     assert sinks["clicks"]["healthy"]
-    assert at.ask("/health?sink=clicks").status == 200
+    assert client.ask("/health?sink=clicks").status == 200
 
 
 def test_kafka_away_is_told_and_what_was_known_of_the_tree_stays(served) -> None:
-    fleet, at = served
+    fleet, client = served
     orders = fleet.add("orders", 2)
     orders.produce(10)
     orders.commit()
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     fleet.log.error = Unavailable("Kafka at k:9092 gave no answer")
-    eventually("it is told", lambda: notes(at, "orders") == ["kafka"])
-    told = status(at, "orders")
-    assert (told["lag"], told["committed"], told["kafka_error"]) == (None, 1, "Kafka at k:9092 gave no answer")
+    eventually("it is told", lambda: notes(client, "orders") == ["kafka"])
+    sink_status = status(client, "orders")
+    assert (sink_status["lag"], sink_status["committed"], sink_status["kafka_error"]) == (
+        None,
+        1,
+        "Kafka at k:9092 gave no answer",
+    )
     fleet.log.error = None
-    eventually("it is over", lambda: notes(at, "orders") == [])
+    eventually("it is over", lambda: notes(client, "orders") == [])
 
 
 def test_a_service_that_fails_is_told_though_nothing_else_changes(served, monkeypatch) -> None:
     monkeypatch.setattr("sink.http.fleet.RECORDS_SECONDS", 1.0)
-    fleet, at = served
+    fleet, client = served
     orders = fleet.add("orders", 1)
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     orders.services(Service("cluster", 2.0, "20260101000000000"))
-    eventually("the first run is told", lambda: bool(status(at, "orders")["services"]))
+    eventually("the first run is told", lambda: bool(status(client, "orders")["services"]))
     orders.services(Service("cluster", 2.0, "", "no space left"))
-    eventually("it is told", lambda: notes(at, "orders") == ["service-failed"], WHOLE_SECONDS / 2)
+    eventually("it is told", lambda: notes(client, "orders") == ["service-failed"], WHOLE_SECONDS / 2)
 
 
 def test_sinks_that_come_and_go_are_followed(served) -> None:
-    fleet, at = served
+    fleet, client = served
     fleet.add("orders", 1)
-    at.wait("/health?sink=orders", 200)
+    client.wait("/health?sink=orders", 200)
     fleet.add("clicks", 1)
-    at.wait("/health?sink=clicks", 200)
+    client.wait("/health?sink=clicks", 200)
     fleet.facts.sinks[:] = [hosted for hosted in fleet.facts.sinks if hosted.settings.name != "orders"]
-    at.wait("/health?sink=orders", 404)
-    assert [sink["sink"] for sink in at.ask("/overview").json["sinks"]] == ["clicks"]
+    client.wait("/health?sink=orders", 404)
+    assert [sink["sink"] for sink in client.ask("/overview").json["sinks"]] == ["clicks"]
 
 
 def test_a_stuck_jvm_is_told_beside_the_health_of_the_fleet(served) -> None:
-    fleet, at = served
+    fleet, client = served
     fleet.add("orders", 1)
-    at.wait("/health", 200)
+    client.wait("/health", 200)
     fleet.facts.not_alive = ("the JVM has not answered for 7 s",)
-    eventually("it is told", lambda: notes(at, "orders") == ["silent"])
-    assert at.ask("/health").status == 200
+    eventually("it is told", lambda: notes(client, "orders") == ["silent"])
+    assert client.ask("/health").status == 200
 
 
 def test_status_has_the_ten_newest_transactions_and_history_those_before_them_too(served) -> None:
-    fleet, at = served
+    fleet, client = served
     orders = fleet.add("orders", 1)
     for _ in range(12):
         orders.produce(1)
         orders.commit()
-    at.wait("/health", 200)
-    eventually("all are read", lambda: status(at, "orders")["committed"] == 12)
-    assert [ended["number"] for ended in status(at, "orders")["history"]] == list(range(12, 2, -1))
-    assert [ended["number"] for ended in at.ask("/history").json["sinks"]["orders"]] == list(range(12, 0, -1))
+    client.wait("/health", 200)
+    eventually("all are read", lambda: status(client, "orders")["committed"] == 12)
+    assert [ended["number"] for ended in status(client, "orders")["history"]] == list(range(12, 2, -1))
+    assert [ended["number"] for ended in client.ask("/history").json["sinks"]["orders"]] == list(range(12, 0, -1))

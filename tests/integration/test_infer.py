@@ -1,4 +1,4 @@
-"""`sink infer` against real topics and a real registry: what it prints, what it writes, what it leaves untouched."""
+"""`sink infer` against real topics and a real registry: its output, the file that it writes, and no other effect."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ ORDER_AT = b"\x02\x02"
 
 @pytest.fixture
 def configured(kafka, tmp_path: Path) -> Callable[..., Path]:
-    """A configuration that says nothing of columns."""
+    """Writes a configuration that names no columns."""
 
-    def made(topics: str, **changes: str) -> Path:
+    def configure(topics: str, **changes: str) -> Path:
         settings = {
             "zookeeper.connect": "127.0.0.1:1",
             "kafka.bootstrap.servers": kafka.address,
@@ -63,7 +63,7 @@ def configured(kafka, tmp_path: Path) -> Callable[..., Path]:
         path.write_text("".join(f"{key}: '{value}'\n" for key, value in settings.items()))
         return path
 
-    return made
+    return configure
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def produced(kafka) -> Callable[..., None]:
 
 @pytest.fixture
 def infer(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs the command; its exit status, the columns and what it says of them."""
+    """Runs the command; returns its exit status, the columns and its remarks on them."""
 
-    def ran(config: Path, *arguments: object) -> tuple[int, str, str]:
+    def run(config: Path, *arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
         code = cli.main(["infer", "--config", str(config), *map(str, arguments)])
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return code, out, err
 
-    return ran
+    return run
 
 
 def test_json_columns_are_printed_and_written_so_that_the_same_configuration_can_use_them(
@@ -166,7 +166,7 @@ def test_no_offset_is_committed(kafka, configured, produced, infer, topic, monke
     assert infer(configured(name))[0] == 0
     with closing(Consumer({"bootstrap.servers": kafka.address, "group.id": name})) as consumer:
         assert consumer.committed([TopicPartition(name, 0)], timeout=30)[0].offset < 0
-        # One that was committed would be seen.
+        # A committed offset would be seen.
         consumer.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)
         assert consumer.committed([TopicPartition(name, 0)], timeout=30)[0].offset == 1
 
@@ -229,15 +229,15 @@ def test_protobuf_columns_are_those_of_the_message_that_the_records_name(
     registry_url: str, configured, produced, infer, topic
 ):
     client, name = SchemaRegistryClient({"url": registry_url, "timeout": 30}), topic()
-    number = client.register_schema(f"{name}-value", Schema(PROTO, "PROTOBUF"))
+    schema_id = client.register_schema(f"{name}-value", Schema(PROTO, "PROTOBUF"))
     config = configured(name, value__format="protobuf-confluent", schema__registry__url=registry_url)
     code, out, err = infer(config)
     assert (code, out) == (0, "host STRING\n")
-    assert f"taken is the first of schema id {number}" in err
-    produced(name, b"\x00" + number.to_bytes(4, "big") + ORDER_AT + b"\x08\x07")
+    assert f"taken is the first of schema id {schema_id}" in err
+    produced(name, b"\x00" + schema_id.to_bytes(4, "big") + ORDER_AT + b"\x08\x07")
     code, out, err = infer(config)
     assert (code, out) == (0, "id BIGINT,\nheads ARRAY<STRUCT<host: STRING>>,\nplaced_at TIMESTAMP\n")
-    assert f"3 columns, from shop.Order of schema id {number}." in err
+    assert f"3 columns, from shop.Order of schema id {schema_id}." in err
     assert "- left out: next: it is a shop.Order within a shop.Order, which no column can hold" in err
     assert "do not fit" not in err
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 def raised(spark: SparkSession, exception: Any) -> BaseException:
-    """As Java throws it at Python, with one more wrapper."""
+    """Returns the exception as Java throws it at Python, with one more wrapper."""
     future = spark._jvm.java.util.concurrent.CompletableFuture()
     future.completeExceptionally(exception)
     with pytest.raises((Py4JJavaError, PySparkException)) as thrown:
@@ -45,8 +45,8 @@ def test_a_long_chain_is_told_whole_its_wrappers_shortened(spark: SparkSession, 
     text = message(raised(spark, error), length)
     causes = text.split("; caused by ")
     assert causes[-1] == "java.io.IOException: the root"
-    assert [each.partition(": ")[2][0] for each in causes[1:-1]] == ["3", "2", "1", "0"]
-    assert all(each.endswith("...") for each in causes[:-1])
+    assert [cause.partition(": ")[2][0] for cause in causes[1:-1]] == ["3", "2", "1", "0"]
+    assert all(cause.endswith("...") for cause in causes[:-1])
     assert len(text) <= max(length, 6 * 75)
 
 

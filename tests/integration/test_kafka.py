@@ -54,12 +54,12 @@ def name() -> str:
 
 
 def client(address: str) -> dict[str, Any]:
-    """For the test's own clients: without log lines, so that stderr has only those of the product."""
+    """Settings of the test's own clients: no log lines, so that stderr has only those of the product."""
     return {"bootstrap.servers": address, "log_level": 0}
 
 
 def create(admin: AdminClient, name: str, partitions: int = 1, **config: str) -> None:
-    """Also after a deletion, which takes effect a little later than it is acknowledged."""
+    """Creates a topic, also after a deletion, which takes effect a little later than it is acknowledged."""
 
     def created() -> bool:
         try:
@@ -81,7 +81,7 @@ def produce(address: str, name: str, count: int, partition: int = 0, key: str | 
 
 
 def transaction(address: str, name: str, count: int) -> ck.Producer:
-    """A transaction with `count` records sent, still open."""
+    """Sends `count` records in a transaction, which stays open."""
     producer = ck.Producer({**client(address), "transactional.id": uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -91,13 +91,13 @@ def transaction(address: str, name: str, count: int) -> ck.Producer:
     return producer
 
 
-def at(log: Log, name: str, partition: int = 0) -> PartitionLog:
+def partition_log(log: Log, name: str, partition: int = 0) -> PartitionLog:
     return log.view([name]).partitions[TopicPartition(name, partition)]
 
 
 def span(log: Log, name: str) -> tuple[int, int]:
-    seen = at(log, name)
-    return seen.start, seen.end
+    log_range = partition_log(log, name)
+    return log_range.start, log_range.end
 
 
 def test_a_view_has_every_partition_with_its_id_start_and_end(
@@ -110,13 +110,13 @@ def test_a_view_has_every_partition_with_its_id_start_and_end(
     view = log.view([name, other, name])
     first = view.partitions[TopicPartition(name, 0)].topic_id
     assert view.cluster == admin.list_topics(timeout=10).cluster_id
-    assert {source: (seen.start, seen.end) for source, seen in view.partitions.items()} == {
+    assert {source: (log_range.start, log_range.end) for source, log_range in view.partitions.items()} == {
         TopicPartition(name, 0): (0, 0),
         TopicPartition(name, 1): (0, 0),
         TopicPartition(name, 2): (0, 7),
         TopicPartition(other, 0): (0, 0),
     }
-    assert {seen.topic_id for source, seen in view.partitions.items() if source.topic == name} == {first}
+    assert {log_range.topic_id for source, log_range in view.partitions.items() if source.topic == name} == {first}
     assert view.partitions[TopicPartition(other, 0)].topic_id != first
 
 
@@ -178,7 +178,7 @@ def test_topic_ids_are_written_as_kafkas_own_tools_write_them(admin: AdminClient
     topics = [f"{name}-{number}" for number in range(12)]
     for topic in topics:
         create(admin, topic)
-    ids = {seen.topic_id for seen in log.view(topics).partitions.values()}
+    ids = {log_range.topic_id for log_range in log.view(topics).partitions.values()}
     assert len(ids) == len(topics)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id) for topic_id in ids)
 
@@ -216,11 +216,11 @@ def test_a_deleted_prefix_moves_the_start(address: str, admin: AdminClient, log:
 def test_a_recreated_topic_has_another_id(address: str, admin: AdminClient, log: Log, name: str) -> None:
     create(admin, name)
     produce(address, name, 4)
-    before = at(log, name)
+    before = partition_log(log, name)
     admin.delete_topics([name])[name].result()
     create(admin, name)
-    eventually("the new topic is seen", lambda: at(log, name).topic_id != before.topic_id)
-    assert (before.end, at(log, name).end) == (4, 0)
+    eventually("the new topic is seen", lambda: partition_log(log, name).topic_id != before.topic_id)
+    assert (before.end, partition_log(log, name).end) == (4, 0)
 
 
 def test_a_topic_recreated_during_a_view_never_lends_its_offsets_to_the_old_id(
@@ -239,11 +239,11 @@ def test_a_topic_recreated_during_a_view_never_lends_its_offsets_to_the_old_id(
 
     create(admin, name)
     plain, meddled = (kind({"bootstrap.servers": address}, timeout=30) for kind in (Log, Meddled))
-    old = at(plain, name)
-    seen = at(meddled, name)
+    old = partition_log(plain, name)
+    seen = partition_log(meddled, name)
     assert meddled.looks > 1
     assert seen.topic_id != old.topic_id
-    assert seen == at(plain, name) == PartitionLog(seen.topic_id, 0, 40)
+    assert seen == partition_log(plain, name) == PartitionLog(seen.topic_id, 0, 40)
 
 
 def test_added_partitions_are_in_the_next_view(admin: AdminClient, log: Log, name: str) -> None:
@@ -264,28 +264,28 @@ def test_compaction_removes_records_and_leaves_start_and_end(
         "max.compaction.lag.ms": "100",
     }
     create(admin, name, 1, **eager)
-    sent = 0
+    sent_count = 0
 
     def compacted() -> bool:
-        """A segment is only closed by the next record, so there has to be one."""
-        nonlocal sent
+        """Sends more records: only the next record closes a segment."""
+        nonlocal sent_count
         produce(address, name, 20, key="k")
-        sent += 20
-        return len(offsets(address, name, sent)) < sent
+        sent_count += 20
+        return len(offsets(address, name, sent_count)) < sent_count
 
     eventually("the broker compacted", compacted, 120)
-    assert span(log, name) == (0, sent)
+    assert span(log, name) == (0, sent_count)
 
 
 def offsets(address: str, name: str, end: int) -> list[int]:
-    """The offsets of partition 0 that can still be read before `end`."""
+    """Returns the offsets of partition 0 that can still be read before `end`."""
     consumer = ck.Consumer({**client(address), "group.id": "none", "enable.partition.eof": True})
     consumer.assign([ck.TopicPartition(name, 0, 0)])
-    found: list[int] = []
+    readable_offsets: list[int] = []
     while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(message.offset() or 0)
+        readable_offsets.append(message.offset() or 0)
     consumer.close()
-    return [offset for offset in found if offset < end]
+    return [offset for offset in readable_offsets if offset < end]
 
 
 def test_a_topic_that_does_not_exist_is_named_with_its_near_names(
@@ -295,7 +295,7 @@ def test_a_topic_that_does_not_exist_is_named_with_its_near_names(
     with pytest.raises(UnknownTopic, match=re.escape(f"{address}: {name}x, nowhere (near it: {name}")) as caught:
         log.view([name, f"{name}x", "nowhere"])
     assert caught.value.topics == (f"{name}x", "nowhere")
-    assert name in caught.value.near
+    assert name in caught.value.similar_names
 
 
 def test_a_name_that_no_topic_can_have_is_an_unknown_topic(log: Log) -> None:
@@ -392,14 +392,14 @@ def test_a_broker_that_was_down_is_found_again_by_the_same_log(
     create(admin, name)
     produce(own_server.address, name, 3)
     log = Log({"bootstrap.servers": own_server.address}, timeout=6)
-    before = at(log, name)
+    before = partition_log(log, name)
     capfd.readouterr()
     own_server.stop()
     with pytest.raises(Unavailable, match=re.escape(own_server.address)):
         log.view([name])
     own_server.start()
     eventually("Kafka answers again", lambda: answers(log, name))
-    assert at(log, name) == before
+    assert partition_log(log, name) == before
     assert "rdkafka" not in capfd.readouterr().err
     log.close()
 

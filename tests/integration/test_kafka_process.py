@@ -1,4 +1,4 @@
-"""A view from another process is that of this one, and the end of that process costs one view."""
+"""A view from another process equals one of this process, and the end of that process costs one view."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "pass-word-that-nobody-else-may-see"
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """One of this file's own, for it is stopped."""
+    """A broker of this file's own, because a test stops it."""
     with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
         yield server
 
@@ -61,7 +61,7 @@ def test_an_error_is_the_same_as_in_this_process(log: LogProcess, topic) -> None
     with pytest.raises(UnknownTopic) as raised:
         log.view([name + "x"])
     assert raised.value.topics == (name + "x",)
-    assert name in raised.value.near
+    assert name in raised.value.similar_names
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
@@ -73,8 +73,8 @@ def test_a_process_that_ends_during_a_view_costs_that_view_only(
     child = log.pid
     kafka.pause()
     try:
-        with ThreadPoolExecutor(1) as others:
-            view = others.submit(log.view, [name])
+        with ThreadPoolExecutor(1) as pool:
+            view = pool.submit(log.view, [name])
             os.kill(child, number)
             with pytest.raises(Unavailable, match=f"ended by signal {number.name}"):
                 view.result()
@@ -88,13 +88,13 @@ def test_a_process_that_ends_during_a_view_costs_that_view_only(
 
 
 def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_path: Path) -> None:
-    """While it stops, its answers name no broker: librdkafka 2.16 aborts on one that it did not expect so."""
+    """While a broker stops, its answers name no broker: librdkafka 2.16 aborts on one that it does not expect."""
     with KafkaServer(tmp_path / "kafka") as broker, topics(broker.address) as make:
         log = LogProcess({"bootstrap.servers": broker.address}, timeout=1.0)
         name = make()
         before = log.view([name])
-        with ThreadPoolExecutor(1) as others:
-            stopping = others.submit(broker.stop)
+        with ThreadPoolExecutor(1) as pool:
+            stopping = pool.submit(broker.stop)
             while not stopping.done():
                 with suppress(Unavailable):
                     log.view([name])
@@ -150,6 +150,6 @@ input()
 def test_the_settings_are_on_no_command_line_and_in_no_environment(log: LogProcess, kafka: KafkaServer) -> None:
     log = LogProcess({"bootstrap.servers": kafka.address, "sasl.password": SECRET})
     log.start()
-    shown = [Path(f"/proc/{log.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+    contents = [Path(f"/proc/{log.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
     log.close()
-    assert not any(SECRET.encode() in each for each in shown)
+    assert not any(SECRET.encode() in content for content in contents)

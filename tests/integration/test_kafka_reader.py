@@ -45,7 +45,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]
 
 
 class Window:
-    """The window of a reader, looked at each time that the reader has shrunk it."""
+    """Measures the window of a reader each time that the reader has shrunk it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reader: TaskReader) -> None:
         self.most_bytes = self.most_partitions = self.given_back = 0
@@ -69,7 +69,7 @@ def coordinates(rows: list[tuple[int, str, int, int, bytes | None]]) -> list[tup
 def test_partitions_that_turn_out_larger_than_the_window_are_given_back_and_read_again(
     kafka: Any, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small records first, from which the sizes of all the others are estimated."""
+    """Small records come first; the reader estimates the sizes of all others from them."""
     name = topic(20, config={"max.message.bytes": "20000000"})
     send(kafka.address, name, numbered(name, 0, 2_000))
     for partition in range(1, 20):
@@ -80,7 +80,11 @@ def test_partitions_that_turn_out_larger_than_the_window_are_given_back_and_read
     window = Window(monkeypatch, reader)
     rows = rows_of(reader)
     reader.close()
-    expected = [(at, name, piece.partition, offset) for at, piece in enumerate(slices) for offset in range(piece.end)]
+    expected = [
+        (at, name, planned_slice.partition, offset)
+        for at, planned_slice in enumerate(slices)
+        for offset in range(planned_slice.end)
+    ]
     assert coordinates(rows) == expected
     assert all(value is not None and value.startswith(b"%d" % offset) for *_, offset, value in rows[2_000:])
     assert window.given_back > 0
@@ -114,7 +118,7 @@ def test_the_window_reaches_as_far_as_its_bytes_and_no_partition_before_it_is_as
     name = topic(60)
     for partition in range(60):
         send(kafka.address, name, [Sent(b"z" * 1_000) for _ in range(20)], partition)
-    reader = task_reader(kafka.address, slices_of(name, *((each, 0, 20) for each in range(60))), TINY)
+    reader = task_reader(kafka.address, slices_of(name, *((partition, 0, 20) for partition in range(60))), TINY)
     window = Window(monkeypatch, reader)
     assert len(rows_of(reader)) == 1_200
     assert window.most_partitions < 20
@@ -127,9 +131,9 @@ def test_two_slices_of_a_partition_are_read_in_the_order_of_the_task(kafka: Any,
     slices = slices_of(name, (0, 20, 30), (1, 5, 15), (0, 0, 10), (1, 15, 30))
     rows = rows_of(task_reader(kafka.address, slices))
     expected = [
-        (at, name, piece.partition, offset)
-        for at, piece in enumerate(slices)
-        for offset in range(piece.start, piece.end)
+        (at, name, planned_slice.partition, offset)
+        for at, planned_slice in enumerate(slices)
+        for offset in range(planned_slice.start, planned_slice.end)
     ]
     assert coordinates(rows) == expected
 
@@ -141,25 +145,25 @@ def test_a_partition_that_ends_early_is_read_on_when_its_records_come(kafka: Any
     reader = task_reader(kafka.address, slices_of(name, (0, 0, 20), (1, 0, 10)))
     waiting, at_end = threading.Event(), TaskReader._at_end
 
-    class Told(TaskReader):
+    class AnnouncingReader(TaskReader):
         def _at_end(self, run: Any, end: int) -> None:
             at_end(self, run, end)
             if run.partition == 0 and end == 10:
                 waiting.set()
 
-    reader.__class__ = Told
-    found: list[Any] = []
-    reading = threading.Thread(target=lambda: found.extend(rows_of(reader)))
+    reader.__class__ = AnnouncingReader
+    rows: list[Any] = []
+    reading = threading.Thread(target=lambda: rows.extend(rows_of(reader)))
     reading.start()
     assert waiting.wait(60)
     send(kafka.address, name, numbered(name, 0, 10, first=10))
     reading.join(60)
-    assert [(row[2], row[3]) for row in found] == [(0, at) for at in range(20)] + [(1, at) for at in range(10)]
+    assert [(row[2], row[3]) for row in rows] == [(0, at) for at in range(20)] + [(1, at) for at in range(10)]
 
 
 @pytest.mark.parametrize("start", [20, 70])
 def test_an_offset_that_the_log_does_not_have_is_data_loss(kafka: Any, topic: Any, start: int) -> None:
-    """Deleted from its beginning, or behind its end."""
+    """The offset was deleted, or is behind the end of the log."""
     name = topic(2)
     send(kafka.address, name, numbered(name, 1, 50), 1)
     delete_before(kafka.address, name, 1, 30)
@@ -178,7 +182,7 @@ def test_data_loss_in_a_task_is_told_with_its_coordinates_and_the_consumer_is_no
     error = task_error(failure.value)
     assert isinstance(error, DataLoss)
     assert (error.topic, error.partition, error.offset) == (name, 0, 10)
-    assert kept(name) == []
+    assert kept_consumers(name) == []
 
 
 def test_a_consumer_is_kept_from_one_task_to_the_next_and_reads_what_it_is_asked_for(kafka: Any, topic: Any) -> None:
@@ -192,11 +196,11 @@ def test_a_consumer_is_kept_from_one_task_to_the_next_and_reads_what_it_is_asked
         slices = slices_of(name, *ranges)
         rows = rows_of(source.batches(WriteTask(tuple(slices)), iter([])))
         assert [(row[2], row[3], row[4]) for row in rows] == [
-            (piece.partition, at, b"%s %d %d" % (name.encode(), piece.partition, at))
-            for piece in slices
-            for at in range(piece.start, piece.end)
+            (planned_slice.partition, at, b"%s %d %d" % (name.encode(), planned_slice.partition, at))
+            for planned_slice in slices
+            for at in range(planned_slice.start, planned_slice.end)
         ]
-        consumers += kept(name)
+        consumers += kept_consumers(name)
     assert len(consumers) == 3
     assert len(set(map(id, consumers))) == 1
 
@@ -207,17 +211,17 @@ def test_a_reading_that_is_given_up_leaves_no_consumer_to_the_next_task(kafka: A
     source = KafkaSource(consumer_settings(kafka.address, client__id=name), AMPLE, False)
     reading = source.batches(WriteTask(tuple(slices_of(name, (0, 0, 40_000)))), iter([]))
     next(reading)
-    assert len(kept(name)) == 1
+    assert len(kept_consumers(name)) == 1
     reading.close()  # type: ignore[attr-defined]
-    assert kept(name) == []
+    assert kept_consumers(name) == []
 
 
-def kept(client_id: str) -> list[Any]:
-    return [held for key, held in kafka_consumer._kept.items() if ("client.id", client_id) in key]
+def kept_consumers(client_id: str) -> list[Any]:
+    return [consumer for key, consumer in kafka_consumer._kept.items() if ("client.id", client_id) in key]
 
 
-def on(server: KafkaServer, name: str, partitions: int = 1) -> list[Slice]:
-    """A topic of that broker with records in each partition, and the slices of them."""
+def topic_slices(server: KafkaServer, name: str, partitions: int = 1) -> list[Slice]:
+    """Makes a topic with records in each partition, and returns their slices."""
     admin = AdminClient({"bootstrap.servers": server.address})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     for partition in range(partitions):
@@ -226,7 +230,7 @@ def on(server: KafkaServer, name: str, partitions: int = 1) -> list[Slice]:
 
 
 def test_a_reading_goes_on_after_a_restart_of_the_broker(own_kafka: KafkaServer) -> None:
-    slices = on(own_kafka, "restarted", partitions=4)
+    slices = topic_slices(own_kafka, "restarted", partitions=4)
     batches = iter(task_reader(own_kafka.address, slices, ReadLimits(256 << 10, 256 << 10, 64 << 10)))
     rows = rows_of([next(batches)])
     own_kafka.stop()
@@ -238,7 +242,7 @@ def test_a_reading_goes_on_after_a_restart_of_the_broker(own_kafka: KafkaServer)
 def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
     own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slices = on(own_kafka, "away")
+    slices = topic_slices(own_kafka, "away")
     batches = iter(task_reader(own_kafka.address, slices, ReadLimits(64 << 10, 64 << 10, 64 << 10)))
     monkeypatch.setattr(kafka_reader, "SILENT_SECONDS", 3.0)
     next(batches)
@@ -248,12 +252,12 @@ def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
             rows_of(batches)
     finally:
         own_kafka.start()
-    said = str(silence.value)
-    assert said.startswith("Kafka: no record of away-0 from offset ")
-    assert re.search(r"came for \d+ s: ", said)
-    assert own_kafka.address in said
-    assert said.endswith("The sink reads the slices again.")
-    assert "\n" not in said
+    error_text = str(silence.value)
+    assert error_text.startswith("Kafka: no record of away-0 from offset ")
+    assert re.search(r"came for \d+ s: ", error_text)
+    assert own_kafka.address in error_text
+    assert error_text.endswith("The sink reads the slices again.")
+    assert "\n" not in error_text
 
 
 def test_a_log_that_ends_before_its_slice_is_named_when_nothing_comes(

@@ -1,4 +1,4 @@
-"""The Keeper on a real ZooKeeper: readings follow the tree, and a refused multi says who refused it."""
+"""The Keeper on a real ZooKeeper: readings follow the tree, and a refused multi says why."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def member(name: str) -> Member:
 
 
 def names(side: Side) -> list[str]:
-    return [each.worker for each in side.keeper.read().members]
+    return [joined.worker for joined in side.keeper.read().members]
 
 
 def test_a_reading_follows_what_others_change(sides: tuple[Side, Side]) -> None:
@@ -119,19 +119,19 @@ def test_an_answer_that_is_older_than_its_fired_watch_is_never_kept(
     sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = sides
-    ask = ours.client.get_children_async
-    late = [f"{ROOT}/{tree.WORKERS}"]
+    get_children = ours.client.get_children_async
+    late_paths = [f"{ROOT}/{tree.WORKERS}"]
 
     def change() -> None:
         ours.changed.clear()
         theirs.keeper.join(member("w1"))
         assert ours.changed.wait(SECONDS)
 
-    def asked(path: str, watch: Any) -> Any:
-        answer = ask(path, watch=watch)
-        return ChangedMeanwhile(answer, change) if path in late and late.pop() else answer
+    def get_children_late(path: str, watch: Any) -> Any:
+        answer = get_children(path, watch=watch)
+        return ChangedMeanwhile(answer, change) if path in late_paths and late_paths.pop() else answer
 
-    monkeypatch.setattr(ours.client, "get_children_async", asked)
+    monkeypatch.setattr(ours.client, "get_children_async", get_children_late)
     assert names(ours) == []
     assert names(ours) == ["w1"]
 

@@ -1,8 +1,8 @@
 """The simulation's ZooKeeper is like a real one: the same random commands end alike on both and leave the same tree.
 
-What is compared is what the protocol sees: how each command ended, and the tree that a reader on another connection
-comes to, through the real `Keeper` with its caches and watches. Names that each side makes up for itself (the tree's
-uuid, the contenders' znodes) are replaced by what they stand for.
+The test compares what the protocol sees: how each command ended, and the tree that a reader on another connection
+comes to, through the real `Keeper` with its caches and watches. It replaces names that each side makes up for itself
+(the tree's uuid, the contenders' znodes) by aliases.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.integration
 ROOT = "/sink/orders"
 NAMES = ("w1", "w2", "w3")
 COMMANDS = 300
-WHOLE = TreeReader()
-SHARES = tuple(map(ParticipantViewReader, ("w1", "w2:1")))
+WHOLE_TREE = TreeReader()
+PARTICIPANT_VIEWS = tuple(map(ParticipantViewReader, ("w1", "w2:1")))
 PATHS = (
     tree.EPOCH,
     tree.HALT,
@@ -140,60 +140,60 @@ class Simulated:
 
     def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
         latest = self._keeper.latest
-        read, began, ended = self._keeper.torn_snapshot(Random(0), latest, reader)
+        snapshot, began, ended = self._keeper.torn_snapshot(Random(0), latest, reader)
         assert began == ended == latest
-        assert read == self._keeper.snapshot(latest) or not isinstance(reader, TreeReader)
-        return read
+        assert snapshot == self._keeper.snapshot(latest) or not isinstance(reader, TreeReader)
+        return snapshot
 
 
 class Side:
-    """One tree, and what its contenders are called by both."""
+    """One tree, and the paths of its contenders by the aliases that both sides use."""
 
-    def __init__(self, held: Tree) -> None:
-        self.held = held
+    def __init__(self, store: Tree) -> None:
+        self.store = store
         self.contenders: dict[str, str] = {}
 
     def perform(self, rng: Random, opened: frozenset[str], tick: int) -> str:
-        """The command that `rng` draws, in words, with how it ended. `opened` are the sessions there are."""
+        """Runs the command that `rng` draws; returns it in words, with its outcome. `opened` are the open sessions."""
         worker = rng.choice(NAMES)
         if worker not in opened:
-            self.held.open(worker)
+            self.store.open(worker)
             return f"open {worker}"
         match rng.choice(("write",) * 12 + ("join", "contend", "resign", "end")):
             case "end":
-                self.held.end(worker)
+                self.store.end(worker)
                 return f"end {worker}"
             case "join":
-                self.held.join(worker, Member(f"{worker}:1", "host", tick, "1"))
+                self.store.join(worker, Member(f"{worker}:1", "host", tick, "1"))
                 return f"join {worker}"
             case "contend":
-                self.contenders[f"{tree.ELECTION}/{tick}"] = self.held.contend(worker)
+                self.contenders[f"{tree.ELECTION}/{tick}"] = self.store.contend(worker)
                 return f"contend {worker}"
             case "resign":
                 alias = rng.choice(sorted(self.contenders) or [""])
-                if self.contenders.get(alias) in self.held.nodes(WHOLE):
-                    self.held.resign(self.contenders[alias])
+                if self.contenders.get(alias) in self.store.nodes(WHOLE_TREE):
+                    self.store.resign(self.contenders[alias])
                 return f"resign {alias}"
         ops = tuple(_draw(rng, path, tick) for path in rng.sample(self._paths(), rng.randint(1, 4)))
         real = tuple(replace(op, path=self.contenders.get(op.path, op.path)) for op in ops)
         try:
-            self.held.write(worker, real)
+            self.store.write(worker, real)
         except SinkError as error:
             return f"{ops}: {type(error).__name__}"
         return f"{ops}: done"
 
     def tree(self) -> dict[str, Node]:
-        """Before each path of a participant's share stands whose it is."""
-        shares = {
+        """Returns the nodes by path; a path in a participant's view begins with its owner."""
+        participant_nodes = {
             f"{reader.incarnation}'s {path}": node
-            for reader in SHARES
-            for path, node in self.held.nodes(reader).items()
+            for reader in PARTICIPANT_VIEWS
+            for path, node in self.store.nodes(reader).items()
         }
         aliases = {path: alias for alias, path in self.contenders.items()}
-        found = {aliases.get(path, path): node for path, node in self.held.nodes(WHOLE).items()}
-        uuid = codec.from_bytes(found[tree.KEEPER].data, tree.KEEPER, lambda info: info["uuid"])
-        data = found[tree.KEEPER].data.replace(uuid.encode(), b"uuid")
-        return {**shares, **found, tree.KEEPER: replace(found[tree.KEEPER], data=data)}
+        nodes = {aliases.get(path, path): node for path, node in self.store.nodes(WHOLE_TREE).items()}
+        uuid = codec.from_bytes(nodes[tree.KEEPER].data, tree.KEEPER, lambda info: info["uuid"])
+        data = nodes[tree.KEEPER].data.replace(uuid.encode(), b"uuid")
+        return {**participant_nodes, **nodes, tree.KEEPER: replace(nodes[tree.KEEPER], data=data)}
 
     def _paths(self) -> list[str]:
         return [*PATHS, *list(self.contenders)[-2:]]
@@ -224,11 +224,11 @@ def test_random_commands_end_alike_and_leave_the_same_tree(sides: tuple[Side, Si
     ends: list[str] = []
     for tick in range(COMMANDS):
         command = draws.getrandbits(64)
-        said = [side.perform(Random(command), opened, tick) for side in (real, simulated)]
-        assert said[0] == said[1], ends[-3:]
-        ends.append(said[0])
-        opened = {"open": opened | {said[0][5:]}, "end ": opened - {said[0][4:]}}.get(said[0][:4], opened)
+        outcomes = [side.perform(Random(command), opened, tick) for side in (real, simulated)]
+        assert outcomes[0] == outcomes[1], ends[-3:]
+        ends.append(outcomes[0])
+        opened = {"open": opened | {outcomes[0][5:]}, "end ": opened - {outcomes[0][4:]}}.get(outcomes[0][:4], opened)
         expected = simulated.tree()
-        eventually(f"the same tree after {said[0]}", lambda expected=expected: real.tree() == expected, 30)
+        eventually(f"the same tree after {outcomes[0]}", lambda expected=expected: real.tree() == expected, 30)
     for often in ("done", "Conflict", "NotLeader"):
-        assert sum(each.endswith(often) for each in ends) > COMMANDS / 50, f"too little ended with {often}: {ends}"
+        assert sum(end.endswith(often) for end in ends) > COMMANDS / 50, f"too little ended with {often}: {ends}"

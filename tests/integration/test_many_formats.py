@@ -1,4 +1,4 @@
-"""A fleet of four formats with one registry: topics find their tables by patterns, and what is poisoned stays alone."""
+"""A fleet of four formats with one registry: patterns give topics their tables, and poisoned topics harm no others."""
 
 from __future__ import annotations
 

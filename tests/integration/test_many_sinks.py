@@ -1,5 +1,5 @@
-"""One process hosts many sinks: what becomes of one leaves the others as they were. One fleet goes through all of it,
-test by test, in their order.
+"""One process hosts many sinks: what happens to one leaves the others as they were. One fleet goes through all tests,
+in their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOOD = ("s0", "s1", "s2", "s3")
 
 @dataclass
 class Hosted:
-    """A fleet, and by sink its topic, and how many records that has."""
+    """A fleet, with the topic of each sink and the number of its records."""
 
     fleet: ManySinks
     make_topic: TopicFactory
@@ -58,18 +58,18 @@ class Hosted:
 def hosted(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Hosted]:
     directory = tmp_path_factory.mktemp("many")
     with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
-        it = Hosted(ManySinks(directory, chroot, kafka.address), make_topic)
+        hosted_sinks = Hosted(ManySinks(directory, chroot, kafka.address), make_topic)
         try:
             for name in (*GOOD, POISONED):
-                it.add(name)
+                hosted_sinks.add(name)
             # A directory that holds something else is no table: alone, this sink would end its worker with status 2.
             (directory / "lake" / POISONED).mkdir(parents=True)
             (directory / "lake" / POISONED / "notes.txt").write_text("not a table")
-            it.fleet.add(MISSPELT, it.make_topic(PARTITIONS), **{"schema.ddl": "id BIGNIT"})
-            it.fleet.start("w1")
-            yield it
+            hosted_sinks.fleet.add(MISSPELT, hosted_sinks.make_topic(PARTITIONS), **{"schema.ddl": "id BIGNIT"})
+            hosted_sinks.fleet.start("w1")
+            yield hosted_sinks
         finally:
-            it.fleet.close()
+            hosted_sinks.fleet.close()
 
 
 def test_a_sink_that_cannot_be_hosted_is_refused_and_the_others_land(hosted: Hosted) -> None:
@@ -121,13 +121,13 @@ def test_a_reload_takes_up_new_and_mended_sinks_and_lets_an_old_one_go(hosted: H
     fleet = hosted.fleet
     hosted.add("late")
     hosted.add(MISSPELT)
-    gone = fleet.sinks.pop("s0")
+    released = fleet.sinks.pop("s0")
     fleet.configure("w2")
     fleet.workers["w2"].signal(signal.SIGHUP, Part.PYTHON)
     hosted.wait_landed("late", MISSPELT)
     hosted.wait("s0 is released", lambda: '"event": "sink.released"' in fleet.log("w2"))
     assert fleet.view("s0").members == ()
-    fleet.sinks["s0"] = gone
+    fleet.sinks["s0"] = released
 
 
 def test_a_worker_that_is_stopped_ends_with_status_0_and_each_record_is_there_once(hosted: Hosted) -> None:

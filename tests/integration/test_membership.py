@@ -28,8 +28,8 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def resources(chroot: str, proxy: Proxy, tmp_path: Path):
-    """All that joining needs: neither the table nor Spark is touched before the fleet is found to agree."""
-    given = settings(tmp_path / "table", chroot)
+    """All that joining needs: it touches neither the table nor Spark before it finds that the fleet agrees."""
+    sink_settings = settings(tmp_path / "table", chroot)
     client = KazooClient(f"{proxy.address}/{chroot.partition('/')[2]}")
     client.start()
     keeper = Keeper(client, "/sink/orders", lambda: None)
@@ -38,9 +38,9 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     ticker = Ticker()
     ticker.start()
     with new_pool() as pool:
-        serial, observer = SerialExecutor(pool), Observer(given, ProcessMetrics().sink("orders"))
+        serial, observer = SerialExecutor(pool), Observer(sink_settings, ProcessMetrics().sink("orders"))
         yield Resources(
-            given,
+            sink_settings,
             client,
             keeper,
             "/sink/orders",
@@ -121,7 +121,7 @@ def _away() -> None:
 def test_a_lock_that_could_not_be_given_up_at_once_is_given_up_later(
     resources: Resources, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its own contender would stand before it, and before everybody, for as long as the session lives."""
+    """Else its own contender would stand before it and all workers, for as long as the session lives."""
     elected: list[str] = []
 
     def coordinate(_: Membership, lock_path: str) -> None:
@@ -133,7 +133,7 @@ def test_a_lock_that_could_not_be_given_up_at_once_is_given_up_later(
     monkeypatch.setattr(Membership, "_coordinate", coordinate)
     membership = Membership(resources, new_member(resources.settings, "host", 1, "1"))
     membership.start()
-    standing = threading.Thread(target=membership.stand, daemon=True)
+    standing = threading.Thread(target=membership.campaign, daemon=True)
     standing.start()
     eventually("the first term has ended", lambda: elected and not resources.client.connected)
     proxy.set(Mode.OPEN)

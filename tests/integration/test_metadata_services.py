@@ -1,4 +1,4 @@
-"""Hudi's metadata table: who cleans, compacts and archives it, and what that leaves of it."""
+"""Hudi's metadata table: table services clean, compact and archive it, and all rows stay."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ def test_services_clean_compact_and_archive_the_metadata_table_when_it_wants_it(
     # Hudi keeps the files of the last 20 commits of a metadata table, whatever is asked for.
     while not cleaned or not list((timeline / "history").glob("*.parquet")):
         assert number < MOST, "nothing was cleaned or archived"
-        while not (done := driver.table.metadata_services()):
+        while not (services := driver.table.metadata_services()):
             number += 1
             driver.land(number)
-        assert [each.name for each in done] == [f"metadata {each}" for each in ("cleaning", "compaction", "archiving")]
-        assert not any(each.reason for each in done), done
-        assert done[1].instant
+        assert [service.name for service in services] == [
+            f"metadata {name}" for name in ("cleaning", "compaction", "archiving")
+        ]
+        assert not any(service.reason for service in services), services
+        assert services[1].instant
         assert driver.table.metadata_services() == ()
-        runs, cleaned = runs + 1, cleaned or bool(done[0].instant)
+        runs, cleaned = runs + 1, cleaned or bool(services[0].instant)
     assert number <= runs * EVERY, "not every transaction since a compaction was counted"
     assert driver.count() == driver.count(metadata=False) == 10 * number
 

@@ -31,25 +31,28 @@ RECORDS = 3000
 
 
 def metrics(port: int) -> dict[tuple[str, str], float]:
-    """By name, and the label that tells samples of a name apart here."""
+    """Returns the samples by name and by the label that tells samples of a name apart here."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    telling = ("partition", "outcome", "service", "for")
+    distinguishing = ("partition", "outcome", "service", "for")
     return {
-        (sample.name, next((sample.labels[label] for label in telling if label in sample.labels), "")): sample.value
+        (
+            sample.name,
+            next((sample.labels[label] for label in distinguishing if label in sample.labels), ""),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
 
 def described(kafka: str, group: str) -> dict[int, tuple[int, int, int]]:
-    """Committed offset, log end and lag by partition, as `kafka-consumer-groups.sh --describe` prints them."""
+    """Returns committed offset, log end and lag by partition, as `kafka-consumer-groups.sh --describe` prints them."""
     classes = ":".join(str(jar) for jar in [*artifacts.kafka_jars(), *tools_jars()])
     java = [str(find_java(BROKER_VERSIONS).binary), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", kafka, "--describe", "--group", group]
-    done = subprocess.run([*java, "-cp", classes, tool, *arguments], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{group} ")]
+    result = subprocess.run([*java, "-cp", classes, tool, *arguments], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(f"{group} ")]
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
 
 
@@ -57,56 +60,56 @@ def test_a_fleet_tells_prometheus_and_kafkas_own_tool_what_has_landed(fleet: Mak
     [port] = free_ports(1)
     it = fleet(records=RECORDS, **METADATA, **{"metrics.port": port, "services.interval.commits": 1})
     it.start("w1")
-    each = RECORDS // PARTITIONS
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), each))
+    records_each = RECORDS // PARTITIONS
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
 
     group = f"sink-{it.name}"
     eventually("the group has it", lambda: metrics(port).get(("sink_group_offset_commits_total", "done"), 0) > 0)
-    expected = dict.fromkeys(range(PARTITIONS), (each, each, 0))
+    expected = dict.fromkeys(range(PARTITIONS), (records_each, records_each, 0))
     eventually("Kafka's tool shows it", lambda: described(it.kafka, group) == expected, context=it.logs)
 
     audit = [sys.executable, "-m", "sink.cli", "audit", "--config", str(it.directory / "w1.yaml")]
     subprocess.run(audit, env=os.environ, check=True, capture_output=True, timeout=240)
     eventually("the audit is told", lambda: ("sink_audit_held", "") in metrics(port), context=it.logs)
     eventually("files are told", lambda: ("sink_table_files", "") in metrics(port), context=it.logs)
-    told = metrics(port)
-    assert told["sink_audit_held", ""] == 1
-    assert told["sink_table_files", ""] == len(list(it.table.glob("*.parquet")))
-    assert told["sink_table_instants", ""] >= 1
-    assert told["sink_coordinator", ""] == told["sink_workers", ""] == 1
-    assert (told["sink_freshness_seconds", ""], told["sink_records_total", ""]) == (0, RECORDS)
-    assert told["sink_transaction_duration_seconds_count", "COMMITTED"] >= 1
-    assert {told["sink_waiting", what] for what in ("kafka", "registry", "storage", "topic", "zookeeper")} == {0}
+    samples = metrics(port)
+    assert samples["sink_audit_held", ""] == 1
+    assert samples["sink_table_files", ""] == len(list(it.table.glob("*.parquet")))
+    assert samples["sink_table_instants", ""] >= 1
+    assert samples["sink_coordinator", ""] == samples["sink_workers", ""] == 1
+    assert (samples["sink_freshness_seconds", ""], samples["sink_records_total", ""]) == (0, RECORDS)
+    assert samples["sink_transaction_duration_seconds_count", "COMMITTED"] >= 1
+    assert {samples["sink_waiting", server] for server in ("kafka", "registry", "storage", "topic", "zookeeper")} == {0}
     for partition in range(PARTITIONS):
-        assert told["sink_partition_committed_offset", str(partition)] == each
-        assert told["sink_partition_lag_offsets", str(partition)] == 0
+        assert samples["sink_partition_committed_offset", str(partition)] == records_each
+        assert samples["sink_partition_lag_offsets", str(partition)] == 0
 
 
-def waiting(port: int, what: str) -> float:
-    return metrics(port)["sink_waiting", what]
+def waiting(port: int, server: str) -> float:
+    return metrics(port)["sink_waiting", server]
 
 
-def group_process(it: Fleet) -> psutil.Process | None:
-    worker = psutil.Process(it.workers["w1"].pid)
+def group_process(fleet: Fleet) -> psutil.Process | None:
+    worker = psutil.Process(fleet.workers["w1"].pid)
     return next((p for p in worker.children(recursive=True) if "sink.clients.kafka_groups" in p.cmdline()), None)
 
 
 def test_the_process_that_tells_the_group_can_hang_and_die_and_no_commit_waits(fleet: MakeFleet) -> None:
     it = fleet(records=RECORDS)
     it.start("w1")
-    each = RECORDS // PARTITIONS
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), each))
+    records_each = RECORDS // PARTITIONS
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
     eventually("the process is there", lambda: group_process(it) is not None, context=it.logs)
     child = group_process(it)
     assert child is not None
     child.suspend()
     for batch in range(1, 4):
         produce(it.kafka, it.topic, RECORDS, PARTITIONS, first=batch * RECORDS)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), each * (batch + 1)), seconds=60)
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each * (batch + 1)), seconds=60)
     # The worker itself ends it after 15 s without an answer.
     with suppress(psutil.NoSuchProcess):
         child.kill()
-    total = each * 4
+    total = records_each * 4
     expected = dict.fromkeys(range(PARTITIONS), (total, total, 0))
     eventually("another one tells it", lambda: described(it.kafka, f"sink-{it.name}") == expected, 120, it.logs)
     it.assert_exactly_once(4 * RECORDS)
@@ -125,12 +128,12 @@ def test_a_server_that_is_away_shows_as_a_wait_and_no_more_once_it_is_back(fleet
         it.kafka = kafka.address
         it.start("w1")
         it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-        for what, server in (("kafka", kafka), ("zookeeper", zookeeper)):
-            waits_for = partial(waiting, port, what)
+        for server_name, server in (("kafka", kafka), ("zookeeper", zookeeper)):
+            waits_for = partial(waiting, port, server_name)
             assert waits_for() == 0
             server.pause()
-            eventually(f"{what} is waited for", waits_for, 30, it.logs)
+            eventually(f"{server_name} is waited for", waits_for, 30, it.logs)
             server.resume()
-            eventually(f"{what} is back", lambda ask=waits_for: not ask(), 60, it.logs)  # type: ignore[misc]
+            eventually(f"{server_name} is back", lambda ask=waits_for: not ask(), 60, it.logs)  # type: ignore[misc]
         produce(kafka.address, name, RECORDS, PARTITIONS, first=RECORDS)
         it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))

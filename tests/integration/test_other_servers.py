@@ -25,19 +25,19 @@ def test_a_killed_coordinator_costs_nothing(zookeeper: NewestZooKeeper, tmp_path
     with OldestKafka(tmp_path / "kafka", zookeeper.address) as kafka, topics(kafka.address) as topic:
         name = topic(partitions=PARTITIONS)
         produce(kafka.address, name, RECORDS, PARTITIONS)
-        it = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, name)
+        fleet = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, name)
         try:
-            it.start("w1", "Complete.after=kill")
-            it.coordinator()
-            it.start("w2")
-            it.wait_fired("Complete.after")
-            it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-            it.assert_exactly_once(RECORDS)
-            assert version_of(it) == ZOOKEEPER
+            fleet.start("w1", "Complete.after=kill")
+            fleet.coordinator()
+            fleet.start("w2")
+            fleet.wait_fired("Complete.after")
+            fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+            fleet.assert_exactly_once(RECORDS)
+            assert version_of(fleet) == ZOOKEEPER
         finally:
-            it.close()
+            fleet.close()
 
 
-def version_of(it: Fleet) -> str:
-    """As the server tells it."""
-    return str(it.client.command(b"srvr")).partition("version: ")[2].partition("-")[0]
+def version_of(fleet: Fleet) -> str:
+    """Returns the version that the server tells."""
+    return str(fleet.client.command(b"srvr")).partition("version: ")[2].partition("-")[0]

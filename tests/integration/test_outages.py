@@ -1,4 +1,4 @@
-"""Services that go away, come back, or come back empty; others that write beside us; audited at the end."""
+"""Fleets land every row once while ZooKeeper or Kafka is away or comes back empty, and beside other writers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ QUICK_HEARTBEAT = {
 }
 
 
-def land_more(it: Fleet, landed: int) -> None:
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=landed)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), (landed + 3000) // PARTITIONS))
-    it.assert_exactly_once(landed + 3000)
+def land_more(fleet: Fleet, landed: int) -> None:
+    produce(fleet.kafka, fleet.topic, 3000, PARTITIONS, first=landed)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), (landed + 3000) // PARTITIONS))
+    fleet.assert_exactly_once(landed + 3000)
 
 
 def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied_is_rebuilt_from_the_timeline(
@@ -45,21 +45,23 @@ def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied
         it.let_go("Complete.before")
         it.wait_for_log("w1", "session.lost")
         server.start()
-        before = it.wait_landed(ENDS)
-        assert prepared.header.instant in [s.instant for s in before.ledger.history if s.outcome == "COMMITTED"]
+        landed_view = it.wait_landed(ENDS)
+        assert prepared.header.instant in [
+            summary.instant for summary in landed_view.ledger.history if summary.outcome == "COMMITTED"
+        ]
 
         it.start("w2")
-        it.wait("both are members", lambda v: len(v.members) == 2)
+        it.wait("both are members", lambda view: len(view.members) == 2)
         server.empty()
         it.reconnect()
-        after = it.wait("the tree is there again", lambda v: v.info is not None and v.epoch > 0)
-        assert after.info is not None
-        assert before.info is not None
-        assert after.info.uuid != before.info.uuid
+        rebuilt_view = it.wait("the tree is there again", lambda view: view.info is not None and view.epoch > 0)
+        assert rebuilt_view.info is not None
+        assert landed_view.info is not None
+        assert rebuilt_view.info.uuid != landed_view.info.uuid
         land_more(it, RECORDS)
-        end = it.view()
-        assert end.epoch > before.epoch
-        assert end.ledger.committed > before.ledger.committed
+        last_view = it.view()
+        assert last_view.epoch > landed_view.epoch
+        assert last_view.ledger.committed > landed_view.ledger.committed
         it.close()
 
 
@@ -80,8 +82,8 @@ def test_a_backup_with_a_reset_that_the_table_went_on_without_makes_no_row_come_
             eventually("its session has ended", lambda: not workers(it.client, it.root))
 
         run("w1", 0)
-        reset = ["reset", "--offset", f"{it.topic}:0=5", "--yes", "--config", str(it.directory / "w1.yaml")]
-        assert cli.main(reset) == 0
+        reset_command = ["reset", "--offset", f"{it.topic}:0=5", "--yes", "--config", str(it.directory / "w1.yaml")]
+        assert cli.main(reset_command) == 0
         server.stop()
         shutil.copytree(data, backup)
         server.start()
@@ -106,9 +108,9 @@ def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(fleet: 
     it.start("w1")
     it.wait_landed(ENDS)
     shard = f"{it.root}/{tree.shard_path(TopicPartition(it.topic, 0))}"
-    older = it.client.get(shard)[0]
+    old_content = it.client.get(shard)[0]
     land_more(it, RECORDS)
-    it.client.set(shard, older)
+    it.client.set(shard, old_content)
     it.wait_for_log("w1", "no worker put it there")
     it.start("w2")
     it.wait_for_log("w2", "no worker put it there")
@@ -136,13 +138,16 @@ def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFl
         broker.stop()
         it.let_go("Complete.before")
         it.wait_for_log("w1", "ReadLog")
-        it.wait("it is settled", lambda v: prepared.header.instant in {each.instant for each in v.ledger.history})
+        it.wait(
+            "the transaction is settled",
+            lambda view: prepared.header.instant in {summary.instant for summary in view.ledger.history},
+        )
         broker.start()
         it.wait_landed(ENDS)
         land_more(it, RECORDS)
         assert it.view().halt is None
         lose_end(broker, it.topic, 0, kept=0.5)
-        halt = it.wait("the sink halts", lambda v: v.halt is not None).halt
+        halt = it.wait("the sink halts", lambda view: view.halt is not None).halt
         assert halt is not None
         assert (halt.topic, halt.partition) == (it.topic, 0)
         assert "truncated" in halt.reason
@@ -151,17 +156,17 @@ def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFl
 
 @pytest.mark.thorough
 def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: MakeFleet, tmp_path) -> None:
-    with ZooKeeperServer(tmp_path / "zookeeper") as other:
+    with ZooKeeperServer(tmp_path / "zookeeper") as second_zookeeper:
         first = fleet()
         first.start("w1")
         first.wait_landed(ENDS)
-        second = fleet(name=first.topic, zookeeper=other.address, **{"target.base.path": str(first.table)})
+        second = fleet(name=first.topic, zookeeper=second_zookeeper.address, **{"target.base.path": str(first.table)})
         second.table = first.table
         second.start("w2")
-        second.wait("the second fleet has rebuilt", lambda v: v.ledger.committed > 0)
+        second.wait("the second fleet has rebuilt", lambda view: view.ledger.committed > 0)
         produce(first.kafka, first.topic, 3000, PARTITIONS, first=RECORDS)
-        ends = {p: end + 1000 for p, end in ENDS.items()}
-        first.wait("one of the fleets halts", lambda v: v.halt is not None or second.view().halt is not None)
+        ends = {partition: end + 1000 for partition, end in ENDS.items()}
+        first.wait("one of the fleets halts", lambda view: view.halt is not None or second.view().halt is not None)
         running = second if first.view().halt is not None else first
         running.wait_landed(ends)
         running.assert_exactly_once(RECORDS + 3000)

@@ -1,4 +1,4 @@
-"""The page of a worker, in a real Chromium: what an operator sees of a fleet, by eye, by phone and by keyboard."""
+"""A worker's page in a real Chromium shows a fleet to an operator: by eye, by phone and by keyboard."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = [
     pytest.mark.skipif(command() is None, reason=MISSING),
 ]
 PICTURES = os.environ.get("SINK_TEST_PICTURES", "")
-"""A directory for pictures of what the tests see."""
-EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>`'
+"""The directory for screenshots of the tests; empty for none."""
+HOSTILE_TEXT = '<img src=x onerror="document.title=1"><script>document.title=2</script>`'
 _roots = itertools.count()
 
 
@@ -44,7 +44,7 @@ def a_fleet(tmp_path: Path, zookeeper) -> Iterator[SyntheticFleet]:
 @pytest.fixture(autouse=True)
 def no_errors(browser: Chromium) -> Iterator[None]:
     browser.screen(1200, 1000)
-    # The page of the test before asks its server, which is gone.
+    # The previous test's page still asks its server, which has ended.
     browser.call("Page.navigate", url="about:blank")
     browser.until("location.href === 'about:blank'")
     browser.errors.clear()
@@ -53,7 +53,7 @@ def no_errors(browser: Chromium) -> Iterator[None]:
     assert browser.errors == []
 
 
-def look(browser: Chromium, name: str) -> None:
+def save_picture(browser: Chromium, name: str) -> None:
     if PICTURES:
         browser.picture(Path(PICTURES) / f"{name}.png")
 
@@ -102,7 +102,7 @@ def test_a_sink_that_the_configuration_cannot_make_is_on_top_and_has_its_line(
     alerts = browser.text("#alerts")
     assert "people.yaml, line 3: flush.size ('many') is no number" in alerts
     assert "systemctl reload" in alerts
-    look(browser, "misconfigured")
+    save_picture(browser, "misconfigured")
     browser.open(f"{a_fleet.http.url}#people")
     browser.until("document.querySelector('#alerts').innerText.includes('people.yaml')")
     a_fleet.add("people", 2)
@@ -138,27 +138,27 @@ def test_a_sink_shows_its_open_transaction_its_partitions_and_why_the_last_ones_
     orders.services(Service("clean", 1.0, "20260101000000000"), Service("cluster", 2.0, "", "no space left"))
     browser.open(f"{a_fleet.http.url}#orders")
     browser.until("document.querySelectorAll('#history tbody tr').length === 2")
-    shown = browser.text("#sink")
-    assert "worker-1 did not report within 60 s" in shown
-    assert "in STARTED for" in shown
-    assert "0 of 2 participants have reported" in shown
-    assert "no space left" in shown
+    sink_text = browser.text("#sink")
+    assert "worker-1 did not report within 60 s" in sink_text
+    assert "in STARTED for" in sink_text
+    assert "0 of 2 participants have reported" in sink_text
+    assert "no space left" in sink_text
     phases = browser.value("document.querySelector('#open .phases').getAttribute('aria-label')")
-    assert [part.split()[0] for part in phases.split(", ")] == ["begin", "write"]
+    assert [phase.split()[0] for phase in phases.split(", ")] == ["begin", "write"]
     assert browser.value("document.querySelectorAll('#partitions .row').length") == 3
     assert browser.text("#partitions .row").split()[:2] == ["orders-0", "5"]
 
 
 def test_what_records_bring_along_is_text_and_nothing_else(browser: Chromium, a_fleet: SyntheticFleet) -> None:
     orders = a_fleet.add("orders", 1)
-    orders.commit(reason=EVIL)
-    orders.halt(EVIL, 0, 1)
+    orders.commit(reason=HOSTILE_TEXT)
+    orders.halt(HOSTILE_TEXT, 0, 1)
     browser.open(a_fleet.http.url)
     browser.until("document.querySelector('#alerts .what')")
     browser.value("location.hash = '#orders'")
     browser.until("document.querySelector('#history tbody tr')")
-    assert EVIL in browser.text("#history")
-    assert EVIL in browser.text("#alerts")
+    assert HOSTILE_TEXT in browser.text("#history")
+    assert HOSTILE_TEXT in browser.text("#alerts")
     browser.value("location.hash = '#%3Cimg%20src=x%3E'")
     browser.until("document.querySelector('#notes .what')")
     assert "hosts no sink <img src=x>" in browser.text("#notes")
@@ -170,9 +170,9 @@ def test_nothing_is_loaded_from_elsewhere(browser: Chromium, a_fleet: SyntheticF
     a_fleet.add("orders", 1)
     browser.open(a_fleet.http.url)
     browser.until("document.documentElement.dataset.shown > 1")
-    loaded = [url for url in browser.requests if not url.startswith("data:")]
-    assert all(url.startswith(a_fleet.http.url) for url in loaded)
-    assert {url.removeprefix(a_fleet.http.url) for url in loaded} == {"", "overview"}
+    loaded_urls = [url for url in browser.requests if not url.startswith("data:")]
+    assert all(url.startswith(a_fleet.http.url) for url in loaded_urls)
+    assert {url.removeprefix(a_fleet.http.url) for url in loaded_urls} == {"", "overview"}
 
 
 def test_the_page_is_used_by_keyboard(browser: Chromium, a_fleet: SyntheticFleet) -> None:
@@ -214,7 +214,7 @@ def test_a_worker_that_is_gone_is_told_and_so_is_its_return(browser: Chromium, a
     a_fleet.http.close()
     browser.until("!document.querySelector('#offline').hidden")
     assert "does not answer" in browser.text("#offline")
-    browser.errors.clear()  # the requests that failed, as Chromium tells them
+    browser.errors.clear()  # Chromium reports the failed requests as errors
     a_fleet.http = type(a_fleet.http)(a_fleet.settings, a_fleet.facts)
     a_fleet.http.start()
     browser.until("document.querySelector('#offline').hidden")
@@ -222,18 +222,18 @@ def test_a_worker_that_is_gone_is_told_and_so_is_its_return(browser: Chromium, a
 
 
 def test_a_thousand_partitions_and_a_hundred_sinks_are_fluent(browser: Chromium, a_fleet: SyntheticFleet) -> None:
-    wide = a_fleet.add("a-wide-one", 1000)
-    wide.produce(10)
+    wide_sink = a_fleet.add("a-wide-one", 1000)
+    wide_sink.produce(10)
     for number in range(99):
         a_fleet.add(f"sink-{number:02d}", 1)
     browser.open(a_fleet.http.url)
     browser.until("document.querySelectorAll('#sinks tbody tr').length === 100")
     browser.value("location.hash = '#a-wide-one'")
     browser.until("document.querySelectorAll('#partitions .row').length > 10")
-    # Not one row for each: only those in sight.
+    # The page draws only the rows in sight.
     assert browser.value("document.querySelectorAll('#partitions .row').length") < 60
     browser.value("document.querySelector('#partitions').scrollTop = 28 * 990")
     browser.until("document.querySelector('#partitions').innerText.includes('a-wide-one-999')")
-    shown = browser.value("Number(document.documentElement.dataset.shown)")
-    browser.until(f"document.documentElement.dataset.shown > {shown + 1}")
+    renders = browser.value("Number(document.documentElement.dataset.shown)")
+    browser.until(f"document.documentElement.dataset.shown > {renders + 1}")
     assert float(browser.value("document.documentElement.dataset.shownMs")) < 100

@@ -32,11 +32,11 @@ def prometheus(tmp_path: Path, ports: list[int]) -> Iterator[Prometheus]:
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip(MISSING)
-    made = Prometheus(program, tmp_path / "prometheus", ports)
-    made.child.start()
-    eventually("Prometheus answers", made.answers, 60, made.child.tail)
-    yield made
-    made.child.stop()
+    server = Prometheus(program, tmp_path / "prometheus", ports)
+    server.child.start()
+    eventually("Prometheus answers", server.answers, 60, server.child.tail)
+    yield server
+    server.child.stop()
 
 
 def test_faults_raise_their_alerts_and_a_fleet_at_work_none(
@@ -54,7 +54,7 @@ def test_faults_raise_their_alerts_and_a_fleet_at_work_none(
         it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
         wait_for_quiet(prometheus, 60, it)
 
-        # Known after the 10 s that a view of the log may take; the alert itself waits for 15 s.
+        # A worker notices after up to 10 s, the age of its view of the log; the alert itself waits for 15 s.
         kafka.pause()
         wait_for(prometheus, "SinkWaiting", 10 + 15 + 15, it)
         assert prometheus.alerts("firing") == {"SinkWaiting"}
@@ -65,28 +65,28 @@ def test_faults_raise_their_alerts_and_a_fleet_at_work_none(
         wait_for(prometheus, "SinkBadRecords", 15, it)
         assert prometheus.alerts("firing") == {"SinkBadRecords"}
 
-        # Known after the session time-out of 6 s; the alert itself waits for 30 s.
+        # ZooKeeper ends the session after 6 s; the alert itself waits for 30 s.
         it.workers["w2"].kill()
         wait_for(prometheus, "SinkWorkerGone", 6 + 30 + 15, it)
         wait_for(prometheus, "SinkWorkerSilent", 15, it)
         assert prometheus.alerts("firing") == {"SinkBadRecords", "SinkWorkerGone", "SinkWorkerSilent"}
 
 
-def wait_for(prometheus: Prometheus, alert: str, seconds: float, it: Fleet) -> None:
+def wait_for(prometheus: Prometheus, alert: str, seconds: float, fleet: Fleet) -> None:
     def firing() -> bool:
         return alert in prometheus.alerts("firing")
 
-    eventually(f"{alert} fires", firing, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{it.logs()}")
+    eventually(f"{alert} fires", firing, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
 
 
-def wait_for_quiet(prometheus: Prometheus, seconds: float, it: Fleet) -> None:
+def wait_for_quiet(prometheus: Prometheus, seconds: float, fleet: Fleet) -> None:
     def quiet() -> bool:
         return not prometheus.alerts("firing", "pending")
 
-    eventually("nothing fires", quiet, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{it.logs()}")
+    eventually("nothing fires", quiet, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
 
 
-def produce_a_bad_record(it: Fleet) -> None:
-    producer = Producer({"bootstrap.servers": it.kafka})
-    producer.produce(it.topic, b'{"id": "none"}', partition=0)
+def produce_a_bad_record(fleet: Fleet) -> None:
+    producer = Producer({"bootstrap.servers": fleet.kafka})
+    producer.produce(fleet.topic, b'{"id": "none"}', partition=0)
     assert producer.flush(30) == 0

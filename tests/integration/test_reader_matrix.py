@@ -64,9 +64,9 @@ EXTREMES: dict[str, list[Any]] = {
 
 def expected_rows() -> list[dict[str, Any]]:
     rows = []
-    for at in range(COUNT):
-        row = {name: values[at % len(values)] for name, values in EXTREMES.items()}
-        rows.append({"id": at, "part": [None, "eins", "z w"][at % 3], **row})
+    for number in range(COUNT):
+        row = {name: values[number % len(values)] for name, values in EXTREMES.items()}
+        rows.append({"id": number, "part": [None, "eins", "z w"][number % 3], **row})
     return rows
 
 
@@ -90,7 +90,7 @@ def _json(value: Any) -> str:
 
 
 class Case:
-    """One table, with what was written to it."""
+    """One table, its engine, and the SQL name under which Spark changes it."""
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         self.spark = spark
@@ -111,12 +111,12 @@ class Case:
         checkpoint = Checkpoint(name, "k", "c", 1, number, number - 1, "d", {topic: "id"}, ends, written.results)
         self.table.complete(instant, written.stats, checkpoint, _allow)
 
-    def by_spark(self, place: Path, metadata: bool) -> pa.Table:
+    def by_spark(self, directory: Path, metadata: bool) -> pa.Table:
         frame = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower()).load(self.path)
         self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         self.spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
-        frame.select(*self.names).write.mode("overwrite").parquet(str(place / "read"))
-        return self._canonical(pq.read_table(place / "read"))
+        frame.select(*self.names).write.mode("overwrite").parquet(str(directory / "read"))
+        return self._canonical(pq.read_table(directory / "read"))
 
     def by_hudi_rs(self) -> pa.Table:
         batches = HudiTableBuilder.from_base_uri(Path(self.path).as_uri()).build().read()
@@ -131,10 +131,14 @@ class Case:
             return self._canonical(connection.sql(f"select {columns} from rows").to_arrow_table())
 
     def count(self, where: str = "true") -> list[int]:
-        """As Spark sees it with the metadata table and without it."""
+        """Returns Spark's row counts with the metadata table and without it."""
         return [
-            self.spark.read.format("hudi").option("hoodie.metadata.enable", on).load(self.path).where(where).count()
-            for on in ("true", "false")
+            self.spark.read.format("hudi")
+            .option("hoodie.metadata.enable", metadata)
+            .load(self.path)
+            .where(where)
+            .count()
+            for metadata in ("true", "false")
         ]
 
     def _canonical(self, rows: pa.Table) -> pa.Table:
@@ -143,7 +147,7 @@ class Case:
 
 
 def _allow(_: TableView) -> None:
-    """A guard that has nothing against it."""
+    """A guard that allows every commit."""
 
 
 @pytest.fixture
@@ -162,17 +166,17 @@ def case(spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path, request: p
         hoodie__populate__meta__fields=str(meta_fields).lower(),
         **more,
     )
-    made = Case(spark, settings, parse_ddl(DDL))
-    made.table.ensure()
-    made.commit(1, name, 0, COUNT)
-    made.topic, made.sql = name, f"orders_{name}"
-    # Without it Hudi's own writer cannot write null in an array: UPDATE and DELETE then change nothing, and say nothing.
+    table_case = Case(spark, settings, parse_ddl(DDL))
+    table_case.table.ensure()
+    table_case.commit(1, name, 0, COUNT)
+    table_case.topic, table_case.sql = name, f"orders_{name}"
+    # Without this setting Hudi's writer cannot write null in an array: UPDATE and DELETE then silently change nothing.
     spark._jsc.hadoopConfiguration().set("parquet.avro.write-old-list-structure", "false")
-    spark.sql(f"create table {made.sql} using hudi location '{made.path}'")
-    return made
+    spark.sql(f"create table {table_case.sql} using hudi location '{table_case.path}'")
+    return table_case
 
 
-def written(case: Case) -> pa.Table:
+def written_rows(case: Case) -> pa.Table:
     rows = [
         {
             **row,
@@ -186,11 +190,11 @@ def written(case: Case) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema([field.with_nullable(True) for field in case.schema.arrow]))
 
 
-EVERY = [
+CASES = [
     pytest.param(
         (engine, partitioned, meta),
         id=f"{engine}-{'parted' if partitioned else 'flat'}-{'meta' if meta else 'bare'}",
-        # Half of them have every two of the three together.
+        # This half has every pair of values of the three parameters.
         marks=() if (engine == "arrow") == (partitioned == meta) else pytest.mark.thorough,
     )
     for engine in ("arrow", "hudi")
@@ -199,9 +203,9 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("case", EVERY, indirect=True)
+@pytest.mark.parametrize("case", CASES, indirect=True)
 def test_every_reader_gives_back_what_was_written(case: Case, tmp_path: Path):
-    expected = written(case)
+    expected = written_rows(case)
     assert case.by_spark(tmp_path, metadata=True).equals(expected)
     assert case.by_spark(tmp_path, metadata=False).equals(expected)
     assert case.by_hudi_rs().equals(expected)
@@ -212,7 +216,7 @@ def test_every_reader_gives_back_what_was_written(case: Case, tmp_path: Path):
 
 @pytest.fixture
 def ancient_dates(spark: SparkSession):
-    """Files that Hudi itself rewrites have no Spark version in their footer; Spark then refuses dates before 1582."""
+    """Lets Spark read dates before 1582 in files that Hudi rewrote: their footers have no Spark version."""
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")
     yield
     spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
@@ -224,7 +228,7 @@ def rebuild_metadata(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("ancient_dates")
-@pytest.mark.parametrize("case", [each for each in EVERY if each.values[0][2]], indirect=True)
+@pytest.mark.parametrize("case", [param for param in CASES if param.values[0][2]], indirect=True)
 def test_spark_sql_changes_the_rows_and_the_counts_stay_right(case: Case):
     spark, table = case.spark, case.sql
     spark.sql(f"update {table} set s = 'new' where id < 5")
@@ -235,7 +239,7 @@ def test_spark_sql_changes_the_rows_and_the_counts_stay_right(case: Case):
     if not case.settings.partition_fields:
         # Hudi matches by key and partition: a source of keys alone finds nothing in a partitioned table.
         spark.sql(
-            f"merge into {table} t using (select id from values (7L), (8L) as found(id)) u on t.id = u.id"
+            f"merge into {table} t using (select id from values (7L), (8L) as changed(id)) u on t.id = u.id"
             " when matched then update set t.s = 'merged'"
         )
         assert case.count("s = 'merged'") == [2, 2]

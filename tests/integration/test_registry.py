@@ -1,4 +1,4 @@
-"""Schemas that the official serializers have registered in a real registry come back by the id in their records."""
+"""The sink reads schemas from a real registry by the ids that the official serializers wrote into records."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def url(registry_url: str) -> str:
 
 @pytest.fixture
 def client(url: str) -> SchemaRegistryClient:
-    """As a producer has it."""
+    """A client as producers use it."""
     return SchemaRegistryClient({"url": url, "timeout": 30})
 
 
 @pytest.fixture
-def it(url: str) -> Registry:
+def sink_registry(url: str) -> Registry:
     return Registry(RegistryAccess((url,)))
 
 
@@ -90,8 +90,8 @@ def schema_id(record: bytes) -> int:
 
 def order_class(serialized: bytes) -> type[Message]:
     pool = DescriptorPool()
-    for each in FileDescriptorSet.FromString(serialized).file:
-        pool.Add(each)
+    for file in FileDescriptorSet.FromString(serialized).file:
+        pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
 
 
@@ -99,77 +99,81 @@ def order_class(serialized: bytes) -> type[Message]:
 def order(tmp_path: Path) -> Message:
     (tmp_path / "item.proto").write_text(ITEM_PROTO)
     (tmp_path / "order.proto").write_text(ORDER_PROTO)
-    made: Any = order_class(descriptor_set_of_file(tmp_path / "order.proto"))(id=7)
-    made.item.sku = "tea"
-    made.placed_at.seconds = 1
-    return made  # type: ignore[no-any-return]
+    message: Any = order_class(descriptor_set_of_file(tmp_path / "order.proto"))(id=7)
+    message.item.sku = "tea"
+    message.placed_at.seconds = 1
+    return message  # type: ignore[no-any-return]
 
 
 def test_an_avro_record_leads_to_its_schema_and_what_it_refers_to(
-    it: Registry, client: SchemaRegistryClient, name: str
+    sink_registry: Registry, client: SchemaRegistryClient, name: str
 ) -> None:
     item_id = client.register_schema(f"{name}-item", Schema(json.dumps(ITEM), "AVRO"))
     schema = Schema(json.dumps(ORDER), "AVRO", [SchemaReference("shop.Item", f"{name}-item", 1)])
     record = AvroSerializer(client, schema)({"id": 7, "item": {"sku": "tea"}}, value_of(name))
-    found = it.schema(schema_id(record))
-    assert (found.kind, json.loads(found.text)) == ("AVRO", ORDER)
-    ((referred, item),) = found.references
-    assert (referred, item.id, json.loads(item.text)) == ("shop.Item", item_id, ITEM)
+    registered = sink_registry.schema(schema_id(record))
+    assert (registered.kind, json.loads(registered.text)) == ("AVRO", ORDER)
+    ((item_name, item),) = registered.references
+    assert (item_name, item.id, json.loads(item.text)) == ("shop.Item", item_id, ITEM)
 
 
 def test_a_json_record_leads_to_its_schema_and_what_it_refers_to(
-    it: Registry, client: SchemaRegistryClient, name: str
+    sink_registry: Registry, client: SchemaRegistryClient, name: str
 ) -> None:
     client.register_schema(f"{name}-item", Schema(json.dumps(ITEM_JSON), "JSON"))
     schema = Schema(json.dumps(ORDER_JSON), "JSON", [SchemaReference("item.json", f"{name}-item", 1)])
     record = JSONSerializer(schema, client)({"id": 7, "item": {"sku": "tea"}}, value_of(name))
-    found = it.schema(schema_id(record))
-    assert (found.kind, json.loads(found.text)) == ("JSON", ORDER_JSON)
-    ((referred, item),) = found.references
-    assert (referred, item.kind, json.loads(item.text)) == ("item.json", "JSON", ITEM_JSON)
+    registered = sink_registry.schema(schema_id(record))
+    assert (registered.kind, json.loads(registered.text)) == ("JSON", ORDER_JSON)
+    ((item_name, item),) = registered.references
+    assert (item_name, item.kind, json.loads(item.text)) == ("item.json", "JSON", ITEM_JSON)
 
 
 def test_a_protobuf_record_can_be_read_with_the_descriptors_of_its_id(
-    it: Registry, client: SchemaRegistryClient, name: str, order: Message
+    sink_registry: Registry, client: SchemaRegistryClient, name: str, order: Message
 ) -> None:
     record = ProtobufSerializer(type(order), client)(order, value_of(name))
-    found = it.schema(schema_id(record))
-    assert found.kind == "PROTOBUF"
-    assert [referred for referred, _ in found.references] == ["item.proto"]
-    read = order_class(descriptor_set(found)).FromString(record[5:].removeprefix(PROTOBUF_INDEX))
-    assert read.SerializeToString() == order.SerializeToString()
+    registered = sink_registry.schema(schema_id(record))
+    assert registered.kind == "PROTOBUF"
+    assert [import_name for import_name, _ in registered.references] == ["item.proto"]
+    message = order_class(descriptor_set(registered)).FromString(record[5:].removeprefix(PROTOBUF_INDEX))
+    assert message.SerializeToString() == order.SerializeToString()
 
 
 def test_a_protobuf_source_can_be_registered_instead(
-    it: Registry, client: SchemaRegistryClient, name: str, order: Message
+    sink_registry: Registry, client: SchemaRegistryClient, name: str, order: Message
 ) -> None:
     client.register_schema(f"{name}-item", Schema(ITEM_PROTO, "PROTOBUF"))
     schema = Schema(ORDER_PROTO, "PROTOBUF", [SchemaReference("item.proto", f"{name}-item", 1)])
-    found = it.schema(client.register_schema(f"{name}-value", schema))
-    read = order_class(descriptor_set(found)).FromString(order.SerializeToString())
-    assert read.SerializeToString() == order.SerializeToString()
+    registered = sink_registry.schema(client.register_schema(f"{name}-value", schema))
+    message = order_class(descriptor_set(registered)).FromString(order.SerializeToString())
+    assert message.SerializeToString() == order.SerializeToString()
 
 
-def test_versions_of_a_subject_have_their_own_schemas(it: Registry, client: SchemaRegistryClient, name: str) -> None:
-    second = ITEM | {"fields": [*ITEM["fields"], {"name": "size", "type": "int", "default": 0}]}  # type: ignore[misc]
+def test_versions_of_a_subject_have_their_own_schemas(
+    sink_registry: Registry, client: SchemaRegistryClient, name: str
+) -> None:
+    second_version = ITEM | {"fields": [*ITEM["fields"], {"name": "size", "type": "int", "default": 0}]}  # type: ignore[misc]
     client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
-    assert json.loads(it.latest(f"{name}-value").text) == ITEM
-    client.register_schema(f"{name}-value", Schema(json.dumps(second), "AVRO"))
-    assert json.loads(it.latest(f"{name}-value").text) == second
-    assert json.loads(it.version(f"{name}-value", 1).text) == ITEM
-    assert it.version(f"{name}-value", 2) is it.latest(f"{name}-value")
+    assert json.loads(sink_registry.latest(f"{name}-value").text) == ITEM
+    client.register_schema(f"{name}-value", Schema(json.dumps(second_version), "AVRO"))
+    assert json.loads(sink_registry.latest(f"{name}-value").text) == second_version
+    assert json.loads(sink_registry.version(f"{name}-value", 1).text) == ITEM
+    assert sink_registry.version(f"{name}-value", 2) is sink_registry.latest(f"{name}-value")
 
 
-def test_what_was_never_registered_is_unknown_at_once(it: Registry, client: SchemaRegistryClient, name: str) -> None:
+def test_what_was_never_registered_is_unknown_at_once(
+    sink_registry: Registry, client: SchemaRegistryClient, name: str
+) -> None:
     client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
-    for ask in (
-        lambda: it.schema(2_000_000_000),
-        lambda: it.latest(f"{name}-key"),
-        lambda: it.version(f"{name}-key", 1),
-        lambda: it.version(f"{name}-value", 99),
+    for look_up in (
+        lambda: sink_registry.schema(2_000_000_000),
+        lambda: sink_registry.latest(f"{name}-key"),
+        lambda: sink_registry.version(f"{name}-key", 1),
+        lambda: sink_registry.version(f"{name}-value", 99),
     ):
         with pytest.raises(UnknownSchema):
-            ask()
+            look_up()
 
 
 def test_a_path_that_is_no_registrys_is_not_taken_for_an_unknown_schema(url: str) -> None:
@@ -177,47 +181,47 @@ def test_a_path_that_is_no_registrys_is_not_taken_for_an_unknown_schema(url: str
         Registry(RegistryAccess((url.removesuffix("/ccompat/v7"),), patience_seconds=0)).schema(1)
 
 
-def asking_for(login: str, answer: Answer) -> Answer:
-    """Behind a login, as registries are that have one."""
+def behind_login(login: str, answer: Answer) -> Answer:
+    """Answers only requests with this login, as a registry behind a login does."""
     header = f"Basic {base64.b64encode(login.encode()).decode()}"
 
-    def guarded(asked: Asked) -> Said:
-        if asked.headers.get("Authorization") == header:
-            return answer(asked)
+    def answer_if_authorized(request: Asked) -> Said:
+        if request.headers.get("Authorization") == header:
+            return answer(request)
         return Said(401, {"error_code": 401, "message": "Unauthorized"})
 
-    return guarded
+    return answer_if_authorized
 
 
 def test_a_registry_behind_tls_and_a_login_is_read(
     url: str, client: SchemaRegistryClient, name: str, tmp_path: Path
 ) -> None:
-    number = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+    registered_id = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(LOOPBACK).configure_cert(context)
     trust = ("ssl.ca.location", str(tmp_path / "ca.pem"))
-    with Front(asking_for(LOGIN, forward(url)), tls=context) as front:
+    with Front(behind_login(LOGIN, forward(url)), tls=context) as front:
         access = RegistryAccess((front.url,), (trust, ("basic.auth.user.info", LOGIN)))
-        assert json.loads(registry(access).schema(number).text) == ITEM
+        assert json.loads(registry(access).schema(registered_id).text) == ITEM
         with pytest.raises(ConfigError, match=r"schema\.registry\.basic\.auth\.user\.info"):
-            registry(RegistryAccess((front.url,), (trust,))).schema(number)
+            registry(RegistryAccess((front.url,), (trust,))).schema(registered_id)
 
 
 def test_what_is_known_outlives_the_registry_and_the_rest_comes_when_it_is_back(tmp_path: Path, name: str) -> None:
     with RegistryServer(tmp_path / "registry") as server:
         client = SchemaRegistryClient({"url": server.url, "timeout": 30})
-        number = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
-        it = Registry(RegistryAccess((server.url,), patience_seconds=0))
-        known = it.schema(number)
+        registered_id = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+        patient = Registry(RegistryAccess((server.url,), patience_seconds=0))
+        schema = patient.schema(registered_id)
         server.pause()
-        hung = Registry(RegistryAccess((server.url,), (("timeout", "0.5"),), patience_seconds=0))
+        impatient = Registry(RegistryAccess((server.url,), (("timeout", "0.5"),), patience_seconds=0))
         with pytest.raises(RegistryUnavailable, match="ReadTimeout"):
-            hung.schema(number)
+            impatient.schema(registered_id)
         server.resume()
-        assert hung.schema(number) == known
+        assert impatient.schema(registered_id) == schema
         server.kill()
         with pytest.raises(RegistryUnavailable, match="ConnectError"):
-            it.latest(f"{name}-value")
-        assert it.schema(number) is known
+            patient.latest(f"{name}-value")
+        assert patient.schema(registered_id) is schema

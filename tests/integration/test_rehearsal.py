@@ -1,4 +1,4 @@
-"""A rehearsal exercises what a takeover needs, and nobody outside learns of it."""
+"""A rehearsal exercises the code of a takeover, and no other system learns of it."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with socket.create_server(("127.0.0.1", 0)) as called:
-        called.setblocking(False)
+    with socket.create_server(("127.0.0.1", 0)) as callback_server:
+        callback_server.setblocking(False)
         callback = {
             "hoodie__write__commit__callback__on": "true",
-            "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{called.getsockname()[1]}/",
+            "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{callback_server.getsockname()[1]}/",
             "hoodie__write__commit__callback__http__timeout__seconds": "1",
         }
-        given = settings(tmp_path / "table", "127.0.0.1:9", **callback)
-        schema = parse_ddl(DDL, given.provenance)
-        rehearse(spark, given, schema)
+        sink_settings = settings(tmp_path / "table", "127.0.0.1:9", **callback)
+        schema = parse_ddl(DDL, sink_settings.provenance)
+        rehearse(spark, sink_settings, schema)
         with pytest.raises(BlockingIOError):
-            called.accept()
+            callback_server.accept()
         assert list(scratch.iterdir()) == []
         assert not (tmp_path / "table").exists()
-        # It would have been called, had the setting taken part.
+        # With the callback settings in force, Hudi calls the server.
         monkeypatch.setattr(commit_warmup, "_EXERCISED", "hoodie.")
-        rehearse(spark, given, schema)
-        called.accept()[0].close()
+        rehearse(spark, sink_settings, schema)
+        callback_server.accept()[0].close()
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
@@ -63,8 +63,8 @@ def test_a_rehearsal_comes_to_the_statistics_of_columns(
     monkeypatch.setattr(commit_warmup, "Table", type("Watched", (Table,), {"complete": complete}))
     partition = {"partition__field__name": "kind"} if partitioned else {}
     index = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
-    given = settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
-    rehearse(spark, given, parse_ddl(DDL, given.provenance))
+    sink_settings = settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
+    rehearse(spark, sink_settings, parse_ddl(DDL, sink_settings.provenance))
     assert indexes == [{"3", "6"} if partitioned else {"3"}] * commit_warmup.COMMITS
 
 

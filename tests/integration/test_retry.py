@@ -1,4 +1,4 @@
-"""A retry re-forms the very same rows: shown on an attempt that was written in full, rolled back and done again."""
+"""A retry writes the very same rows: the test rolls back an attempt that was written in full, and repeats it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
 
-def groups(table: Path, instant: str | None) -> set[str]:
-    """File groups that have a base file of this instant."""
+def file_groups(table: Path, instant: str | None) -> set[str]:
+    """Returns the file groups that have a base file of this instant."""
     return {path.name.partition("_")[0] for path in table.glob(f"*_{instant}.parquet")}
 
 
@@ -28,9 +28,9 @@ def test_a_retried_transaction_has_the_same_slices_digests_keys_and_file_groups(
     it.start("w1", "Write:PREPARED.before=wait")
     it.wait_fired("Write:PREPARED.before")
     first = transaction_in(it.wait("STARTED", in_phase(Phase.STARTED)), Phase.STARTED)
-    written = groups(it.table, first.header.instant)
-    assert written
-    # Killed just short of the decision: all of it was written, none of it may be seen.
+    first_groups = file_groups(it.table, first.header.instant)
+    assert first_groups
+    # The worker dies just before the decision: all rows are written, and no reader may see one.
     it.workers["w1"].kill_part(Part.GROUP)
     it.start("w2", "Write:PREPARED.after=wait")
     it.wait_fired("Write:PREPARED.after")
@@ -38,17 +38,17 @@ def test_a_retried_transaction_has_the_same_slices_digests_keys_and_file_groups(
     assert second.header.instant != first.header.instant
     assert second.header.batch == first.header.batch
     assert results(second) == results(first)
-    assert groups(it.table, second.header.instant) == written
+    assert file_groups(it.table, second.header.instant) == first_groups
     it.let_go("Write:PREPARED.after")
     it.wait_landed(ENDS)
     it.assert_exactly_once(RECORDS)
     rows = HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read()
     keys = [key for batch in rows for key in batch.column("_hoodie_record_key").to_pylist()]
     assert sorted(keys) == sorted(
-        f"_kafka_topic:{it.topic},_kafka_partition:{p},_kafka_offset:{offset}"
-        for p in range(PARTITIONS)
+        f"_kafka_topic:{it.topic},_kafka_partition:{partition},_kafka_offset:{offset}"
+        for partition in range(PARTITIONS)
         for offset in range(RECORDS // PARTITIONS)
     )
     produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
-    it.wait_landed({p: end + 100 for p, end in ENDS.items()})
+    it.wait_landed({partition: end + 100 for partition, end in ENDS.items()})
     it.assert_exactly_once(RECORDS + 300)

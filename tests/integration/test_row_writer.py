@@ -1,6 +1,4 @@
-"""The row engine's contract: the rows, keys, counts and digests of the Arrow engine, written by Hudi's own
-writer.
-"""
+"""The row engine writes, with Hudi's own writer, the rows, keys, counts and digests of the Arrow engine."""
 
 from __future__ import annotations
 
@@ -50,14 +48,14 @@ def event(number: int) -> bytes:
 class Landing:
     """A table of its own, with both engines."""
 
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient, ddl: str) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, ddl: str) -> None:
         self.spark = spark
-        self.settings = given
-        self.schema: TableSchema = parse_ddl(ddl, given.provenance)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given))
+        self.settings = settings
+        self.schema: TableSchema = parse_ddl(ddl, settings.provenance)
+        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
         self.table.ensure()
-        self.rows = RowEngine(spark, given, self.schema)
-        self.arrow = ArrowEngine(spark, given, self.schema)
+        self.rows = RowEngine(spark, settings, self.schema)
+        self.arrow = ArrowEngine(spark, settings, self.schema)
 
     def complete(self, instant: str, stats: tuple[str, ...], number: int = 1) -> None:
         outcome = self.table.complete(instant, stats, checkpoint(number), allow)
@@ -65,23 +63,27 @@ class Landing:
 
     def read(self, *columns: str) -> list[tuple[object, ...]]:
         frame = self.spark.read.format("hudi").load(self.settings.base_path)
-        found = (
-            frame.select(*columns) if columns else frame.drop(*(c for c in frame.columns if c.startswith("_hoodie")))
+        selected = (
+            frame.select(*columns)
+            if columns
+            else frame.drop(*(column for column in frame.columns if column.startswith("_hoodie")))
         )
-        return sorted((tuple(row) for row in found.collect()), key=repr)
+        return sorted((tuple(row) for row in selected.collect()), key=repr)
 
 
 MakeLanding = Callable[..., Landing]
 
 
 @pytest.fixture
-def landing(spark: SparkSession, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[MakeLanding]:
+def make_landing(spark: SparkSession, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[MakeLanding]:
     with connected(zookeeper.address) as client:
 
-        def make(place: str = "one", ddl: str = DDL, **more: str) -> Landing:
-            (tmp_path / place).mkdir()
+        def make(directory: str = "one", ddl: str = DDL, **more: str) -> Landing:
+            (tmp_path / directory).mkdir()
             more = {"zookeeper__connect": zookeeper.address, "hoodie__metadata__enable": "false", **more}
-            return Landing(spark, make_settings(tmp_path / place, kafka.address, topic_name, ddl, **more), client, ddl)
+            return Landing(
+                spark, make_settings(tmp_path / directory, kafka.address, topic_name, ddl, **more), client, ddl
+            )
 
         topic_name = topic(partitions=2)
         make.topic = topic_name  # type: ignore[attr-defined]
@@ -89,25 +91,25 @@ def landing(spark: SparkSession, kafka, zookeeper, topic, tmp_path: Path) -> Ite
 
 
 @pytest.fixture
-def tasks(landing, kafka) -> list[WriteTask]:
+def tasks(make_landing, kafka) -> list[WriteTask]:
     for partition in (0, 1):
-        produce(kafka.address, landing.topic, [event(number) for number in range(30)], partition)
-    return tasks_of(landing.topic, (0, 0, 10), (0, 10, 30), (1, 0, 30))
+        produce(kafka.address, make_landing.topic, [event(number) for number in range(30)], partition)
+    return tasks_of(make_landing.topic, (0, 0, 10), (0, 10, 30), (1, 0, 30))
 
 
 @pytest.mark.parametrize("more", [{}, {"partition__field__name": "kind"}, {"record__key__fields": "id"}])
-def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(landing, tasks, more: dict[str, str]) -> None:
-    one, two = landing("rows", **more), landing("arrow", **more)
-    by_rows, by_arrow = one.table.begin(1, 1), two.table.begin(1, 1)
-    written, expected = one.rows.write(by_rows, tasks), two.arrow.write(by_arrow, tasks)
+def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(make_landing, tasks, more: dict[str, str]) -> None:
+    row_landing, arrow_landing = make_landing("rows", **more), make_landing("arrow", **more)
+    row_instant, arrow_instant = row_landing.table.begin(1, 1), arrow_landing.table.begin(1, 1)
+    written, expected = row_landing.rows.write(row_instant, tasks), arrow_landing.arrow.write(arrow_instant, tasks)
     assert written.results == expected.results
     assert [result.records for result in written.results] == [10, 20, 30]
-    one.complete(by_rows, written.stats)
-    two.complete(by_arrow, expected.stats)
-    assert len(one.read()) == 60
-    assert one.read() == two.read()
-    keys = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_partition", "_kafka_offset")
-    assert one.read(*keys) == two.read(*keys)
+    row_landing.complete(row_instant, written.stats)
+    arrow_landing.complete(arrow_instant, expected.stats)
+    assert len(row_landing.read()) == 60
+    assert row_landing.read() == arrow_landing.read()
+    key_columns = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_partition", "_kafka_offset")
+    assert row_landing.read(*key_columns) == arrow_landing.read(*key_columns)
 
 
 URL_ENCODE = "hoodie__datasource__write__partitionpath__urlencode"
@@ -137,59 +139,59 @@ AWKWARD = (*PLAIN, "k:v,w", "x=y", "%3A", "q?#[]^{", "back\\slash", '"', "12:00"
     ],
 )
 def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
-    landing, kafka, kinds: tuple[str, ...], more: dict[str, str]
+    make_landing, kafka, kinds: tuple[str, ...], more: dict[str, str]
 ) -> None:
     ddl = "id bigint, kind string, day date"
-    one, two = landing("rows", ddl, **more), landing("arrow", ddl, **more)
+    row_landing, arrow_landing = make_landing("rows", ddl, **more), make_landing("arrow", ddl, **more)
     records = [{"id": number, "kind": kind, "day": "2024-02-29"} for number, kind in enumerate(kinds)]
     if "record__key__fields" not in more:
         records += [{"id": 98, "kind": "", "day": "2024-02-29"}, {"id": 99, "kind": None, "day": None}]
-    produce(kafka.address, landing.topic, [json.dumps(record).encode() for record in records], 0)
-    tasks = tasks_of(landing.topic, (0, 0, len(records)))
-    by_rows, by_arrow = one.table.begin(1, 1), two.table.begin(1, 1)
-    one.complete(by_rows, one.rows.write(by_rows, tasks).stats)
-    two.complete(by_arrow, two.arrow.write(by_arrow, tasks).stats)
-    made = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_offset")
-    assert len(one.read()) == len(records)
-    assert one.read(*made) == two.read(*made)
+    produce(kafka.address, make_landing.topic, [json.dumps(record).encode() for record in records], 0)
+    tasks = tasks_of(make_landing.topic, (0, 0, len(records)))
+    row_instant, arrow_instant = row_landing.table.begin(1, 1), arrow_landing.table.begin(1, 1)
+    row_landing.complete(row_instant, row_landing.rows.write(row_instant, tasks).stats)
+    arrow_landing.complete(arrow_instant, arrow_landing.arrow.write(arrow_instant, tasks).stats)
+    generated_columns = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_offset")
+    assert len(row_landing.read()) == len(records)
+    assert row_landing.read(*generated_columns) == arrow_landing.read(*generated_columns)
 
 
 @pytest.mark.parametrize("engine", ["rows", "arrow"])
-def test_batches_of_large_records_that_spark_reads_are_bounded_by_bytes(landing, kafka, engine: str) -> None:
-    one = landing(ddl="id bigint, kind string", kafka__reader="spark")
-    large = [json.dumps({"id": number, "kind": "x" * 900_000}).encode() for number in range(40)]
-    produce(kafka.address, landing.topic, large, 0)
-    slices = slices_of(landing.topic, (0, 0, 40))
-    writer = getattr(one, engine)
-    one.complete(instant := one.table.begin(1, 1), writer.write(instant, tasks_for(slices)).stats)
-    assert len(one.read("_kafka_offset")) == 40
+def test_batches_of_large_records_that_spark_reads_are_bounded_by_bytes(make_landing, kafka, engine: str) -> None:
+    landing = make_landing(ddl="id bigint, kind string", kafka__reader="spark")
+    large_records = [json.dumps({"id": number, "kind": "x" * 900_000}).encode() for number in range(40)]
+    produce(kafka.address, make_landing.topic, large_records, 0)
+    slices = slices_of(make_landing.topic, (0, 0, 40))
+    writer = getattr(landing, engine)
+    landing.complete(instant := landing.table.begin(1, 1), writer.write(instant, tasks_for(slices)).stats)
+    assert len(landing.read("_kafka_offset")) == 40
     rows = writer._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert int(rows) == 32
 
 
-def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(landing, tasks) -> None:
-    one = landing()
-    first = one.table.begin(1, 1)
-    dead = one.rows.write(first, tasks)
-    one.table.roll_back(first)
-    second = one.table.begin(2, 1)
-    written = one.rows.write(second, tasks)
-    assert written.results == dead.results
-    ids = {json.loads(stat)["fileId"] for stat in written.stats}
-    assert not ids & {json.loads(stat)["fileId"] for stat in dead.stats}
-    one.complete(second, written.stats, 2)
-    assert len(one.read()) == 60
+def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(make_landing, tasks) -> None:
+    landing = make_landing()
+    first = landing.table.begin(1, 1)
+    rolled_back = landing.rows.write(first, tasks)
+    landing.table.roll_back(first)
+    second = landing.table.begin(2, 1)
+    written = landing.rows.write(second, tasks)
+    assert written.results == rolled_back.results
+    file_ids = {json.loads(stat)["fileId"] for stat in written.stats}
+    assert not file_ids & {json.loads(stat)["fileId"] for stat in rolled_back.stats}
+    landing.complete(second, written.stats, 2)
+    assert len(landing.read()) == 60
 
 
-def test_a_bad_record_is_named_and_nothing_of_it_is_visible(landing, tasks, kafka) -> None:
-    produce(kafka.address, landing.topic, [b"{not json"], 1)
-    one = landing()
-    instant = one.table.begin(1, 1)
+def test_a_bad_record_is_named_and_nothing_of_it_is_visible(make_landing, tasks, kafka) -> None:
+    produce(kafka.address, make_landing.topic, [b"{not json"], 1)
+    landing = make_landing()
+    instant = landing.table.begin(1, 1)
     with pytest.raises(BadRecord) as bad:
-        one.rows.write(instant, [*tasks, *tasks_of(landing.topic, (1, 30, 31))])
-    assert (bad.value.topic, bad.value.partition, bad.value.offset) == (landing.topic, 1, 30)
-    one.table.roll_back(instant)
-    assert one.read("_kafka_offset") == []
+        landing.rows.write(instant, [*tasks, *tasks_of(make_landing.topic, (1, 30, 31))])
+    assert (bad.value.topic, bad.value.partition, bad.value.offset) == (make_landing.topic, 1, 30)
+    landing.table.roll_back(instant)
+    assert landing.read("_kafka_offset") == []
 
 
 @pytest.mark.parametrize("engine", ["rows", "arrow"])
@@ -205,41 +207,41 @@ def test_a_bad_record_is_named_and_nothing_of_it_is_visible(landing, tasks, kafk
     ],
 )
 def test_a_directory_that_hudi_or_a_reader_cannot_take_is_a_bad_record(
-    landing, kafka, engine: str, kind: str, more: dict[str, str]
+    make_landing, kafka, engine: str, kind: str, more: dict[str, str]
 ) -> None:
-    records = [{"id": number, "kind": each, "day": "2024-02-29"} for number, each in enumerate(["a", "b", kind, "c"])]
-    produce(kafka.address, landing.topic, [json.dumps(record).encode() for record in records], 1)
-    one = landing(ddl="id bigint, kind string, day date", **more)
-    instant = one.table.begin(1, 1)
+    records = [{"id": number, "kind": value, "day": "2024-02-29"} for number, value in enumerate(["a", "b", kind, "c"])]
+    produce(kafka.address, make_landing.topic, [json.dumps(record).encode() for record in records], 1)
+    landing = make_landing(ddl="id bigint, kind string, day date", **more)
+    instant = landing.table.begin(1, 1)
     with pytest.raises(BadRecord, match=r"partitionpath\.urlencode=true") as bad:
-        getattr(one, engine).write(instant, tasks_of(landing.topic, (1, 0, 4)))
-    assert (bad.value.topic, bad.value.partition, bad.value.offset) == (landing.topic, 1, 2)
-    one.table.roll_back(instant)
-    assert one.read("_kafka_offset") == []
+        getattr(landing, engine).write(instant, tasks_of(make_landing.topic, (1, 0, 4)))
+    assert (bad.value.topic, bad.value.partition, bad.value.offset) == (make_landing.topic, 1, 2)
+    landing.table.roll_back(instant)
+    assert landing.read("_kafka_offset") == []
 
 
-def test_a_record_without_a_key_is_a_bad_record(landing, tasks, kafka) -> None:
-    produce(kafka.address, landing.topic, [b'{"kind": "buy"}'], 0)
-    one = landing(record__key__fields="id")
-    instant = one.table.begin(1, 1)
+def test_a_record_without_a_key_is_a_bad_record(make_landing, tasks, kafka) -> None:
+    produce(kafka.address, make_landing.topic, [b'{"kind": "buy"}'], 0)
+    landing = make_landing(record__key__fields="id")
+    instant = landing.table.begin(1, 1)
     with pytest.raises(BadRecord, match="record key column 'id' is null") as bad:
-        one.rows.write(instant, tasks_of(landing.topic, (0, 20, 31)))
+        landing.rows.write(instant, tasks_of(make_landing.topic, (0, 20, 31)))
     assert bad.value.offset == 30
 
 
-def test_keys_need_columns_to_be_made_of(landing) -> None:
+def test_keys_need_columns_to_be_made_of(make_landing) -> None:
     with pytest.raises(ConfigError, match=r"record\.key\.fields"):
-        landing(provenance__columns="false").rows.check()
+        make_landing(provenance__columns="false").rows.check()
 
 
-def test_settings_that_hudi_refuses_are_refused_before_a_table_is_made(landing, tmp_path: Path) -> None:
+def test_settings_that_hudi_refuses_are_refused_before_a_table_is_made(make_landing, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Hudi refuses its settings \(hoodie\.\*\): .*NONSENSE"):
-        landing("refused", hoodie__clean__policy="NONSENSE")
+        make_landing("refused", hoodie__clean__policy="NONSENSE")
     assert not (tmp_path / "refused" / ".hoodie").exists()
 
 
-def test_a_table_without_meta_columns(landing, tasks) -> None:
-    one = landing(hoodie__populate__meta__fields="false")
-    instant = one.table.begin(1, 1)
-    one.complete(instant, one.rows.write(instant, tasks).stats)
-    assert len(one.read()) == 60
+def test_a_table_without_meta_columns(make_landing, tasks) -> None:
+    landing = make_landing(hoodie__populate__meta__fields="false")
+    instant = landing.table.begin(1, 1)
+    landing.complete(instant, landing.rows.write(instant, tasks).stats)
+    assert len(landing.read()) == 60

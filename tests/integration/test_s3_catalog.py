@@ -1,4 +1,4 @@
-"""A table on S3 is found by its name: a metastore that reaches S3, and Spark SQL that knows the name alone."""
+"""Spark SQL finds a table on S3 by its name alone, through a metastore that reaches S3."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def metastore(s3: Store, tmp_path: Path) -> Iterator[MetastoreServer]:
 def test_a_table_on_s3_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
     fleet: MakeFleet, metastore: MetastoreServer, s3: Store, tmp_path: Path
 ) -> None:
-    place = place_of(s3)
+    location = place_of(s3)
     catalog = {"catalog.metastore.uris": metastore.uri, "catalog.interval.ms": 1000, "partition.field.name": "kind"}
-    it = fleet(records=900, **METADATA, **place, **catalog)
+    it = fleet(records=900, **METADATA, **location, **catalog)
     it.start("w1")
     view = it.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
-    eventually("it is registered", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
+    eventually("the table is registered", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
     reader = Reader(metastore.uri, tmp_path / "reader", spark_settings(s3))
     assert reader.rows("select count(*), sum(id) from orders") == [[900, sum(range(900))]]
-    bucket = place["target.base.path"].split("/")[2]
+    bucket = location["target.base.path"].split("/")[2]
     for key in s3.keys(bucket, "orders/kind=view/"):
         if key.endswith(".parquet"):
             s3.client.put_object(Bucket=bucket, Key=key, Body=b"broken")

@@ -1,4 +1,4 @@
-"""Executors of a cluster write to S3, and keep no connection for what they read inside of log files there."""
+"""Executors of a cluster write to S3, and keep no connection open after they read log files there."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def test_executors_keep_no_connection_for_a_read(fleet: MakeFleet, master: str, 
         },
     )
     it.start("w1")
-    seen = []
-    for number in range(1, 9):
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), number * ROUND // PARTITIONS))
-        seen.append([connections(executor, s3) for executor in executors()])
-        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=number * ROUND)
+    connection_counts = []
+    for round_number in range(1, 9):
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * ROUND // PARTITIONS))
+        connection_counts.append([connections(executor, s3) for executor in executors()])
+        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=round_number * ROUND)
     it.wait_landed(dict.fromkeys(range(PARTITIONS), 9 * ROUND // PARTITIONS))
-    assert all(len(each) == 2 for each in seen), seen
-    assert max(seen[-1]) <= max(seen[1]) + 6, seen
+    assert all(len(counts) == 2 for counts in connection_counts), connection_counts
+    assert max(connection_counts[-1]) <= max(connection_counts[1]) + 6, connection_counts
     it.assert_exactly_once(9 * ROUND)
 
 
 def executors() -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         try:
             if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline():
-                found.append(process)
+                processes.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return processes

@@ -1,4 +1,4 @@
-"""Fleets on S3 with the commands around them, beside others in one table, and after another writer in it."""
+"""On S3, every command works, two sinks share a table, and a sink continues after another writer."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ def test_a_sink_begins_on_s3_exactly_where_hudi_streamer_ended(
     sink: RunSink,  # noqa: F811
     s3: Store,
 ) -> None:
-    place = place_of(s3)
-    base = place["target.base.path"]
-    it = fleet(records=ADOPTED, **{"record.key.fields": "id", "provenance.columns": False}, **METADATA, **place)
-    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    location = place_of(s3)
+    base_path = location["target.base.path"]
+    it = fleet(records=ADOPTED, **{"record.key.fields": "id", "provenance.columns": False}, **METADATA, **location)
+    checkpoint_text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
     reaching(spark, s3)
-    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
-    write_as_another(read_so_far(spark, it), base, dict(written), "upsert", **{"hoodie.metadata.enable": "true"})
-    code, out = sink("adopt", "--config", config_of(it), "--yes")
-    assert code == 0, out
+    checkpoint = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(checkpoint_text)
+    metadata = dict(checkpoint.getCheckpointCommitMetadata(None, None))
+    write_as_another(read_so_far(spark, it), base_path, metadata, "upsert", **{"hoodie.metadata.enable": "true"})
+    code, output = sink("adopt", "--config", config_of(it), "--yes")
+    assert code == 0, output
     it.start("w1")
     it.wait_landed(dict.fromkeys(range(PARTITIONS), ADOPTED // PARTITIONS))
     produce(it.kafka, it.topic, 300, PARTITIONS, first=ADOPTED)
     it.wait_landed(dict.fromkeys(range(PARTITIONS), ADOPTED // PARTITIONS + 100))
-    rows = spark.read.format("hudi").load(base).select("id").collect()
+    rows = spark.read.format("hudi").load(base_path).select("id").collect()
     assert sorted(row.id for row in rows) == list(range(ADOPTED + 300))
     assert it.audit().held

@@ -1,4 +1,4 @@
-"""A fleet on S3 lands every record exactly once, whoever is killed."""
+"""A fleet on S3 lands every record exactly once, although its coordinator is killed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
 
 def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -> None:
-    base = f"s3a://{s3.make_bucket()}/orders"
-    it = fleet(**METADATA, **s3.settings, **{"target.base.path": base})
+    base_path = f"s3a://{s3.make_bucket()}/orders"
+    it = fleet(**METADATA, **s3.settings, **{"target.base.path": base_path})
     it.start("w1", "Complete.after=kill")
     it.coordinator()
     it.start("w2")
@@ -27,13 +27,14 @@ def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -
     it.wait_landed(ENDS)
     it.assert_exactly_once(RECORDS)
     assert s3.secret_key not in "".join(path.read_text() for path in it.directory.glob("*.log"))
-    assert read_by_the_docs(s3, base).count("3000") == 3
+    assert read_by_the_docs(s3, base_path).count("3000") == 3
 
 
-def read_by_the_docs(store: Store, base: str) -> str:
-    """The output of the page's Python for this table."""
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
-    code = next(part for part in text.split("```python\n") if "import duckdb" in part).partition("```")[0]
-    code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base).replace("country", "kind")
+def read_by_the_docs(store: Store, base_path: str) -> str:
+    """Returns the output of the Python code in docs/how-to/table-on-s3.md for this table."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
+    code = next(block for block in page.split("```python\n") if "import duckdb" in block).partition("```")[0]
+    code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base_path)
+    code = code.replace("country", "kind")
     environment = {**os.environ, "S3_KEY": store.access_key, "S3_SECRET": store.secret_key}
     return subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)

@@ -1,4 +1,4 @@
-"""A worker and a store that checks keys: those of a profile that are renewed in mid-run, and the token of a role."""
+"""A worker uses keys of a profile that are renewed in mid-run, and the token of a role, on a store that checks keys."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(json.dumps({{"Version": 1, "Expiration": until.strftime("%Y-%m-%dT%H:%M:%S
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[MotoServer]:
-    """Its first three requests, which make a user, need no keys."""
+    """A server whose first three requests, which make a user, need no keys."""
     with MotoServer(tmp_path / "strict", free_requests=3) as server:
         yield server
 
@@ -67,8 +67,8 @@ def a_role(server: MotoServer, admin: dict[str, str]) -> str:
 
 
 def session_keys(server: MotoServer, admin: dict[str, str], role: str, name: str) -> dict[str, str]:
-    given = client(server, "sts", **admin).assume_role(RoleArn=role, RoleSessionName=name)["Credentials"]
-    return {each: given[each] for each in ("AccessKeyId", "SecretAccessKey", "SessionToken")}
+    credentials = client(server, "sts", **admin).assume_role(RoleArn=role, RoleSessionName=name)["Credentials"]
+    return {field: credentials[field] for field in ("AccessKeyId", "SecretAccessKey", "SessionToken")}
 
 
 def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
@@ -78,25 +78,25 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     role = a_role(strict, admin)
     bucket = Store(strict.url, *admin.values()).make_bucket()
     first, second = (session_keys(strict, admin, role, name) for name in ("first", "second"))
-    now, process, file = tmp_path / "keys.json", tmp_path / "process.py", tmp_path / "credentials"
-    process.write_text(_PROCESS.format(seconds=int(LIFETIME.total_seconds())))
-    file.write_text(f"[lake]\ncredential_process = {sys.executable} {process} {now}\n")
-    now.write_text(json.dumps(first))
+    keys_file, program, credentials_file = tmp_path / "keys.json", tmp_path / "process.py", tmp_path / "credentials"
+    program.write_text(_PROCESS.format(seconds=int(LIFETIME.total_seconds())))
+    credentials_file.write_text(f"[lake]\ncredential_process = {sys.executable} {program} {keys_file}\n")
+    keys_file.write_text(json.dumps(first))
     monkeypatch.setenv("AWS_PROFILE", "lake")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials_file))
     monkeypatch.setattr(identity.PROCESS_IDENTITY, "_asked", False)
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
-        given = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
-        it = fleet(ROUND, **METADATA, **given)
+        location = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
+        it = fleet(ROUND, **METADATA, **location)
         it.start("w1")
         it.wait_landed(dict.fromkeys(range(PARTITIONS), ROUND // PARTITIONS))
-        now.write_text(json.dumps(second))
+        keys_file.write_text(json.dumps(second))
         proxy.expire(first["AccessKeyId"])
         proxy.forget()
         produce(it.kafka, it.topic, ROUND, PARTITIONS, first=ROUND)
         it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * ROUND // PARTITIONS))
-        asked = {request.client for request in proxy.requests() if request.status == 200}
-        assert {"Java", "C++"} <= asked
+        clients = {request.client for request in proxy.requests() if request.status == 200}
+        assert {"Java", "C++"} <= clients
         assert it.workers["w1"].running
         it.assert_exactly_once(2 * ROUND)
         assert "Rust" in {request.client for request in proxy.requests() if request.status == 200}
@@ -108,16 +108,20 @@ def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
     admin = an_administrator(strict)
     keys = session_keys(strict, admin, a_role(strict, admin), "sink")
     bucket = Store(strict.url, *admin.values()).make_bucket()
-    given = {
+    storage_settings = {
         "storage.s3.endpoint": strict.url,
         "storage.s3.access.key": keys["AccessKeyId"],
         "storage.s3.secret.key": keys["SecretAccessKey"],
         "target.base.path": f"s3a://{bucket}/t",
     }
 
-    def said(token: str) -> str:
-        found = validate(settings(tmp_path / "t", zookeeper.address, **given, **{"storage.s3.session.token": token}))
-        return next(each.sentence for each in found if each.part == "storage")
+    def storage_sentence(token: str) -> str:
+        results = validate(
+            settings(tmp_path / "t", zookeeper.address, **storage_settings, **{"storage.s3.session.token": token})
+        )
+        return next(result.sentence for result in results if result.part == "storage")
 
-    assert said(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
-    assert said("another").startswith("storage.s3.session.token: it has expired or is not valid. Set a new one.")
+    assert storage_sentence(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+    assert storage_sentence("another").startswith(
+        "storage.s3.session.token: it has expired or is not valid. Set a new one."
+    )

@@ -1,4 +1,4 @@
-"""A store that refuses, cuts, hangs or is slow is told once, and its return; nothing is divided, lost or doubled."""
+"""A worker reports once a store that refuses, cuts, hangs or is slow, and its return; no record is lost or doubled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULTS: Mapping[str, Break] = {
 
 
 def thoroughly(case: Any) -> Any:
-    """Each takes more than a minute: in `make test` only the fault that is the hardest to notice."""
+    """Marks a case that takes more than a minute. `make test` runs only the fault that is the hardest to notice."""
     return pytest.param(case, marks=pytest.mark.thorough)
 
 
@@ -44,9 +44,9 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def behind(fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
-    """Two workers that reach the store through the proxy, and have landed a round."""
-    it = fleet(
+def proxied_fleet(fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
+    """Two workers that reach the store through the proxy, after they have landed a round."""
+    two_workers = fleet(
         ROUND,
         **METADATA,
         **{
@@ -56,10 +56,10 @@ def behind(fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
             "coordinator.writestatus.timeout": "300s",
         },
     )
-    it.start("w1")
-    it.start("w2")
-    it.wait_landed(ends(1))
-    return it
+    two_workers.start("w1")
+    two_workers.start("w2")
+    two_workers.wait_landed(ends(1))
+    return two_workers
 
 
 def ends(rounds: int) -> dict[int, int]:
@@ -74,69 +74,73 @@ def heal(proxy: S3Proxy) -> None:
         proxy.start()
 
 
-@pytest.mark.parametrize("what", [each if each == "hangs" else thoroughly(each) for each in FAULTS])
+@pytest.mark.parametrize("fault", [name if name == "hangs" else thoroughly(name) for name in FAULTS])
 @pytest.mark.parametrize("seconds", [60, thoroughly(600)])
 def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_return(
-    behind: Fleet, proxy: S3Proxy, what: str, seconds: float
+    proxied_fleet: Fleet, proxy: S3Proxy, fault: str, seconds: float
 ) -> None:
-    before = committed(behind.view())
-    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=ROUND)
-    behind.wait("a transaction is open", lambda view: bool(view.transactions))
-    FAULTS[what](proxy)
-    broken = time.monotonic()
-    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=2 * ROUND)
-    while time.monotonic() - broken < seconds:
+    committed_before = committed(proxied_fleet.view())
+    produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=ROUND)
+    proxied_fleet.wait("a transaction is open", lambda view: bool(view.transactions))
+    FAULTS[fault](proxy)
+    broken_at = time.monotonic()
+    produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=2 * ROUND)
+    while time.monotonic() - broken_at < seconds:
         time.sleep(1.0)
-    landed = committed(behind.view())
+    committed_meanwhile = committed(proxied_fleet.view())
     heal(proxy)
-    back = time.monotonic()
-    behind.wait("the next commit", lambda view: committed(view) > landed)
-    took = time.monotonic() - back
-    behind.wait_landed(ends(3))
-    told = [line for name in behind.workers for line in lines(behind, name, "store.")]
-    assert took <= BACK_SECONDS, f"{took:.1f} s\n{behind.logs()}"
-    assert committed(behind.view()) > before
-    for name in behind.workers:
-        its = [line["event"] for line in lines(behind, name, "store.")]
-        assert its in ([], ["store.unavailable", "store.available"], ["store.slow", "store.available"]), told
-        # An abort or a change of coordinator may be told as well, but not each try.
-        assert len(lines(behind, name, "", since=told[0]["timestamp"])) <= 12 + seconds / 30, behind.logs()
-    assert any(line["event"] != "store.available" and line["seconds"] < 20 for line in told), behind.logs()
-    assert not [line for name in behind.workers for line in lines(behind, name, "batch.divided")]
-    assert not [line for name in behind.workers for line in lines(behind, name, "write.less_memory")]
-    behind.assert_exactly_once(3 * ROUND)
+    healed_at = time.monotonic()
+    proxied_fleet.wait("the next commit", lambda view: committed(view) > committed_meanwhile)
+    commit_seconds = time.monotonic() - healed_at
+    proxied_fleet.wait_landed(ends(3))
+    reports = [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "store.")]
+    assert commit_seconds <= BACK_SECONDS, f"{commit_seconds:.1f} s\n{proxied_fleet.logs()}"
+    assert committed(proxied_fleet.view()) > committed_before
+    for name in proxied_fleet.workers:
+        events = [line["event"] for line in log_lines(proxied_fleet, name, "store.")]
+        assert events in ([], ["store.unavailable", "store.available"], ["store.slow", "store.available"]), reports
+        # The worker may also report an abort or a change of coordinator, but not every retry.
+        assert len(log_lines(proxied_fleet, name, "", since=reports[0]["timestamp"])) <= 12 + seconds / 30, (
+            proxied_fleet.logs()
+        )
+    assert any(line["event"] != "store.available" and line["seconds"] < 20 for line in reports), proxied_fleet.logs()
+    assert not [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "batch.divided")]
+    assert not [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "write.less_memory")]
+    proxied_fleet.assert_exactly_once(3 * ROUND)
 
 
-def test_a_slow_store_is_told_once_and_lands_all(behind: Fleet, proxy: S3Proxy) -> None:
+def test_a_slow_store_is_told_once_and_lands_all(proxied_fleet: Fleet, proxy: S3Proxy) -> None:
     proxy.delay(2.5)
-    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=ROUND)
-    behind.wait_for_log(coordinator(behind), "store.slow")
+    produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=ROUND)
+    proxied_fleet.wait_for_log(coordinator(proxied_fleet), "store.slow")
     proxy.delay(0)
-    behind.wait_landed(ends(2))
-    behind.wait_for_log(coordinator(behind), "store.available")
-    assert not [line for name in behind.workers for line in lines(behind, name, "batch.divided")]
-    behind.assert_exactly_once(2 * ROUND)
+    proxied_fleet.wait_landed(ends(2))
+    proxied_fleet.wait_for_log(coordinator(proxied_fleet), "store.available")
+    assert not [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "batch.divided")]
+    proxied_fleet.assert_exactly_once(2 * ROUND)
 
 
-@pytest.mark.parametrize("what", [thoroughly("refuses"), "hangs"])
-def test_a_worker_ends_in_time_though_the_store_does_not_answer(behind: Fleet, proxy: S3Proxy, what: str) -> None:
-    leader = coordinator(behind)
-    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=ROUND)
-    behind.wait("a transaction is open", lambda view: bool(view.transactions))
-    FAULTS[what](proxy)
-    behind.wait_for_log(leader, "store.")
-    worker = behind.workers[leader]
-    began = time.monotonic()
+@pytest.mark.parametrize("fault", [thoroughly("refuses"), "hangs"])
+def test_a_worker_ends_in_time_though_the_store_does_not_answer(
+    proxied_fleet: Fleet, proxy: S3Proxy, fault: str
+) -> None:
+    leader = coordinator(proxied_fleet)
+    produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=ROUND)
+    proxied_fleet.wait("a transaction is open", lambda view: bool(view.transactions))
+    FAULTS[fault](proxy)
+    proxied_fleet.wait_for_log(leader, "store.")
+    worker = proxied_fleet.workers[leader]
+    terminated_at = time.monotonic()
     worker.terminate()
     assert worker.wait(120) == 0
-    assert time.monotonic() - began <= STOP_SECONDS
+    assert time.monotonic() - terminated_at <= STOP_SECONDS
     heal(proxy)
-    behind.wait_landed(ends(2))
-    behind.assert_exactly_once(2 * ROUND)
+    proxied_fleet.wait_landed(ends(2))
+    proxied_fleet.assert_exactly_once(2 * ROUND)
 
 
-def coordinator(it: Fleet) -> str:
-    view = it.wait("a coordinator", lambda view: view.coordinator is not None)
+def coordinator(fleet: Fleet) -> str:
+    view = fleet.wait("a coordinator", lambda view: view.coordinator is not None)
     assert view.coordinator is not None
     return view.coordinator.rpartition(":")[0]
 
@@ -145,34 +149,36 @@ def committed(view: KeeperView) -> int:
     return view.ledger.committed
 
 
-def lines(it: Fleet, worker: str, event: str, since: object = "") -> list[dict[str, object]]:
-    """Its log lines at level info and above whose event begins so."""
-    found = []
-    for line in it.log(worker).splitlines():
+def log_lines(fleet: Fleet, worker: str, event: str, since: object = "") -> list[dict[str, object]]:
+    """Returns a worker's log lines at level info and above whose event begins with `event`."""
+    lines = []
+    for line in fleet.log(worker).splitlines():
         try:
-            logged = json.loads(line)
+            entry = json.loads(line)
         except ValueError:
             continue
-        if logged.get("level") == "debug" or str(logged.get("timestamp", "")) < str(since):
+        if entry.get("level") == "debug" or str(entry.get("timestamp", "")) < str(since):
             continue
-        if str(logged.get("event", "")).startswith(event):
-            found.append(logged)
-    return found
+        if str(entry.get("event", "")).startswith(event):
+            lines.append(entry)
+    return lines
 
 
-@pytest.mark.parametrize("seconds", [1800, *(pytest.param(each, marks=pytest.mark.thorough) for each in (-1800, -300))])
-def test_a_store_whose_clock_is_off_gets_every_record_once(behind: Fleet, proxy: S3Proxy, seconds: float) -> None:
-    """By half an hour requests are turned away until a client has set its clock by the answer."""
+@pytest.mark.parametrize("seconds", [1800, *(pytest.param(skew, marks=pytest.mark.thorough) for skew in (-1800, -300))])
+def test_a_store_whose_clock_is_off_gets_every_record_once(
+    proxied_fleet: Fleet, proxy: S3Proxy, seconds: float
+) -> None:
+    """At a skew of half an hour, the store refuses requests until a client has set its clock by the response."""
     proxy.skew(seconds)
     for rounds in (2, 3):
-        produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=(rounds - 1) * ROUND)
-        behind.wait_landed(ends(rounds))
-    behind.workers[coordinator(behind)].kill()
-    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=3 * ROUND)
-    behind.wait_landed(ends(4))
+        produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=(rounds - 1) * ROUND)
+        proxied_fleet.wait_landed(ends(rounds))
+    proxied_fleet.workers[coordinator(proxied_fleet)].kill()
+    produce(proxied_fleet.kafka, proxied_fleet.topic, ROUND, PARTITIONS, first=3 * ROUND)
+    proxied_fleet.wait_landed(ends(4))
     if abs(seconds) > 900:
-        # hudi-rs goes by no other clock than the host's.
+        # hudi-rs uses the host's clock alone.
         with pytest.raises(TableError, match="differ by more than 15 minutes"):
-            behind.audit()
+            proxied_fleet.audit()
         proxy.skew(0)
-    behind.assert_exactly_once(4 * ROUND)
+    proxied_fleet.assert_exactly_once(4 * ROUND)

@@ -1,4 +1,4 @@
-"""All that the product does with a table it does with one on S3: table services, bad records, changed rows."""
+"""Table services, bad records and changed rows work with a table on S3 as with any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.sinktable import slices_of
 from tests.integration.table_kit import SINK, checkpoint
 from tests.integration.test_errors_replay import AFTER as REPAIRED
 from tests.integration.test_errors_replay import BROUGHT_BACK, ELSEWHERE, GOOD, IN_ORDER, REPAIR, changes, row
-from tests.integration.test_services import CLUSTERING, of, shown
+from tests.integration.test_services import CLUSTERING, by_name, count_read_files
 from tests.integration.upsert_kit import BY_LOG, ON_READ, RECORD_INDEX, Upserts, expected, plain, random_log, send
 from tests.storage.s3_server import Store
 
@@ -32,7 +32,7 @@ FEW_COMMITS = {
 }
 TO_COMPACT = {
     "hoodie.compact.inline.max.delta.commits": "1",
-    # By this index small files are rewritten, and nothing is left to compact.
+    # With this index Hudi rewrites small files, and nothing is left to compact.
     "hoodie.parquet.small.file.limit": "0",
 }
 BY_RECORD_INDEX = {
@@ -41,35 +41,37 @@ BY_RECORD_INDEX = {
 
 
 def named(settings: dict[str, str]) -> dict[str, str]:
-    """As keyword arguments of the kits have them."""
+    """Returns settings as keyword arguments of the kits."""
     return {name.replace(".", "__"): value for name, value in settings.items()}
 
 
-def keys_of(store: Store, base_path: str, below: str = "") -> set[str]:
+def keys_of(store: Store, base_path: str, directory: str = "") -> set[str]:
     bucket, _, prefix = base_path.removeprefix("s3a://").partition("/")
-    return set(store.keys(bucket, f"{prefix}/{below}"))
+    return set(store.keys(bucket, f"{prefix}/{directory}"))
 
 
 @pytest.mark.thorough
 def test_files_are_clustered_cleaned_and_their_commits_archived(
     spark: SparkSession, zookeeper, zookeeper_client: KazooClient, s3: Store, tmp_path: Path
 ) -> None:
-    given = on_s3(s3, tmp_path, zookeeper.address, **CLUSTERING, **FEW_COMMITS)
-    driver = driver_on_s3(spark, s3, given, zookeeper_client)
+    settings = on_s3(s3, tmp_path, zookeeper.address, **CLUSTERING, **FEW_COMMITS)
+    driver = driver_on_s3(spark, s3, settings, zookeeper_client)
     for number in range(1, 5):
         driver.land(number)
-    small = {key for key in keys_of(s3, given.base_path) if key.endswith(".parquet") and "/.hoodie/" not in key}
-    assert (shown(driver), len(small)) == (4, 4)
-    done = [of(driver.table.services())]
-    assert shown(driver) == 1
+    small_files = {
+        key for key in keys_of(s3, settings.base_path) if key.endswith(".parquet") and "/.hoodie/" not in key
+    }
+    assert (count_read_files(driver), len(small_files)) == (4, 4)
+    runs = [by_name(driver.table.services())]
+    assert count_read_files(driver) == 1
     for number in (5, 6):
         driver.land(number)
-        done.append(of(driver.table.services()))
-    assert not [each.reason for run in done for each in run.values() if each.reason]
-    assert done[0]["clustering"].instant
-    assert done[-1]["cleaning"].instant
-    assert not small & keys_of(s3, given.base_path)
-    assert keys_of(s3, given.base_path, ".hoodie/timeline/history/")
+        runs.append(by_name(driver.table.services()))
+    assert not [result.reason for run in runs for result in run.values() if result.reason]
+    assert runs[0]["clustering"].instant
+    assert runs[-1]["cleaning"].instant
+    assert not small_files & keys_of(s3, settings.base_path)
+    assert keys_of(s3, settings.base_path, ".hoodie/timeline/history/")
     assert driver.count() == driver.count(metadata=False) == 60
     assert driver.table.view().checkpoint == checkpoint(6)
 
@@ -80,20 +82,20 @@ def test_rows_of_a_merge_on_read_table_with_hudis_indexes_are_the_same_before_an
     name, log = topic(1), random_log(5, 1, 400, 60, ordered=False)
     send(kafka.address, name, log.changes(0))
     more = {**place_of(s3), **BY_LOG, **ON_READ, **BY_RECORD_INDEX, **TO_COMPACT}
-    one = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **named(more))
-    one.land((0, 0, 200))
-    one.land((0, 200, 300))
-    one.land((0, 300, 400))
-    right = plain(expected(log, slices_of(name, (0, 0, 400)), ordered=False))
-    assert one.rows() == right
-    done = of(one.table.services())
-    assert not [each.reason for each in done.values() if each.reason]
-    assert done["compaction"].instant
-    assert one.rows() == right
-    one.table.stop_heartbeats()
-    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
+    upserts = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **named(more))
+    upserts.land((0, 0, 200))
+    upserts.land((0, 200, 300))
+    upserts.land((0, 300, 400))
+    expected_rows = plain(expected(log, slices_of(name, (0, 0, 400)), ordered=False))
+    assert upserts.rows() == expected_rows
+    results = by_name(upserts.table.services())
+    assert not [result.reason for result in results.values() if result.reason]
+    assert results["compaction"].instant
+    assert upserts.rows() == expected_rows
+    upserts.table.stop_heartbeats()
+    report = audit(upserts.settings.base_path, SINK, storage=upserts.settings.storage)
     assert report.held, report.to_json()
-    assert report.rows == len(right)
+    assert report.rows == len(expected_rows)
 
 
 def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeSink, s3: Store) -> None:
@@ -107,10 +109,10 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeS
     assert not [key for key in keys_of(s3, it.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
     replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
     assert len(replay.preview(Selection(), REPAIR).good) == GOOD
-    tried = replay.run(Selection(), REPAIR)
-    assert (len(tried.good), len(tried.bad)) == (GOOD, 1)
-    found = it.spark.read.format("hudi").load(it.settings.base_path).select("id", "at", "kind").collect()
-    assert {each["id"]: (each["at"], each["kind"]) for each in found} == REPAIRED | BROUGHT_BACK
+    replayed = replay.run(Selection(), REPAIR)
+    assert (len(replayed.good), len(replayed.bad)) == (GOOD, 1)
+    rows = it.spark.read.format("hudi").load(it.settings.base_path).select("id", "at", "kind").collect()
+    assert {table_row["id"]: (table_row["at"], table_row["kind"]) for table_row in rows} == REPAIRED | BROUGHT_BACK
     report = audit(it.settings.base_path, it.settings.name, storage=it.settings.storage)
     assert (report.held, report.errors, report.replayed) == (True, 1, GOOD), report.to_json()
     assert not read_timeline_snapshot(it.settings.base_path, it.settings.name, it.settings.storage).pending

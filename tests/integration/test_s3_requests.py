@@ -1,4 +1,4 @@
-"""Requests of a small append to S3, counted by a proxy between the worker and the store."""
+"""A proxy between the worker and the store counts the requests of a small append to S3."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "most"), [(HUDIS_DEFAULTS, 150), ({}, 80)], ids=["Hudi's defaults", "without a metadata table"]
+    ("settings", "most_requests"),
+    [(HUDIS_DEFAULTS, 150), ({}, 80)],
+    ids=["Hudi's defaults", "without a metadata table"],
 )
 def test_a_small_append_asks_no_more_than_so_often(
-    fleet: MakeFleet, topic, kafka, s3: Store, proxy: S3Proxy, settings: dict[str, str], most: int
+    fleet: MakeFleet, topic, kafka, s3: Store, proxy: S3Proxy, settings: dict[str, str], most_requests: int
 ) -> None:
     name = topic(partitions=PARTITIONS)
     produce(kafka.address, name, RECORDS, PARTITIONS)
@@ -50,23 +52,27 @@ def test_a_small_append_asks_no_more_than_so_often(
     )
     it.start("w1")
     commits, requests = 0, 0
-    for number in range(1, ROUNDS + 1):
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), number * RECORDS // PARTITIONS))
-        seen = proxy.requests()
+    for round_number in range(1, ROUNDS + 1):
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * RECORDS // PARTITIONS))
+        round_requests = proxy.requests()
         proxy.forget()
-        # The first ones make the table.
-        if number > 2:
-            requests += len(seen)
-            commits += sum(each.method == "PUT" and _COMMIT.fullmatch(each.path) is not None for each in seen)
-        produce(kafka.address, name, RECORDS, PARTITIONS, first=number * RECORDS)
+        # The first rounds create the table.
+        if round_number > 2:
+            requests += len(round_requests)
+            commits += sum(
+                request.method == "PUT" and _COMMIT.fullmatch(request.path) is not None for request in round_requests
+            )
+        produce(kafka.address, name, RECORDS, PARTITIONS, first=round_number * RECORDS)
     assert commits >= ROUNDS - 2
-    assert requests / commits <= most, f"{requests} of {commits} commits, the last one's:\n{table_of(seen)}"
+    assert requests / commits <= most_requests, (
+        f"{requests} of {commits} commits, the last one's:\n{table_of(round_requests)}"
+    )
 
 
 def table_of(requests: Sequence[Request]) -> str:
-    """By library, what was asked and of what."""
-    counted = Counter((each.client, each.kind, _abridged(each.path)) for each in requests)
-    return "\n".join(f"{count:4} {' '.join(what)}" for what, count in counted.most_common())
+    """Returns the count of requests by library, kind and path, one a line."""
+    counts = Counter((request.client, request.kind, _abridged(request.path)) for request in requests)
+    return "\n".join(f"{count:4} {' '.join(labels)}" for labels, count in counts.most_common())
 
 
 def _abridged(path: str) -> str:

@@ -1,4 +1,4 @@
-"""An upload in parts that a killed writer has left behind is aborted after a day, if it is the table's."""
+"""The sink aborts a multipart upload that a killed writer has left below the table, after a day."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 def test_old_uploads_below_the_table_are_aborted_and_no_others(
     spark: SparkSession, zookeeper_client: KazooClient, zookeeper, s3: Store, tmp_path: Path
 ) -> None:
-    given = on_s3(s3, tmp_path, zookeeper.address)
-    driver = driver_on_s3(spark, s3, given, zookeeper_client)
-    bucket = given.base_path.partition("://")[2].partition("/")[0]
+    settings = on_s3(s3, tmp_path, zookeeper.address)
+    driver = driver_on_s3(spark, s3, settings, zookeeper_client)
+    bucket = settings.base_path.partition("://")[2].partition("/")[0]
     for key in ("orders/a.parquet", "orders/.hoodie/b", "orders_errors/c.parquet", "other/d"):
         s3.client.create_multipart_upload(Bucket=bucket, Key=key)
     hudi = driver.table._hudi
-    # By the clock of moto each was begun in 2010.
+    # moto dates each upload to 2010.
     assert abort_uploads(hudi, older_than=1e10) == 0
     assert len(uploads(s3, bucket)) == 4
     assert abort_uploads(hudi, older_than=-60) == 2
     assert uploads(s3, bucket) == ["orders_errors/c.parquet", "other/d"]
-    assert all(not each.reason for each in driver.table.services())
+    assert all(not result.reason for result in driver.table.services())
 
 
 def uploads(store: Store, bucket: str) -> list[str]:
-    return sorted(each["Key"] for each in store.client.list_multipart_uploads(Bucket=bucket).get("Uploads", ()))
+    return sorted(upload["Key"] for upload in store.client.list_multipart_uploads(Bucket=bucket).get("Uploads", ()))

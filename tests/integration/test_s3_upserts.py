@@ -1,4 +1,4 @@
-"""Rows on S3 are changed: a write under an instant that another one has begun, on both types of table."""
+"""Upserts on S3, on both types of table, write under an instant that another client has begun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.storage.s3_server import Store
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("kind", [{}, ON_READ], ids=["copy on write", "merge on read"])
+@pytest.mark.parametrize("table_type", [{}, ON_READ], ids=["copy on write", "merge on read"])
 def test_changes_give_what_the_log_says_after_an_attempt_was_rolled_back(
     spark: SparkSession,
     zookeeper_client: KazooClient,
@@ -23,11 +23,11 @@ def test_changes_give_what_the_log_says_after_an_attempt_was_rolled_back(
     topic,
     s3: Store,
     tmp_path: Path,
-    kind: dict[str, str],
+    table_type: dict[str, str],
 ) -> None:
     name, log = topic(1), random_log(3, 1, 900, 120, ordered=False)
     send(kafka.address, name, log.changes(0))
-    given = {key.replace(".", "__"): value for key, value in s3.settings.items()}
-    given |= {"target__base__path": f"s3a://{s3.make_bucket()}/orders", **BY_LOG, **NO_METADATA, **kind}
-    one = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **given)
-    lands_after_a_rollback(one, log, name)
+    settings = {key.replace(".", "__"): value for key, value in s3.settings.items()}
+    settings |= {"target__base__path": f"s3a://{s3.make_bucket()}/orders", **BY_LOG, **NO_METADATA, **table_type}
+    upserts = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **settings)
+    lands_after_a_rollback(upserts, log, name)

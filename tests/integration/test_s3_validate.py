@@ -1,5 +1,6 @@
-"""`sink validate` tries what a worker does in the store and says in a sentence what is wrong; a worker says the same,
-and ends where it does not get better by itself.
+"""`sink validate` tries a worker's operations in the store and reports a problem in one sentence.
+
+A worker reports the same sentence, and ends if the problem does not go away by itself.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ RECORDS = 30
 
 
 def a_user(server: MotoServer, name: str, *actions: str) -> Store:
-    """With keys, who may do this and no more."""
-    given = {"endpoint_url": server.url, "region_name": "us-east-1", "aws_access_key_id": "any"}
-    iam = boto3.client("iam", aws_secret_access_key="any", **given)
+    """Creates a user who may perform these actions only. Returns the store with the user's keys."""
+    connection = {"endpoint_url": server.url, "region_name": "us-east-1", "aws_access_key_id": "any"}
+    iam = boto3.client("iam", aws_secret_access_key="any", **connection)
     iam.create_user(UserName=name)
     key = iam.create_access_key(UserName=name)["AccessKey"]
     statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
@@ -40,8 +41,9 @@ def a_user(server: MotoServer, name: str, *actions: str) -> Store:
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
-    """Keys at a store that checks signatures and policies, made by its first requests: one may write, the other may
-    only read.
+    """Keys of two users, one who may write and one who may only read, at a store that checks signatures and policies.
+
+    The store's first requests, which make the users, need no keys.
     """
     with MotoServer(tmp_path_factory.mktemp("strict"), free_requests=6) as server:
         yield a_user(server, "sink", "s3:*"), a_user(server, "reader", "s3:Get*", "s3:List*", "s3:Head*")
@@ -63,7 +65,7 @@ def bucket(strict: Store) -> str:
 
 
 class Servers(NamedTuple):
-    """Those that `sink validate` asks beside the store: it would wait ten seconds for one that is away."""
+    """The other servers of `sink validate`, which waits ten seconds for a server that is away."""
 
     zookeeper: str
     kafka: str
@@ -74,32 +76,36 @@ def servers(zookeeper, kafka) -> Servers:
     return Servers(zookeeper.address, kafka.address)
 
 
-def found(store: Store, bucket: str, place: Path, servers: Servers, **more: str) -> list[CheckResult]:
-    given = {"kafka.bootstrap.servers": servers.kafka, "target.base.path": f"s3a://{bucket}/t", **store.settings}
-    chosen = settings(place / "s3", servers.zookeeper, **{**given, **more})
-    return [each for each in validate(chosen) if each.part in ("storage", "table")]
+def storage_results(store: Store, bucket: str, directory: Path, servers: Servers, **more: str) -> list[CheckResult]:
+    store_settings = {
+        "kafka.bootstrap.servers": servers.kafka,
+        "target.base.path": f"s3a://{bucket}/t",
+        **store.settings,
+    }
+    sink_settings = settings(directory / "s3", servers.zookeeper, **{**store_settings, **more})
+    return [result for result in validate(sink_settings) if result.part in ("storage", "table")]
 
 
 def test_a_store_that_works_is_asked_by_all_three_and_left_as_it_was(
     s3: Store, servers: Servers, tmp_path: Path
 ) -> None:
     bucket = s3.make_bucket()
-    findings = found(s3, bucket, tmp_path, servers)
-    assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
-    assert not [each for each in findings if each.wrong]
+    results = storage_results(s3, bucket, tmp_path, servers)
+    assert results[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+    assert not [result for result in results if result.wrong]
     assert s3.keys(bucket) == []
 
 
 def test_a_store_that_checks_signatures_is_reached_by_all_three(
     strict: Store, bucket: str, servers: Servers, tmp_path: Path
 ) -> None:
-    findings = found(strict, bucket, tmp_path, servers)
-    assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+    results = storage_results(strict, bucket, tmp_path, servers)
+    assert results[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
 
 
 @dataclass(frozen=True)
 class Case:
-    """`{url}` and `{bucket}` in the sentence stand for the store's."""
+    """A sentence with `{url}` and `{bucket}` of the store, and the settings that lead to it."""
 
     sentence: str
     more: Mapping[str, str] = field(default_factory=dict)
@@ -133,14 +139,14 @@ CASES: Mapping[str, Case] = {
         {"target.base.path": "/etc/hostname/t"},
     ),
 }
-"""With the keys of a user who may write."""
+"""Cases with the keys of a user who may write."""
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_wrong_is_one_sentence_without_a_secret(
     strict: Store, bucket: str, servers: Servers, tmp_path: Path, case: Case
 ) -> None:
-    sentence_of_validate(strict, bucket, servers, tmp_path, case)
+    assert_validate_reports(strict, bucket, servers, tmp_path, case)
     assert not [key for key in strict.keys(bucket) if not key.endswith("/")]
 
 
@@ -148,7 +154,7 @@ def test_what_is_wrong_is_one_sentence_without_a_secret(
 def test_a_worker_says_the_same_and_ends_with_status_2_where_nothing_gets_better_by_itself(
     fleet: MakeFleet, strict: Store, bucket: str, case: Case
 ) -> None:
-    sentence_of_a_worker(fleet, strict, bucket, case)
+    assert_worker_reports(fleet, strict, bucket, case)
 
 
 READ_ONLY = Case(
@@ -160,8 +166,8 @@ READ_ONLY = Case(
 def test_a_key_that_may_only_read_is_told(
     fleet: MakeFleet, reader: Store, bucket: str, servers: Servers, tmp_path: Path
 ) -> None:
-    sentence_of_validate(reader, bucket, servers, tmp_path, READ_ONLY)
-    sentence_of_a_worker(fleet, reader, bucket, READ_ONLY)
+    assert_validate_reports(reader, bucket, servers, tmp_path, READ_ONLY)
+    assert_worker_reports(fleet, reader, bucket, READ_ONLY)
 
 
 UNTRUSTED = Case(
@@ -173,8 +179,8 @@ UNTRUSTED = Case(
 def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MotoServer(tmp_path / "tls", tls=True) as server:
         store = Store(server.url)
-        sentence_of_validate(store, "lake", servers, tmp_path, UNTRUSTED)
-        sentence_of_a_worker(fleet, store, "lake", UNTRUSTED)
+        assert_validate_reports(store, "lake", servers, tmp_path, UNTRUSTED)
+        assert_worker_reports(fleet, store, "lake", UNTRUSTED)
 
 
 ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + ". Correct it.")
@@ -185,12 +191,12 @@ def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, servers: Ser
     with MinioServer(tmp_path / "minio", minio() or "", REGION) as server:
         store = Store(server.url, region=REGION)
         bucket = store.make_bucket()
-        right = {"storage.s3.region": REGION}
-        findings = found(store, bucket, tmp_path, servers, **right)
-        assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
-        wrong = Case(ELSEWHERE.sentence, {"storage.s3.region": "ap-south-1"})
-        sentence_of_validate(store, bucket, servers, tmp_path, wrong)
-        sentence_of_a_worker(fleet, store, bucket, wrong)
+        right_region = {"storage.s3.region": REGION}
+        results = storage_results(store, bucket, tmp_path, servers, **right_region)
+        assert results[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+        wrong_region = Case(ELSEWHERE.sentence, {"storage.s3.region": "ap-south-1"})
+        assert_validate_reports(store, bucket, servers, tmp_path, wrong_region)
+        assert_worker_reports(fleet, store, bucket, wrong_region)
 
 
 NO_TRAILERS = Case(
@@ -208,31 +214,31 @@ def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_ar
         it.start("w1")
         it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
-        empty = s3.make_bucket()
-        sentence_of_validate(store, empty, servers, tmp_path, NO_TRAILERS)
+        empty_bucket = s3.make_bucket()
+        assert_validate_reports(store, empty_bucket, servers, tmp_path, NO_TRAILERS)
 
 
-def sentence_of_validate(store: Store, bucket: str, servers: Servers, place: Path, case: Case) -> None:
-    (wrong,) = [each for each in found(store, bucket, place, servers, **case.more) if each.wrong]
-    assert case.sentence.format(url=store.url, bucket=bucket) in wrong.sentence
-    assert store.secret_key not in wrong.sentence
+def assert_validate_reports(store: Store, bucket: str, servers: Servers, directory: Path, case: Case) -> None:
+    (problem,) = [result for result in storage_results(store, bucket, directory, servers, **case.more) if result.wrong]
+    assert case.sentence.format(url=store.url, bucket=bucket) in problem.sentence
+    assert store.secret_key not in problem.sentence
 
 
-def sentence_of_a_worker(fleet: MakeFleet, store: Store, bucket: str, case: Case) -> None:
+def assert_worker_reports(fleet: MakeFleet, store: Store, bucket: str, case: Case) -> None:
     it = fleet(RECORDS, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **case.more})
     worker, sentence = it.start("w1"), case.sentence.format(url=store.url, bucket=bucket)
-    eventually("the worker says so", lambda: sentence in it.log("w1"), 120, lambda: it.log("w1"))
+    eventually("the worker reports the problem", lambda: sentence in it.log("w1"), 120, lambda: it.log("w1"))
     if case.lasts:
         assert worker.wait(120) == 2
     else:
-        assert told(it.log("w1"), sentence) == 1
+        assert count_lines(it.log("w1"), sentence) == 1
         assert worker.running
         worker.terminate()
         assert worker.wait(120) == 0
-    assert told(it.log("w1"), sentence) == 1
+    assert count_lines(it.log("w1"), sentence) == 1
     assert store.secret_key not in it.log("w1")
 
 
-def told(log: str, sentence: str) -> int:
-    """In how many lines."""
+def count_lines(log: str, sentence: str) -> int:
+    """Returns the number of log lines with the sentence."""
     return sum(sentence in line for line in log.splitlines())

@@ -1,4 +1,4 @@
-"""Servers that ask for a login: every client of a worker logs in, and no password can be seen."""
+"""Servers require a login: every client of a worker logs in, and no password is visible."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ RECORDS = 2000
 
 @pytest.fixture
 def login(tmp_path: Path) -> Iterator[tuple[KafkaServer, str]]:
-    """A broker with a plain listener for the test, and one with a login for workers, whose address is the second."""
-    secured = free_ports(1)[0]
-    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    """A broker with a plain listener for the test, and the address of its listener with a login for workers."""
+    secured_port = free_ports(1)[0]
+    login_module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = {
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": f'{plain} required user_sink="{PASSWORD}";',
+        "listener.name.sasl.plain.sasl.jaas.config": f'{login_module} required user_sink="{PASSWORD}";',
     }
-    listener = Listener("SASL", secured, f"{LOOPBACK}:{secured}", "SASL_PLAINTEXT")
+    listener = Listener("SASL", secured_port, f"{LOOPBACK}:{secured_port}", "SASL_PLAINTEXT")
     with KafkaServer(tmp_path / "kafka", settings=settings, listeners=[listener]) as server:
         yield server, listener.advertised
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[tuple[ZooKeeperServer, dict[str, object]]]:
-    """A ZooKeeper that asks for certificates, and the settings of a worker that has one, and a name of its own."""
-    authority, secured = trustme.CA(), free_ports(1)[0]
+    """A ZooKeeper that requires certificates, and the settings of a worker with a certificate and a digest login."""
+    authority, secured_port = trustme.CA(), free_ports(1)[0]
     ca = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(ca)
-    server, worker = (authority.issue_cert("localhost") for _ in range(2))
-    own = tmp_path / "server.pem"
-    own.write_bytes(_pkcs8(server) + server.cert_chain_pems[0].bytes())
-    (tmp_path / "worker.key").write_bytes(_pkcs8(worker))
-    worker.cert_chain_pems[0].write_to_path(tmp_path / "worker.pem")
+    server_certificate, worker_certificate = (authority.issue_cert("localhost") for _ in range(2))
+    server_pem = tmp_path / "server.pem"
+    server_pem.write_bytes(_pkcs8(server_certificate) + server_certificate.cert_chain_pems[0].bytes())
+    (tmp_path / "worker.key").write_bytes(_pkcs8(worker_certificate))
+    worker_certificate.cert_chain_pems[0].write_to_path(tmp_path / "worker.pem")
     settings = {
-        "secureClientPort": secured,
+        "secureClientPort": secured_port,
         "secureClientPortAddress": LOOPBACK,
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": own,
+        "ssl.keyStore.location": server_pem,
         "ssl.trustStore.location": ca,
         "ssl.clientAuth": "need",
     }
-    access = {
-        "zookeeper.connect": f"localhost:{secured}",
+    worker_settings = {
+        "zookeeper.connect": f"localhost:{secured_port}",
         "zookeeper.ssl.ca.location": str(ca),
         "zookeeper.ssl.certificate.location": str(tmp_path / "worker.pem"),
         "zookeeper.ssl.key.location": str(tmp_path / "worker.key"),
@@ -76,12 +76,12 @@ def guarded(tmp_path: Path) -> Iterator[tuple[ZooKeeperServer, dict[str, object]
         "zookeeper.digest.password": DIGEST_PASSWORD,
         "zookeeper.acl": "creator",
     }
-    with ZooKeeperServer(tmp_path / "zookeeper", settings=settings) as server_:
-        yield server_, access
+    with ZooKeeperServer(tmp_path / "zookeeper", settings=settings) as server:
+        yield server, worker_settings
 
 
 def _pkcs8(certificate: trustme.LeafCert) -> bytes:
-    """The private key in the one form that ZooKeeper reads."""
+    """Returns the private key in the only format that ZooKeeper reads."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -89,16 +89,18 @@ def _pkcs8(certificate: trustme.LeafCert) -> bytes:
 def test_a_worker_logs_in_everywhere_keeps_its_znodes_to_itself_and_shows_no_secret(
     tmp_path: Path, login: tuple[KafkaServer, str], guarded: tuple[ZooKeeperServer, dict[str, object]]
 ) -> None:
-    (kafka, secured), (zookeeper, access) = login, guarded
+    (kafka, secured_address), (zookeeper, worker_settings) = login, guarded
     create_topic(kafka.address, "orders", 2)
     produce(kafka.address, "orders", RECORDS, 2)
-    # Another Spark on the machine is not meant.
-    it = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, "orders", environment={"SPARK_HOME": "/nowhere"})
-    worker = it.start(
+    # The worker must not use another Spark on the machine.
+    fleet = Fleet(
+        tmp_path / "fleet", zookeeper.address, kafka.address, "orders", environment={"SPARK_HOME": "/nowhere"}
+    )
+    worker = fleet.start(
         "w1",
-        **access,
+        **worker_settings,
         **{
-            "kafka.bootstrap.servers": secured,
+            "kafka.bootstrap.servers": secured_address,
             "kafka.security.protocol": "SASL_PLAINTEXT",
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.username": "sink",
@@ -106,26 +108,26 @@ def test_a_worker_logs_in_everywhere_keeps_its_znodes_to_itself_and_shows_no_sec
             "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
         },
     )
-    nobody_else_reads(zookeeper, it)
-    it.client.add_auth("digest", f"sink:{DIGEST_PASSWORD}")
-    it.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
-    said = "\n".join(family(worker.pid).values())
-    log = (it.directory / "w1.log").read_text()
-    said += log + (it.directory / "w1-spark.log").read_text()
-    it.assert_exactly_once(RECORDS)
-    assert cli.main(["status", "--config", str(it.directory / "w1.yaml")]) == 0
-    it.close()
-    assert "java" in said
+    nobody_else_reads(zookeeper, fleet)
+    fleet.client.add_auth("digest", f"sink:{DIGEST_PASSWORD}")
+    fleet.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
+    visible_text = "\n".join(family(worker.pid).values())
+    log = (fleet.directory / "w1.log").read_text()
+    visible_text += log + (fleet.directory / "w1-spark.log").read_text()
+    fleet.assert_exactly_once(RECORDS)
+    assert cli.main(["status", "--config", str(fleet.directory / "w1.yaml")]) == 0
+    fleet.close()
+    assert "java" in visible_text
     for secret in (PASSWORD, DIGEST_PASSWORD, SECRET_KEY):
-        assert secret not in said
+        assert secret not in visible_text
     assert all(json.loads(line)["event"] for line in log.splitlines())
 
 
-def nobody_else_reads(zookeeper: ZooKeeperServer, it: Fleet) -> None:
+def nobody_else_reads(zookeeper: ZooKeeperServer, fleet: Fleet) -> None:
     stranger = KazooClient(zookeeper.address)
     stranger.start()
-    eventually("the tree is there", lambda: stranger.exists(f"{it.root}/keeper"), 120, it.logs)
+    eventually("the tree is there", lambda: stranger.exists(f"{fleet.root}/keeper"), 120, fleet.logs)
     with pytest.raises(NoAuthError):
-        stranger.get(f"{it.root}/keeper")
+        stranger.get(f"{fleet.root}/keeper")
     stranger.stop()
     stranger.close()

@@ -42,15 +42,15 @@ def test_zookeeper_keeps_port_and_data_over_a_restart_and_loses_all_when_emptied
 
 def test_a_paused_zookeeper_loses_its_clients_and_a_resumed_one_gets_them_back(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as server:
-        lost, back = threading.Event(), threading.Event()
+        disconnected, connected = threading.Event(), threading.Event()
         client = KazooClient(hosts=server.address, timeout=2.0)
         client.start()
-        client.add_listener(lambda state: (back if state == KazooState.CONNECTED else lost).set())
+        client.add_listener(lambda state: (connected if state == KazooState.CONNECTED else disconnected).set())
         server.pause()
-        assert lost.wait(20)
-        back.clear()
+        assert disconnected.wait(20)
+        connected.clear()
         server.resume()
-        assert back.wait(20)
+        assert connected.wait(20)
         client.stop()
         client.close()
 
@@ -89,9 +89,13 @@ def test_servers_listen_on_loopback_only_and_on_no_other_port_than_theirs(
     if not isinstance(zookeeper, ZooKeeperServer) or not isinstance(kafka, KafkaServer):
         pytest.skip("the servers of this run are not ours")
     for server, ports in ((zookeeper, 1), (kafka, 2)):
-        listening = [c.laddr for c in psutil.Process(server.pid).net_connections("tcp") if c.status == "LISTEN"]
-        assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
-        assert len(listening) == ports
+        addresses = [
+            connection.laddr
+            for connection in psutil.Process(server.pid).net_connections("tcp")
+            if connection.status == "LISTEN"
+        ]
+        assert {address.ip.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
+        assert len(addresses) == ports
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -125,11 +129,11 @@ def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
     pids = [int(word) for word in starter.stdout.readline().split()]
     assert len(pids) == 2
     eventually("the second child sleeps", lambda: len(_sleepers(pids[1])) == 2)
-    left = [*(psutil.Process(pid) for pid in pids), *_sleepers(pids[1])]
+    processes = [*(psutil.Process(pid) for pid in pids), *_sleepers(pids[1])]
     starter.kill()
     starter.wait()
     starter.stdout.close()
-    assert psutil.wait_procs(left, timeout=20)[1] == []
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
 
 
 def test_pause_resume_and_kill_reach_what_a_child_forked_into_another_process_group(tmp_path: Path) -> None:
@@ -138,15 +142,15 @@ def test_pause_resume_and_kill_reach_what_a_child_forked_into_another_process_gr
     child.start()
     log = tmp_path / "nest.log"
     eventually("both are up", lambda: log.is_file() and log.read_text().count("up") == 2)
-    members = [psutil.Process(child.pid), *psutil.Process(child.pid).children()]
-    assert len(members) == 2
+    processes = [psutil.Process(child.pid), *psutil.Process(child.pid).children()]
+    assert len(processes) == 2
     child.pause()
-    eventually("all are stopped", lambda: {p.status() for p in members} == {psutil.STATUS_STOPPED})
+    eventually("all are stopped", lambda: {process.status() for process in processes} == {psutil.STATUS_STOPPED})
     child.resume()
-    eventually("all go on", lambda: {p.status() for p in members} == {psutil.STATUS_SLEEPING})
+    eventually("all run again", lambda: {process.status() for process in processes} == {psutil.STATUS_SLEEPING})
     child.pause()
     child.kill()
-    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in members)
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
     assert child.exit_status == -signal.SIGKILL
 
 

@@ -31,16 +31,16 @@ from pathlib import Path
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.spark import start_session
 from tests.integration.table_kit import settings
-place = Path({str(tmp_path)!r})
-start_session(settings(place / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", place / "spark.log")
+path = Path({str(tmp_path)!r})
+start_session(settings(path / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", path / "spark.log")
 """
-    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log\."
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert re.fullmatch(rf"coordination\.errors\.Unavailable: {why}", ended.stderr.splitlines()[-1])
+    reason = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log\."
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert re.fullmatch(rf"coordination\.errors\.Unavailable: {reason}", result.stderr.splitlines()[-1])
 
 
 def test_the_metadata_tables_schema_is_one_object_though_it_is_parsed_first(spark: SparkSession) -> None:
-    """Else commits would fail for as long as the JVM lives: Hudi compares this schema by identity."""
+    """Hudi compares this schema by identity: with two objects, commits would fail for as long as the JVM lives."""
     jvm = spark._jvm
     assert jvm is not None
     text = jvm.org.apache.hudi.avro.model.HoodieMetadataRecord.getClassSchema().toString()
@@ -88,19 +88,19 @@ from pathlib import Path
 from pyspark import SparkContext
 from sink.clients.starting_session import StartingSession
 from tests.integration.table_kit import settings
-place = Path({str(tmp_path)!r})
+path = Path({str(tmp_path)!r})
 try:
-    with StartingSession(settings(place / "table", "127.0.0.1:9"), "none", place / "spark.log"):
+    with StartingSession(settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log"):
         raise ValueError("refused")
 except ValueError as error:
     print(error, SparkContext._gateway is not None, SparkContext._active_spark_context)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.stdout.splitlines()[-1:] == ["refused True None"], ended.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1:] == ["refused True None"], result.stderr
 
 
 def test_whatever_java_throws_is_caught_as_a_java_error(spark: SparkSession) -> None:
-    """PySpark makes an exception of its own of the first, which is none of py4j's."""
+    """PySpark turns the first into an exception of its own, which is none of py4j's."""
     assert spark._jvm is not None
     checks = spark._jvm.org.apache.hudi.common.util.ValidationUtils
     for check in (checks.checkArgument, checks.checkState):
@@ -109,12 +109,12 @@ def test_whatever_java_throws_is_caught_as_a_java_error(spark: SparkSession) -> 
 
 
 def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
-    """Hudi looks for a user's classes where its own come from."""
-    own = "/opt/own.jar"
-    for more in ({"spark__jars": own}, {"spark__master": "spark://127.0.0.1:7077"}):
+    """Hudi looks for a user's classes in the class loader of its own."""
+    user_jar = "/opt/own.jar"
+    for more in ({"spark__jars": user_jar}, {"spark__master": "spark://127.0.0.1:7077"}):
         jars = _conf((settings(tmp_path / "table", "127.0.0.1:9", **more),), "none").get("spark.jars", "").split(",")
         assert any("hudi-spark" in jar for jar in jars)
-        assert (own in jars) == ("spark__jars" in more)
+        assert (user_jar in jars) == ("spark__jars" in more)
     assert _conf((settings(tmp_path / "table", "127.0.0.1:9"),), "none").get("spark.jars") is None
 
 

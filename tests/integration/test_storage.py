@@ -21,12 +21,12 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 32 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if not mount_small(place, "32m"):
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    if not mount_small(mount_point, "32m"):
         pytest.skip("mounting a small file system needs root")
-    yield place
-    unmount(place)
+    yield mount_point
+    unmount(mount_point)
 
 
 @pytest.mark.thorough
@@ -37,17 +37,17 @@ def test_storage_that_refuses_writes_for_a_while_loses_nothing(fleet: MakeFleet,
     it.start("w2")
     it.wait_landed(ENDS)
     landed = RECORDS
-    for trouble in (FullDisk(disk), ReadOnlyDisk(disk)):
-        logged = {name: len(it.log(name)) for name in it.workers}
-        trouble.begin()
+    for fault in (FullDisk(disk), ReadOnlyDisk(disk)):
+        log_lengths = {name: len(it.log(name)) for name in it.workers}
+        fault.begin()
         produce(it.kafka, it.topic, 3000, PARTITIONS, first=landed)
         landed += 3000
-        eventually("a worker was refused", partial(_refused, it, trouble.error, logged), 120, it.logs)
-        trouble.end()
+        eventually("a worker was refused", partial(_refused, it, fault.error, log_lengths), 120, it.logs)
+        fault.end()
         it.wait_landed(dict.fromkeys(range(PARTITIONS), landed // PARTITIONS))
         assert it.view().halt is None
         it.assert_exactly_once(landed)
 
 
-def _refused(it: Fleet, error: str, since: Mapping[str, int]) -> bool:
-    return any(error in it.log(name)[length:] for name, length in since.items())
+def _refused(fleet: Fleet, error: str, log_lengths: Mapping[str, int]) -> bool:
+    return any(error in fleet.log(name)[length:] for name, length in log_lengths.items())

@@ -1,4 +1,4 @@
-"""One contract for every store: what Python does with the table's files, and that Hudi's JVM sees the same."""
+"""One contract for every store: Python handles the table's files, and Hudi's JVM sees the same files."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tests.storage.s3_server import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-ODD = "day=2024-11-03 a%20b/küche #1.parquet"
+ODD_PATH = "day=2024-11-03 a%20b/küche #1.parquet"
 STORES = ["local", "s3", pytest.param("hdfs", marks=pytest.mark.thorough)]
 """A cluster of HDFS takes half a minute to start."""
 
 
 @pytest.fixture(params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Access]:
-    """A directory for a table that nobody has made yet, and how it is reached."""
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Access]:
+    """The base path of a table that does not exist yet, and the access to its store."""
     if request.param == "local":
         return str(tmp_path / "table"), access_of({})
     if request.param == "s3":
         store: Store = request.getfixturevalue("s3")
-        own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
-        return f"s3a://{store.make_bucket()}/table", access_of({}, own)
+        s3_settings = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
+        return f"s3a://{store.make_bucket()}/table", access_of({}, s3_settings)
     cluster = request.getfixturevalue("hdfs")
     return f"hdfs://{SERVICE}/{uuid.uuid4().hex}/table", Access(hdfs=hdfs_access(cluster.settings, {}))
 
 
 @pytest.fixture
-def storage(place: tuple[str, Access]) -> Storage:
-    return open_storage(*place)
+def storage(location: tuple[str, Access]) -> Storage:
+    return open_storage(*location)
 
 
 def write(storage: Storage, path: str, content: bytes) -> None:
@@ -54,7 +54,7 @@ def read(storage: Storage, path: str) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("path", ["a.parquet", ".hoodie/timeline/1.inflight", ODD])
+@pytest.mark.parametrize("path", ["a.parquet", ".hoodie/timeline/1.inflight", ODD_PATH])
 def test_a_file_is_there_with_what_was_written(storage: Storage, path: str) -> None:
     assert not storage.exists(path)
     write(storage, path, b"x" * 300_000 + b"end")
@@ -92,7 +92,7 @@ def test_what_is_deleted_is_gone_and_what_is_not_there_is_said(storage: Storage)
 
 
 def test_parquet_is_read_from_its_end(storage: Storage) -> None:
-    rows = pa.table({"id": range(200_000), "name": [f"name {at}" for at in range(200_000)]})
+    rows = pa.table({"id": range(200_000), "name": [f"name {number}" for number in range(200_000)]})
     with storage.create("rows.parquet") as stream:
         pq.write_table(rows, stream, row_group_size=50_000)
         size = stream.tell()
@@ -102,41 +102,43 @@ def test_parquet_is_read_from_its_end(storage: Storage) -> None:
 
 
 @pytest.fixture
-def java(spark: SparkSession, place: tuple[str, Access]) -> tuple[Any, Callable[[str], Any]]:
-    """Hudi's own view of the same store, and its paths."""
-    base, access = place
+def java(spark: SparkSession, location: tuple[str, Access]) -> tuple[Any, Callable[[str], Any]]:
+    """Hudi's view of the same store, and a function that makes Hudi's path of a relative one."""
+    base_path, access = location
     jvm = spark.sparkContext._jvm
     conf = jvm.org.apache.hadoop.conf.Configuration(spark.sparkContext._jsc.hadoopConfiguration())
-    given = {f"spark.hadoop.{name}": value for name, value in access.hdfs.settings.items()}
-    for name, value in {**given, **failover_options(access.hdfs), **hadoop_options(access)}.items():
+    hdfs_settings = {f"spark.hadoop.{name}": value for name, value in access.hdfs.settings.items()}
+    for name, value in {**hdfs_settings, **failover_options(access.hdfs), **hadoop_options(access)}.items():
         conf.set(name.removeprefix("spark.hadoop."), value)
     hudi = jvm.org.apache.hudi
-    storage = hudi.storage.HoodieStorageUtils.getStorage(base, hudi.hadoop.fs.HadoopFSUtils.getStorageConf(conf))
-    return storage, lambda path: hudi.storage.StoragePath(f"{base}/{path}")
+    hudi_storage = hudi.storage.HoodieStorageUtils.getStorage(
+        base_path, hudi.hadoop.fs.HadoopFSUtils.getStorageConf(conf)
+    )
+    return hudi_storage, lambda path: hudi.storage.StoragePath(f"{base_path}/{path}")
 
 
 def test_hudi_and_python_mean_the_same_file(storage: Storage, java: tuple[Any, Callable[[str], Any]]) -> None:
-    hudis, path = java
-    write(storage, ODD, b"python")
-    assert hudis.exists(path(ODD))
-    assert int(hudis.getPathInfo(path(ODD)).getLength()) == len(b"python")
-    hudis.create(path("java/file"), True).close()
+    hudi_storage, path = java
+    write(storage, ODD_PATH, b"python")
+    assert hudi_storage.exists(path(ODD_PATH))
+    assert int(hudi_storage.getPathInfo(path(ODD_PATH)).getLength()) == len(b"python")
+    hudi_storage.create(path("java/file"), True).close()
     assert storage.exists("java/file")
-    hudis.deleteFile(path(ODD))
-    assert not storage.exists(ODD)
+    hudi_storage.deleteFile(path(ODD_PATH))
+    assert not storage.exists(ODD_PATH)
 
 
 def test_hudi_makes_a_file_once(storage: Storage, java: tuple[Any, Callable[[str], Any]]) -> None:
-    hudis, path = java
-    assert hudis.createNewFile(path("once"))
-    assert not hudis.createNewFile(path("once"))
+    hudi_storage, path = java
+    assert hudi_storage.createNewFile(path("once"))
+    assert not hudi_storage.createNewFile(path("once"))
     write(storage, "by python", b"1")
-    assert not hudis.createNewFile(path("by python"))
+    assert not hudi_storage.createNewFile(path("by python"))
     assert read(storage, "by python") == b"1"
 
 
 def test_hudi_renames_what_python_wrote(storage: Storage, java: tuple[Any, Callable[[str], Any]]) -> None:
-    hudis, path = java
+    hudi_storage, path = java
     write(storage, "before", b"1")
-    assert hudis.rename(path("before"), path("after"))
+    assert hudi_storage.rename(path("before"), path("after"))
     assert (storage.exists("before"), read(storage, "after")) == (False, b"1")

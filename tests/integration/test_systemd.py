@@ -1,4 +1,4 @@
-"""The unit under a systemd that booted, with the package as its archive installs it on a host without any network."""
+"""The systemd unit on a booted host, with the package as its archive installs it without any network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATE = ("ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "Ma
 
 @dataclass
 class Site:
-    """A host with the package, beside servers."""
+    """A host with the package, and the servers that its workers use."""
 
     host: BootedHost
     zookeeper: str
@@ -52,18 +52,18 @@ class Site:
         self.client.stop()
         self.client.close()
 
-    def filled(self, records: int = RECORDS) -> str:
+    def filled_topic(self, records: int = RECORDS) -> str:
         name = str(self.topic(partitions=2))
         produce(self.kafka, name, records, 2)
         return name
 
     def configure(self, instance: str, sinks: dict[str, str], **environment: str) -> None:
-        """The settings of a worker: topics by sink."""
+        """Writes the settings of a worker; `sinks` gives the topic of each sink."""
         self.host.write(f"/etc/hudi-keeper-sink/{instance}.yaml", yaml.safe_dump(self.settings(sinks)))
         variables = {"SINK_WORKER_ID": instance, **environment}
         text = "".join(f"{name}={value}\n" for name, value in variables.items())
         self.host.write(f"/etc/hudi-keeper-sink/{instance}.env", text)
-        # As the docs have it: no other user reads them.
+        # As in the docs: no other user reads the files.
         files = [f"/etc/hudi-keeper-sink/{instance}.{kind}" for kind in ("yaml", "env")]
         self.host.run("chown", "root:sink", *files)
         self.host.run("chmod", "640", *files)
@@ -87,7 +87,7 @@ class Site:
         }
 
     def start(self, instance: str) -> str:
-        """The name of the unit, which is ready."""
+        """Starts the unit and checks that it is ready. Returns its name."""
         unit = f"sink-worker@{instance}.service"
         self.started.append(unit)
         self.host.run("systemctl", "start", unit, ok=(0, 1))
@@ -100,7 +100,7 @@ class Site:
         self.started.clear()
 
     def sink(self, sink: str, *arguments: str) -> str:
-        """Runs a command of the package for the sink, as the unit's user; gives what it prints."""
+        """Runs a command of the package for the sink, as the unit's user. Returns its output."""
         config = f"/etc/hudi-keeper-sink/only-{sink}.yaml"
         self.host.write(config, yaml.safe_dump(self.settings({sink: self.topics[sink]})))
         command = (f"{PREFIX}/bin/sink", *arguments, "--config", config)
@@ -109,7 +109,7 @@ class Site:
         )
 
     def members(self, sink: str) -> set[str]:
-        """Workers that have joined the sink."""
+        """Returns the workers that have joined the sink."""
         try:
             view = Keeper(self.client, f"/sink/{sink}", lambda: None).read()
         except Unavailable:
@@ -131,11 +131,11 @@ class Site:
         assert report["held"], report
         assert report["rows"] == records, report
 
-    def processes(self, main: int) -> list[psutil.Process]:
-        """The worker's processes, seen from outside the container."""
+    def processes(self, main_pid: int) -> list[psutil.Process]:
+        """Returns the worker's processes, as seen from outside the container."""
         for process in psutil.process_iter():
             pids = _pids_inside(process.pid)
-            if len(pids) > 1 and pids[-1] == main and "sink.worker" in " ".join(process.cmdline()):
+            if len(pids) > 1 and pids[-1] == main_pid and "sink.worker" in " ".join(process.cmdline()):
                 return [process, *process.children(recursive=True)]
         return []
 
@@ -150,27 +150,31 @@ def _pids_inside(pid: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, zookeeper: Address, kafka: Address) -> Iterator[Site]:
-    place = tmp_path_factory.mktemp("systemd")
+    directory = tmp_path_factory.mktemp("systemd")
     try:
-        with BootedHost(place / "host") as host, a_chroot(zookeeper.address) as chroot, topics(kafka.address) as topic:
-            installed = _install(host, dist.make(place / "dist", ()))
-            it = Site(host, chroot, kafka.address, topic, installed)
-            yield it
-            it.close()
-    except CannotBoot as why:
-        pytest.skip(str(why))
+        with (
+            BootedHost(directory / "host") as host,
+            a_chroot(zookeeper.address) as chroot,
+            topics(kafka.address) as topic,
+        ):
+            installed = _install(host, dist.make(directory / "dist", ()))
+            booted_site = Site(host, chroot, kafka.address, topic, installed)
+            yield booted_site
+            booted_site.close()
+    except CannotBoot as error:
+        pytest.skip(str(error))
 
 
 def _install(host: BootedHost, archive: Path) -> str:
-    """As docs/operations.md says, with nothing but a loopback."""
+    """Installs the archive as docs/operations.md says, with no network but loopback. Returns the output."""
     subprocess.run(["tar", "-xf", str(archive), "-C", str(host.root / "srv")], check=True)
     script = f"/srv/{archive.stem}/install"
-    cut = ("unshare", "--net", "sh", "-c", f"ip link set lo up && ! ip route | grep -q . && {script}")
-    printed = host.run(*cut, seconds=INSTALL_SECONDS)
+    offline_command = ("unshare", "--net", "sh", "-c", f"ip link set lo up && ! ip route | grep -q . && {script}")
+    output = host.run(*offline_command, seconds=INSTALL_SECONDS)
     host.write("/etc/systemd/system/sink-worker@.service.d/tables.conf", f"[Service]\nReadWritePaths={TABLES}\n")
     host.run("install", "-d", "-o", "sink", "-g", "sink", TABLES)
     host.run("systemctl", "daemon-reload")
-    return printed
+    return output
 
 
 @pytest.fixture(autouse=True)
@@ -183,36 +187,36 @@ def test_the_archive_installs_a_worker_without_any_network(site: Site) -> None:
     assert "installed in /opt/hudi-keeper-sink" in site.installed
     assert "going on without" not in site.installed
     assert list((site.host.root / "var/cache/hudi-keeper-sink/classes").glob("*.jsa"))
-    # A damaged copy is refused before anything is changed.
+    # The installer refuses a damaged copy before it changes anything.
     [archive] = (site.host.root / "srv").glob("hudi-keeper-sink-*")
-    before = site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg")
+    inode = site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg")
     (archive / "LICENSE").write_text("damaged")
     site.host.run(f"/srv/{archive.name}/install", ok=(1,))
-    assert site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg") == before
+    assert site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg") == inode
 
 
 def test_a_unit_is_ready_when_it_has_joined_takes_up_a_new_sink_on_reload_and_drains_on_stop(site: Site) -> None:
-    first = site.filled()
-    site.configure("solo", {"solo-a": first})
+    first_topic = site.filled_topic()
+    site.configure("solo", {"solo-a": first_topic})
     unit = site.start("solo")
     assert site.members("solo-a") == {"solo"}
     assert site.host.show(unit, "ActiveState", "SubState") == {"ActiveState": "active", "SubState": "running"}
     site.wait_landed("solo-a", RECORDS, lambda: site.host.journal(unit))
     pid = site.host.show(unit, "MainPID")["MainPID"]
 
-    site.configure("solo", {"solo-a": first, "solo-b": site.filled()})
+    site.configure("solo", {"solo-a": first_topic, "solo-b": site.filled_topic()})
     site.host.run("systemctl", "reload", unit)
     site.wait_landed("solo-b", RECORDS, lambda: site.host.journal(unit))
     assert site.host.show(unit, "MainPID", "NRestarts") == {"MainPID": pid, "NRestarts": "0"}
-    before = site.processes(int(pid))
-    assert any("java" in process.name() for process in before)
+    processes = site.processes(int(pid))
+    assert any("java" in process.name() for process in processes)
 
     site.host.run("systemctl", "stop", unit)
     state = site.host.show(unit, *STATE)
     assert (state["ActiveState"], state["Result"], state["ExecMainStatus"]) == ("inactive", "success", "0")
     assert "worker.stopped" in site.host.journal(unit)
     assert site.members("solo-a") == set()
-    assert not [process for process in before if process.is_running()]
+    assert not [process for process in processes if process.is_running()]
     for sink in ("solo-a", "solo-b"):
         site.assert_exactly_once(sink, RECORDS)
 
@@ -221,7 +225,7 @@ def test_a_worker_whose_settings_cannot_be_used_ends_with_2_and_is_not_started_a
     site.configure("wrong", {"wrong": "no-such"}, SINK_FLUSH_SIZE="many")
     unit = "sink-worker@wrong.service"
     site.host.run("systemctl", "start", unit, ok=(1,))
-    # Started again it would be "activating", and count.
+    # A unit that systemd starts again is "activating", and NRestarts counts it.
     state = site.host.show(unit, *STATE)
     assert (state["ActiveState"], state["SubState"]) == ("failed", "failed"), state
     assert (state["Result"], state["ExecMainStatus"], state["NRestarts"]) == ("exit-code", "2", "0"), state
@@ -229,25 +233,25 @@ def test_a_worker_whose_settings_cannot_be_used_ends_with_2_and_is_not_started_a
 
 
 def test_a_stopped_python_and_a_stopped_jvm_are_killed_and_started_again(site: Site) -> None:
-    site.configure("hangs", {"hangs": site.filled()})
+    site.configure("hangs", {"hangs": site.filled_topic()})
     site.host.write("/etc/systemd/system/sink-worker@hangs.service.d/soon.conf", "[Service]\nWatchdogSec=15\n")
     site.host.run("systemctl", "daemon-reload")
     unit = site.start("hangs")
     site.wait_landed("hangs", RECORDS, lambda: site.host.journal(unit))
 
-    for restarts, stopped in ((1, "python"), (2, "java")):
+    for restarts, program in ((1, "python"), (2, "java")):
         pid = site.host.show(unit, "MainPID")["MainPID"]
-        before = site.processes(int(pid))
-        victims = [process for process in before if stopped in process.name()]
+        processes = site.processes(int(pid))
+        victims = [process for process in processes if program in process.name()]
         victims[0].suspend()
         site.host.wait(
             unit,
-            f"is started again after its {stopped} was stopped",
+            f"is started again after its {program} was stopped",
             lambda state, pid=pid, n=str(restarts): (  # type: ignore[misc]
                 (state["ActiveState"], state["NRestarts"]) == ("active", n) and state["MainPID"] not in ("0", pid)
             ),
         )
-        assert not [process for process in before if process.is_running()]
+        assert not [process for process in processes if process.is_running()]
         produce(site.kafka, site.topics["hangs"], RECORDS, 2, first=restarts * RECORDS)
         site.wait_landed("hangs", (restarts + 1) * RECORDS, lambda: site.host.journal(unit))
     journal = site.host.journal(unit)
@@ -260,7 +264,7 @@ def test_a_stopped_python_and_a_stopped_jvm_are_killed_and_started_again(site: S
 def test_a_fleet_of_three_lands_every_record_once_through_a_rolling_restart_and_a_drain_under_load(site: Site) -> None:
     name = "rolling"
     workers = ["r1", "r2", "r3"]
-    topic = site.filled()
+    topic = site.filled_topic()
     units = {}
     for worker in workers:
         site.configure(worker, {name: topic})
@@ -269,13 +273,13 @@ def test_a_fleet_of_three_lands_every_record_once_through_a_rolling_restart_and_
 
     with Load(site.kafka, topic, RECORDS) as load:
         for worker, unit in units.items():
-            before = site.host.show(unit, "MainPID")
+            old_pid = site.host.show(unit, "MainPID")
             site.host.run("systemctl", "restart", unit)
-            assert site.host.show(unit, "MainPID") != before
-            # As the docs say: the next one when this one is there again.
+            assert site.host.show(unit, "MainPID") != old_pid
+            # As the docs say: restart the next worker when this one is back.
             eventually(f"{worker} is back", lambda: site.members(name) == set(workers), 120)
-            landed = site.landed(name)
-            eventually("records land meanwhile", lambda n=landed: site.landed(name) > n, 120)  # type: ignore[misc]
+            landed_before = site.landed(name)
+            eventually("records land meanwhile", lambda n=landed_before: site.landed(name) > n, 120)  # type: ignore[misc]
 
         site.sink(name, "drain", "r2")
         site.host.wait(units["r2"], "ends", lambda state: state["ActiveState"] == "inactive")
@@ -287,7 +291,7 @@ def test_a_fleet_of_three_lands_every_record_once_through_a_rolling_restart_and_
 
 
 class Load:
-    """Records that come without pause."""
+    """Produces records without pause."""
 
     def __init__(self, kafka: str, topic: str, first: int) -> None:
         self.produced = first

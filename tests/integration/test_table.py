@@ -1,4 +1,4 @@
-"""The table's contract, on real Hudi: what is committed, what is refused, what the timeline says of it."""
+"""The table's contract on real Hudi: what it commits, what it refuses, and what the timeline says of it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def driver(make_driver: MakeDriver) -> Driver:
 
 
 @pytest.fixture
-def other(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[Other]:
-    other = Other(tmp_path / "table", zookeeper.address)
-    yield other
-    other.kill()
+def other_process(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[Other]:
+    process = Other(tmp_path / "table", zookeeper.address)
+    yield process
+    process.kill()
 
 
-def files(driver: Driver) -> set[str]:
+def data_files(driver: Driver) -> set[str]:
     return {path.name for path in Path(driver.settings.base_path).rglob("*.parquet") if ".hoodie" not in path.parts}
 
 
@@ -70,8 +70,8 @@ def test_an_instant_completes_once(driver: Driver, make_driver: MakeDriver) -> N
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     driver.table.complete(instant, stats, checkpoint(1), allow)
-    again = make_driver().table.complete(instant, stats, checkpoint(1), allow)
-    assert again is TableOutcome.ALREADY_COMPLETE
+    outcome = make_driver().table.complete(instant, stats, checkpoint(1), allow)
+    assert outcome is TableOutcome.ALREADY_COMPLETE
     assert driver.count() == 10
 
 
@@ -89,26 +89,26 @@ def test_the_guard_sees_the_newest_checkpoint_and_its_refusal_leaves_the_instant
     driver.land(1)
     instant = driver.table.begin(2, 1)
     stats = driver.write(instant, 20)
-    seen: list[TableView] = []
+    views: list[TableView] = []
 
     def guard(view: TableView) -> None:
-        seen.append(view)
+        views.append(view)
         raise Refused
 
     with pytest.raises(Refused):
         driver.table.complete(instant, stats, checkpoint(2), guard)
-    assert seen[0].checkpoint == checkpoint(1)
-    assert seen[0].instants == {instant: InstantState.PENDING}
+    assert views[0].checkpoint == checkpoint(1)
+    assert views[0].instants == {instant: InstantState.PENDING}
     assert driver.table.view([instant]).instants[instant] is InstantState.PENDING
     assert driver.count() == 10
     assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
     assert driver.count() == 20
 
 
-def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other: Other) -> None:
-    instant = other.ask("begin", 1, 1)
-    stats = other.ask("write", instant, 0) + driver.write(instant, 10)
-    other.kill()
+def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other_process: Other) -> None:
+    instant = other_process.ask("begin", 1, 1)
+    stats = other_process.ask("write", instant, 0) + driver.write(instant, 10)
+    other_process.kill()
     assert driver.table.view().orphans == (instant,)
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == driver.count(metadata=False) == 20
@@ -121,40 +121,40 @@ def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     successor = make_driver().table
-    beats = Path(driver.settings.base_path, ".hoodie", ".heartbeat")
-    aside = beats.rename(beats.with_name("aside"))
-    beats.touch()
+    heartbeats = Path(driver.settings.base_path, ".hoodie", ".heartbeat")
+    moved_aside = heartbeats.rename(heartbeats.with_name("aside"))
+    heartbeats.touch()
     with pytest.raises(Unavailable, match="heartbeat"):
         successor.complete(instant, stats, checkpoint(1), allow)
-    beats.unlink()
-    aside.rename(beats)
+    heartbeats.unlink()
+    moved_aside.rename(heartbeats)
     assert successor.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
 
 
-def test_two_processes_write_under_one_instant(driver: Driver, other: Other) -> None:
+def test_two_processes_write_under_one_instant(driver: Driver, other_process: Other) -> None:
     instant = driver.table.begin(1, 1)
-    stats = driver.write(instant, 0) + other.ask("write", instant, 10)
+    stats = driver.write(instant, 0) + other_process.ask("write", instant, 10)
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == 20
-    assert other.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
+    assert other_process.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
 
 
-def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other: Other) -> None:
+def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other_process: Other) -> None:
     driver.land(1)
-    before = files(driver)
-    instant = other.ask("begin", 2, 1)
-    stats = other.ask("write", instant, 20)
-    assert files(driver) > before
+    files_before = data_files(driver)
+    instant = other_process.ask("begin", 2, 1)
+    stats = other_process.ask("write", instant, 20)
+    assert data_files(driver) > files_before
     driver.table.roll_back(instant)
-    assert files(driver) == before
+    assert data_files(driver) == files_before
     assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
-    late = other.ask("write", instant, 20)
-    assert files(driver) > before
-    assert other.ask("complete", instant, stats + late, 2) == "ROLLED_BACK"
+    late_stats = other_process.ask("write", instant, 20)
+    assert data_files(driver) > files_before
+    assert other_process.ask("complete", instant, stats + late_stats, 2) == "ROLLED_BACK"
     assert driver.count() == driver.count(metadata=False) == 10
     driver.table.roll_back(instant)
     driver.table.services()
-    assert files(driver) == before
+    assert data_files(driver) == files_before
 
 
 def test_rolling_back_what_never_was_changes_nothing(driver: Driver) -> None:
@@ -172,10 +172,10 @@ def test_a_complete_instant_is_never_rolled_back(driver: Driver) -> None:
 def test_two_open_instants_complete_in_order(driver: Driver) -> None:
     first, second = driver.table.begin(1, 1), driver.table.begin(2, 1)
     assert driver.table.view().orphans == (first, second)
-    later = driver.write(second, 20)
-    earlier = driver.write(first, 10)
-    assert driver.table.complete(first, earlier, checkpoint(1), allow) is TableOutcome.COMPLETED
-    assert driver.table.complete(second, later, checkpoint(2), allow) is TableOutcome.COMPLETED
+    second_stats = driver.write(second, 20)
+    first_stats = driver.write(first, 10)
+    assert driver.table.complete(first, first_stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.table.complete(second, second_stats, checkpoint(2), allow) is TableOutcome.COMPLETED
     assert driver.count() == driver.count(metadata=False) == 20
 
 
@@ -197,18 +197,18 @@ def test_pending_instants_of_others_are_no_orphans(driver: Driver, make_driver: 
 
 
 def test_an_expired_heartbeat_does_not_stop_a_commit(make_driver: MakeDriver) -> None:
-    quick = {
+    quick_heartbeat = {
         "hoodie__client__heartbeat__interval_in_ms": "1000",
         "hoodie__client__heartbeat__tolerable__misses": "1",
     }
-    driver = make_driver(**quick)
+    driver = make_driver(**quick_heartbeat)
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     driver.table.stop_heartbeats()
-    beat = Path(driver.settings.base_path, ".hoodie", ".heartbeat", instant)
-    assert beat.exists()
-    beat.unlink()
-    assert make_driver(**quick).table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    heartbeat = Path(driver.settings.base_path, ".hoodie", ".heartbeat", instant)
+    assert heartbeat.exists()
+    heartbeat.unlink()
+    assert make_driver(**quick_heartbeat).table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == 10
 
 
@@ -221,7 +221,7 @@ def test_commits_by_others_lie_between_ours(driver: Driver) -> None:
     insert_by_spark(driver, 101)
     view = driver.table.view()
     assert view.checkpoint == checkpoint(2)
-    # The first one was requested after our instant, though it was complete before.
+    # Spark requested its first instant after ours, and completed it before ours.
     assert view.commits_since == 2
     assert driver.count() == driver.count(metadata=False) == 22
 
@@ -253,8 +253,9 @@ def test_a_metadata_table_that_others_make_gets_all_that_a_sink_commits_which_wa
 
 
 def insert_by_spark(driver: Driver, number: int, shared: bool = True, metadata: str = "") -> None:
-    """`shared`: as a writer has to be set that is not alone at the table; Hudi's default is to be alone. `metadata`:
-    whether it wants a metadata table, by default as the sink does.
+    """Inserts a row as another writer. With `shared` it is set to share the table; Hudi's default is to be alone.
+
+    `metadata` says whether the writer wants a metadata table, by default as the sink does.
     """
     row = driver.spark.sql(
         f"select {number}L as id, 'b' as kind, 't' as _kafka_topic, 0 as _kafka_partition, {number}L as _kafka_offset,"
@@ -263,9 +264,9 @@ def insert_by_spark(driver: Driver, number: int, shared: bool = True, metadata: 
     writer = row.write.format("hudi").option("hoodie.table.name", driver.settings.table_name)
     writer = writer.option("hoodie.datasource.write.operation", "bulk_insert")
     if shared:
-        given = service_options(driver.settings)
-        names = [name for name in given if name.startswith("hoodie.write.")]
-        writer = writer.options(**{name: given[name] for name in names})
+        options = service_options(driver.settings)
+        names = [name for name in options if name.startswith("hoodie.write.")]
+        writer = writer.options(**{name: options[name] for name in names})
         writer = writer.option("hoodie.clean.failed.writes.policy", "LAZY")
     writer = writer.option("hoodie.metadata.enable", metadata or driver.settings.hudi["hoodie.metadata.enable"])
     writer.option("hoodie.clean.automatic", "false").mode("append").save(driver.settings.base_path)
@@ -278,12 +279,12 @@ def test_a_clustering_by_others_hides_nothing_and_its_file_ids_are_held(make_dri
     stats = driver.write(instant, 20)
     assert driver.table.existing_file_ids(stats) == ()
     driver.table.complete(instant, stats, checkpoint(2), allow)
-    held = driver.table.existing_file_ids(stats)
-    assert len(held) == 1
+    file_ids = driver.table.existing_file_ids(stats)
+    assert len(file_ids) == 1
     driver.spark.sql(f"call run_clustering(path => '{driver.settings.base_path}')").collect()
-    assert driver.table.existing_file_ids(stats) == held
+    assert driver.table.existing_file_ids(stats) == file_ids
     driver.table.services()
-    assert driver.table.existing_file_ids(stats) == held
+    assert driver.table.existing_file_ids(stats) == file_ids
     assert driver.table.view().checkpoint == checkpoint(2)
     driver.land(3)
     assert driver.count() == driver.count(metadata=False) == 30
@@ -298,28 +299,30 @@ def test_file_ids_of_a_rolled_back_instant_are_not_held(driver: Driver) -> None:
 
 
 def test_a_checkpoint_that_was_archived_is_found(make_driver: MakeDriver) -> None:
-    keep = {
+    retention = {
         "hoodie__keep__min__commits": "3",
         "hoodie__keep__max__commits": "4",
         "hoodie__clean__commits__retained": "1",
     }
-    driver, somebody = make_driver(**keep), make_driver(sink__name="somebody", **keep)
+    driver, other_driver = make_driver(**retention), make_driver(sink__name="somebody", **retention)
     landed = driver.land(1)
-    gone = driver.table.begin(2, 1)
-    driver.table.roll_back(gone)
+    rolled_back = driver.table.begin(2, 1)
+    driver.table.roll_back(rolled_back)
     for number in range(1, 9):
-        instant = somebody.table.begin(number, 1)
-        stats = somebody.write(instant, number * 100)
-        somebody.table.complete(instant, stats, checkpoint(number), allow)
+        instant = other_driver.table.begin(number, 1)
+        stats = other_driver.write(instant, number * 100)
+        other_driver.table.complete(instant, stats, checkpoint(number), allow)
     driver.table.services()
-    active = {path.name[:17] for path in Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.commit")}
-    assert landed not in active
-    view = make_driver(**keep).table.view([landed, gone, "20200101000000000"])
+    active_instants = {
+        path.name[:17] for path in Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.commit")
+    }
+    assert landed not in active_instants
+    view = make_driver(**retention).table.view([landed, rolled_back, "20200101000000000"])
     assert view.checkpoint == checkpoint(1)
     assert view.commits_since >= 8
     assert view.instants == {
         landed: InstantState.COMPLETED,
-        gone: InstantState.ROLLED_BACK,
+        rolled_back: InstantState.ROLLED_BACK,
         "20200101000000000": InstantState.ABSENT,
     }
     assert driver.count() == driver.count(metadata=False) == 90
@@ -353,16 +356,16 @@ def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Dr
 def test_a_place_that_holds_something_else_is_refused(
     spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
 ) -> None:
-    given = settings(tmp_path / "table", zookeeper.address)
+    sink_settings = settings(tmp_path / "table", zookeeper.address)
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "letters.txt").write_text("mine")
     with pytest.raises(TableError, match=r"something else than a Hudi table \(letters.txt\)"):
-        Driver(spark, given, zookeeper_client).table.ensure()
+        Driver(spark, sink_settings, zookeeper_client).table.ensure()
     assert [path.name for path in (tmp_path / "table").iterdir()] == ["letters.txt"]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "error_text"),
     [
         ({"target__table__name": "invoices"}, "name: orders; the settings ask for invoices"),
         ({"partition__field__name": "kind"}, "partition columns: none; the settings ask for kind"),
@@ -374,17 +377,17 @@ def test_a_place_that_holds_something_else_is_refused(
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_with_both_sides(
-    driver: Driver, make_driver: MakeDriver, change: dict[str, str], said: str
+    driver: Driver, make_driver: MakeDriver, change: dict[str, str], error_text: str
 ) -> None:
     with pytest.raises(TableError) as refused:
         make_driver(**change)
-    assert said in str(refused.value)
+    assert error_text in str(refused.value)
 
 
-def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other: Other) -> None:
-    other.ask("set_clock_ahead")
-    instant = other.ask("begin", 1, 1)
-    other.ask("complete", instant, other.ask("write", instant, 0), 1)
+def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other_process: Other) -> None:
+    other_process.ask("set_clock_ahead")
+    instant = other_process.ask("begin", 1, 1)
+    other_process.ask("complete", instant, other_process.ask("write", instant, 0), 1)
     with pytest.raises(Unavailable, match=r"the clock of this host, .* is behind that of another worker"):
         driver.table.begin(2, 1)
     view = driver.table.view()
@@ -392,13 +395,13 @@ def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Drive
 
 
 def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(driver: Driver) -> None:
-    """Readers take a file for committed whose instant is older than the timeline."""
+    """Readers take a file for committed if its instant is older than the timeline."""
     instant = driver.table.begin(1, 1)
     driver.table.roll_back(instant)
-    late = driver.write(instant, 0)
-    assert files(driver)
-    assert driver.table.existing_file_ids(late) == ()
-    assert files(driver) == set()
+    late_stats = driver.write(instant, 0)
+    assert data_files(driver)
+    assert driver.table.existing_file_ids(late_stats) == ()
+    assert data_files(driver) == set()
 
 
 def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(driver: Driver) -> None:
@@ -406,24 +409,24 @@ def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(dri
     instant = driver.table.begin(1, 1)
     driver.table.roll_back(instant)
     driver.write(instant, 0)
-    half = driver.write(driver.table.begin(2, 1), 0, 5)
-    assert driver.table.existing_file_ids(half) == ()
-    assert files(driver) == {Path(json.loads(stat)["path"]).name for stat in half}
+    half_stats = driver.write(driver.table.begin(2, 1), 0, 5)
+    assert driver.table.existing_file_ids(half_stats) == ()
+    assert data_files(driver) == {Path(json.loads(stat)["path"]).name for stat in half_stats}
 
 
 def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(driver: Driver, zookeeper, tmp_path: Path) -> None:
-    other = Other(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
+    process = Other(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
     try:
-        instant = other.ask("begin", 1, 1)
+        instant = process.ask("begin", 1, 1)
     finally:
-        other.kill()
-    began = datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
-    assert abs(datetime.now(timezone.utc) - began) < timedelta(hours=1)
+        process.kill()
+    begun_at = datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
+    assert abs(datetime.now(timezone.utc) - begun_at) < timedelta(hours=1)
 
 
 def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, zookeeper_client: KazooClient) -> None:
     driver.land(1)
-    for ddl, said in (
+    for ddl, error_text in (
         ("id string, kind string", "id is BIGINT in the table, STRING in the records"),
         ("id bigint", "kind string is in the table, not in the schema"),
         (DDL + ", price double not null", "price is new and NOT NULL"),
@@ -431,7 +434,7 @@ def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, z
         with pytest.raises(TableError) as refused:
             table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(zookeeper_client, driver.settings))
             table.ensure()
-        assert said in str(refused.value)
+        assert error_text in str(refused.value)
 
 
 def test_workers_that_start_together_make_one_table(
@@ -439,10 +442,10 @@ def test_workers_that_start_together_make_one_table(
 ) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    given = settings(tmp_path / "table", zookeeper.address)
-    drivers = [Driver(spark, given, zookeeper_client) for _ in range(3)]
+    sink_settings = settings(tmp_path / "table", zookeeper.address)
+    drivers = [Driver(spark, sink_settings, zookeeper_client) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda each: each.table.ensure(), drivers))
+        list(pool.map(lambda driver: driver.table.ensure(), drivers))
     drivers[0].land(1)
     assert drivers[1].table.view().checkpoint == checkpoint(1)
 
@@ -465,14 +468,16 @@ def test_a_writer_that_died_compacting_the_metadata_table_holds_nobody_up(
 ) -> None:
     driver = make_driver(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="2")
     metadata, number = tmp_path / "table" / ".hoodie" / "metadata" / ".hoodie", 0
-    while not (compacted := sorted((metadata / "timeline").glob("*.commit"))):
+    while not (compactions := sorted((metadata / "timeline").glob("*.commit"))):
         number += 1
         driver.land(number)
-    # As if its writer had died just before the end.
-    compacted[-1].unlink()
+    # This looks as if the writer had died just before the end.
+    compactions[-1].unlink()
     (metadata / ".heartbeat").mkdir(exist_ok=True)
-    (metadata / ".heartbeat" / compacted[-1].name.partition("_")[0]).touch()
-    for later in range(number + 1, number + 4):
-        driver.land(later)
-    assert len(sorted((metadata / "timeline").glob("*.commit"))) > len(compacted) - 1, "nobody compacted it since"
+    (metadata / ".heartbeat" / compactions[-1].name.partition("_")[0]).touch()
+    for later_number in range(number + 1, number + 4):
+        driver.land(later_number)
+    assert len(sorted((metadata / "timeline").glob("*.commit"))) > len(compactions) - 1, (
+        "no writer has compacted it since"
+    )
     assert driver.count() == driver.count(metadata=False) == 10 * (number + 3)

@@ -1,7 +1,7 @@
 """The simulation's table is like a Hudi table: the same random requests end alike on both and leave the same view.
 
-The real side goes the whole way of a coordinator's request: performer, in-lock guard with its check in ZooKeeper, Hudi.
-Instants are named by the order in which they began, write stats by the file that they stand for.
+The real side performs a coordinator's whole request: effect handler, in-lock guard with its check in ZooKeeper, Hudi.
+The script names instants by the order in which they began, and write stats by their files.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Real:
         self._keeper.bootstrap("digest")
         self._keeper.write((Create(LOCK),))
         errors = ErrorsTable(driver.spark, driver.settings, client)
-        self._performer = CoordinatorEffectHandler(
+        self._effect_handler = CoordinatorEffectHandler(
             self._keeper,
             driver.table,
             errors,
@@ -81,7 +81,7 @@ class Real:
         )
 
     def perform(self, operation: Operation) -> Outcome:
-        outcome = self._performer.perform(Request(1, operation))
+        outcome = self._effect_handler.perform(Request(1, operation))
         if isinstance(operation, Begin) and isinstance(outcome, Done):
             self.instants.append(outcome.value)
             header = tree.header_path(operation.number)
@@ -134,95 +134,101 @@ class Simulated:
 
 
 class Script:
-    """Random requests, the same for both sides; `files` says under which instant each file was written."""
+    """Random requests, the same for both sides."""
 
     def __init__(self, seed: int, sides: Sequence[Side]) -> None:
         self._rng = Random(seed)
         self._sides = sides
         self._files: list[int] = []
+        """The number of the instant under which each file was written."""
         self._newest = 0
-        self._began = 0
-        self.ends: list[str] = []
+        self._begun = 0
+        self.log: list[str] = []
 
     def step(self) -> None:
-        what = self._rng.choice(STEPS) if self._began else "begin"
-        which = max(self._began - 1 - int(self._rng.expovariate(0.5)), 0)
-        match what:
+        kind = self._rng.choice(STEPS) if self._begun else "begin"
+        instant_number = max(self._begun - 1 - int(self._rng.expovariate(0.5)), 0)
+        match kind:
             case "begin":
-                self._began += 1
-                self._both(what, lambda _: Begin(self._began, 1))
+                self._begun += 1
+                self._both(kind, lambda _: Begin(self._begun, 1))
             case "write":
-                self._write(which)
+                self._write(instant_number)
             case "another":
                 for side in self._sides:
                     side.commit_as_another()
-                self.ends.append(what)
+                self.log.append(kind)
             case "rolled back by another":
-                self._roll_back_as_another(which)
+                self._roll_back_as_another(instant_number)
             case "complete":
-                number = which + 1
+                number = instant_number + 1
                 base = min(max(self._newest + self._rng.choice((-1, 0, 0, 0, 1)), 0), number - 1)
-                place = "upon" if base == self._newest else "behind" if base < self._newest else "ahead of"
-                mine = [file for file, instant in enumerate(self._files) if instant == which]
+                relation = "upon" if base == self._newest else "behind" if base < self._newest else "ahead of"
+                files = [file for file, instant in enumerate(self._files) if instant == instant_number]
                 outcome = self._both(
-                    f"complete {number} {place} {self._newest}",
+                    f"complete {number} {relation} {self._newest}",
                     lambda side: Complete(
-                        side.instants[which], number, 0, 0, tuple(side.stats[f] for f in mine), checkpoint(number, base)
+                        side.instants[instant_number],
+                        number,
+                        0,
+                        0,
+                        tuple(side.stats[file] for file in files),
+                        checkpoint(number, base),
                     ),
                 )
                 if isinstance(outcome, Done):
                     self._newest = max(self._newest, number)
             case "roll back":
-                self._both(f"{what} {which + 1}", lambda side: RollBack(side.instants[which]))
+                self._both(f"{kind} {instant_number + 1}", lambda side: RollBack(side.instants[instant_number]))
 
     def assert_same_view(self) -> None:
-        seen = []
+        views = []
         for side in self._sides:
-            held = side.perform(FindExistingFiles(1, tuple(side.stats), ()))
-            assert isinstance(held, Done), (held, self.ends[-3:])
-            seen.append((_named(_view(side), side.instants), len(held.value.existing)))
-        assert seen[0] == seen[1], self.ends[-3:]
+            outcome = side.perform(FindExistingFiles(1, tuple(side.stats), ()))
+            assert isinstance(outcome, Done), (outcome, self.log[-3:])
+            views.append((_named(_view(side), side.instants), len(outcome.value.existing)))
+        assert views[0] == views[1], self.log[-3:]
 
-    def _write(self, which: int) -> None:
-        """Also late, under an instant that was rolled back."""
-        if (state := self._state(which)) not in (InstantState.PENDING, InstantState.ROLLED_BACK):
+    def _write(self, instant_number: int) -> None:
+        """Writes a file on both sides; also late, under an instant that was rolled back."""
+        if (state := self._state(instant_number)) not in (InstantState.PENDING, InstantState.ROLLED_BACK):
             return
         if state is InstantState.ROLLED_BACK:
-            self.ends.append("late file")
+            self.log.append("late file")
         for side in self._sides:
-            side.write(side.instants[which], len(self._files))
-        self._files.append(which)
+            side.write(side.instants[instant_number], len(self._files))
+        self._files.append(instant_number)
 
-    def _roll_back_as_another(self, which: int) -> None:
-        if self._state(which) is not InstantState.PENDING:
+    def _roll_back_as_another(self, instant_number: int) -> None:
+        if self._state(instant_number) is not InstantState.PENDING:
             return
         for side in self._sides:
-            side.roll_back_as_another(side.instants[which])
-        self.ends.append("rolled back by another")
+            side.roll_back_as_another(side.instants[instant_number])
+        self.log.append("rolled back by another")
 
-    def _state(self, which: int) -> InstantState:
+    def _state(self, instant_number: int) -> InstantState:
         side = self._sides[0]
-        return _named(_view(side), side.instants).instants[str(which)]
+        return _named(_view(side), side.instants).instants[str(instant_number)]
 
-    def _both(self, what: str, build: Callable[[Side], Operation]) -> Outcome:
+    def _both(self, label: str, build: Callable[[Side], Operation]) -> Outcome:
         outcomes = [side.perform(build(side)) for side in self._sides]
         kinds = [type(outcome).__name__ for outcome in outcomes]
-        assert kinds[0] == kinds[1], (what, outcomes, self.ends[-5:])
-        self.ends.append(f"{what}: {kinds[0]}")
+        assert kinds[0] == kinds[1], (label, outcomes, self.log[-5:])
+        self.log.append(f"{label}: {kinds[0]}")
         return outcomes[0]
 
 
 def _view(side: Side) -> TableView:
-    read = side.perform(ReadTable(tuple(side.instants)))
-    assert isinstance(read, Done), read
-    return cast(TableView, read.value)
+    outcome = side.perform(ReadTable(tuple(side.instants)))
+    assert isinstance(outcome, Done), outcome
+    return cast(TableView, outcome.value)
 
 
 def _named(view: TableView, instants: Sequence[str]) -> TableView:
-    """With each instant named by its place in the order of beginnings."""
-    names = {instant: str(place) for place, instant in enumerate(instants)}
+    """Returns the view with each instant named by its position in the order of beginnings."""
+    names = {instant: str(position) for position, instant in enumerate(instants)}
     states = {names[instant]: state for instant, state in view.instants.items()}
-    return replace(view, instants=states, orphans=tuple(sorted(names[each] for each in view.orphans)))
+    return replace(view, instants=states, orphans=tuple(sorted(names[orphan] for orphan in view.orphans)))
 
 
 @pytest.fixture
@@ -240,4 +246,4 @@ def test_random_requests_end_alike_and_leave_the_same_view(real: Real, seed: int
         script.step()
         script.assert_same_view()
     for kind in ("upon", "behind", "ahead of", "roll back", "by another", "late", "Done", "Refused", "Failed"):
-        assert any(kind in each for each in script.ends), f"nothing was {kind}: {script.ends}"
+        assert any(kind in entry for entry in script.log), f"nothing was {kind}: {script.log}"

@@ -1,4 +1,4 @@
-"""Tables of older versions of Hudi: refused with the way to upgrade them, and taken over once they are."""
+"""The sink refuses a table of an older Hudi version with the way to upgrade it, and adopts the upgraded table."""
 
 from __future__ import annotations
 
@@ -31,28 +31,29 @@ def test_a_table_of_an_older_version_is_refused_with_the_upgrade_that_lets_it_be
     version: str,
 ) -> None:
     it = fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
-    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
-    written = hudis(spark, "table.checkpoint.StreamerCheckpointV1")(text).getCheckpointCommitMetadata(None, None)
+    checkpoint_text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    checkpoint = hudis(spark, "table.checkpoint.StreamerCheckpointV1")(checkpoint_text)
+    metadata = dict(checkpoint.getCheckpointCommitMetadata(None, None))
     options = {"hoodie.write.table.version": version}
-    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert", **options)
+    write_as_another(read_so_far(spark, it), it.table, metadata, "upsert", **options)
     config = config_of(it)
-    said = [sink("validate", "--config", config), sink("adopt", "--config", config, "--yes")]
-    assert [code for code, _ in said] == [1, 2]
+    results = [sink("validate", "--config", config), sink("adopt", "--config", config, "--yes")]
+    assert [code for code, _ in results] == [1, 2]
     assert all(
-        UPGRADE in " ".join(out.split()) and f"version{': ' if version == '8' else ' '}{version}" in out
-        for _, out in said
-    ), said
+        UPGRADE in " ".join(output.split()) and f"version{': ' if version == '8' else ' '}{version}" in output
+        for _, output in results
+    ), results
     worker = it.start("w0")
     assert worker.wait(120) == 2
     assert UPGRADE in it.log("w0")
-    assert f"hoodie.table.version={version}\n" in properties(it), "somebody has upgraded it"
+    assert f"hoodie.table.version={version}\n" in properties(it), "a command has upgraded the table"
 
     spark.sql(f"CREATE TABLE older USING hudi LOCATION '{it.table}'")
     spark.sql(UPGRADE.partition(": ")[2].replace("...", "older")).collect()
     spark.sql("DROP TABLE older")
     assert "hoodie.table.version=9\n" in properties(it)
-    code, out = sink("adopt", "--config", config, "--yes")
-    assert code == 0, out
+    code, output = sink("adopt", "--config", config, "--yes")
+    assert code == 0, output
     it.start("w1")
     it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
@@ -62,5 +63,5 @@ def test_a_table_of_an_older_version_is_refused_with_the_upgrade_that_lets_it_be
     assert it.audit().held
 
 
-def properties(it: Fleet) -> str:
-    return (it.table / ".hoodie" / "hoodie.properties").read_text()
+def properties(fleet: Fleet) -> str:
+    return (fleet.table / ".hoodie" / "hoodie.properties").read_text()

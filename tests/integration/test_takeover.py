@@ -19,7 +19,7 @@ from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DEADLINE_MS = 15_000
-MORE = 3000
+MORE_RECORDS = 3000
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 UNDECIDED = ("Write:open a transaction.after", "Begin.after", "Write:STARTED.after", "Write:PREPARED.before")
 """Moments before a transaction's outcome is decided."""
@@ -29,22 +29,22 @@ COMPLETED = "Complete.after"
 
 @dataclass
 class Pair:
-    """Two workers that several tests share: each finds both alive, and everything landed."""
+    """Two workers that several tests share. Each test finds both alive and every record landed."""
 
     fleet: Fleet
     records: int = 0
 
-    def make_whole(self) -> None:
+    def make_ready(self) -> None:
         for name in ("w1", "w2"):
             if name not in self.fleet.workers or not self.fleet.workers[name].running:
                 self.fleet.start(name)
-        self.fleet.wait("both are members", lambda view: {m.worker for m in view.members} == {"w1", "w2"})
+        self.fleet.wait("both are members", lambda view: {member.worker for member in view.members} == {"w1", "w2"})
         self.fleet.coordinator()
         self.land()
 
     def produce(self) -> None:
-        produce(self.fleet.kafka, self.fleet.topic, MORE, PARTITIONS, first=self.records)
-        self.records += MORE
+        produce(self.fleet.kafka, self.fleet.topic, MORE_RECORDS, PARTITIONS, first=self.records)
+        self.records += MORE_RECORDS
 
     def wait_landed(self) -> None:
         self.fleet.wait_landed(dict.fromkeys(range(PARTITIONS), self.records // PARTITIONS))
@@ -56,16 +56,20 @@ class Pair:
     def leader(self) -> WorkerProcess:
         return self.fleet.coordinator()
 
-    def other(self) -> WorkerProcess:
+    def follower(self) -> WorkerProcess:
         leader = self.leader()
         return next(worker for worker in self.fleet.workers.values() if worker is not leader)
 
     def incarnation(self, worker: WorkerProcess) -> str:
-        return next(m.incarnation for m in self.fleet.view().members if m.worker == worker.name)
+        return next(member.incarnation for member in self.fleet.view().members if member.worker == worker.name)
 
     def reasons(self, since: int) -> list[str]:
-        """Why transactions were aborted after that number."""
-        return [s.reason for s in self.fleet.view().ledger.history if s.number > since and s.outcome == "ABORTED"]
+        """Returns why the transactions after number `since` were aborted."""
+        return [
+            summary.reason
+            for summary in self.fleet.view().ledger.history
+            if summary.number > since and summary.outcome == "ABORTED"
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -80,26 +84,27 @@ def standing(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iter
 
 @pytest.fixture
 def pair(standing: Pair) -> Iterator[Pair]:
-    standing.make_whole()
+    standing.make_ready()
     yield standing
     standing.fleet.assert_exactly_once(standing.records)
 
 
 @pytest.mark.timeout(1200)
 def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fleet: MakeFleet) -> None:
-    """Each is killed at a later moment of its transaction, and the next one finds what it left."""
+    """Each coordinator dies at a later moment of its transaction, and the next one takes over its work."""
     it = fleet(**METADATA)
-    for place, point in enumerate((*UNDECIDED, PREPARED, COMPLETED), 1):
-        it.start(f"w{place}", f"{point}=kill")
+    for number, point in enumerate((*UNDECIDED, PREPARED, COMPLETED), 1):
+        it.start(f"w{number}", f"{point}=kill")
         it.wait_fired(point)
         if point == PREPARED:
-            left = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
-    assert transaction_in(it.view(), Phase.PREPARED).header == left.header
+            prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+    assert transaction_in(it.view(), Phase.PREPARED).header == prepared.header
     it.start("last")
     assert [name for name, worker in it.workers.items() if worker.running] == ["last"]
     history = it.wait_landed(ENDS).ledger.history
-    assert [s.outcome for s in history].count("ABORTED") >= len(UNDECIDED), history
-    assert [s.instant for s in history if s.outcome == "COMMITTED"].count(left.header.instant) == 1, history
+    assert [summary.outcome for summary in history].count("ABORTED") >= len(UNDECIDED), history
+    committed = [summary.instant for summary in history if summary.outcome == "COMMITTED"]
+    assert committed.count(prepared.header.instant) == 1, history
     it.assert_exactly_once(RECORDS)
 
 
@@ -111,41 +116,53 @@ def test_every_line_of_the_log_says_which_worker_and_sink_it_is_from(pair: Pair)
 
 
 def test_a_participant_killed_while_writing_costs_one_attempt(pair: Pair) -> None:
-    victim, last = pair.other(), pair.fleet.view().ledger.history[-1].number
+    victim, last_number = pair.follower(), pair.fleet.view().ledger.history[-1].number
     pair.fleet.arm(victim.name, "WriteTasks.before", "wait")
     pair.produce()
     pair.fleet.wait_fired("WriteTasks.before")
     victim.kill()
     pair.wait_landed()
-    assert any("left the fleet" in reason for reason in pair.reasons(since=last)), pair.fleet.view().ledger
+    assert any("left the fleet" in reason for reason in pair.reasons(since=last_number)), pair.fleet.view().ledger
 
 
 def test_a_coordinator_paused_beyond_its_session_is_refused_and_rejoins(pair: Pair) -> None:
-    paused, it = pair.leader(), pair.fleet
-    old, logged = pair.incarnation(paused), len(it.log(paused.name))
-    it.arm(paused.name, "Write:PREPARED.before", "stop")
+    paused, fleet = pair.leader(), pair.fleet
+    old_incarnation, log_length = pair.incarnation(paused), len(fleet.log(paused.name))
+    fleet.arm(paused.name, "Write:PREPARED.before", "stop")
     pair.produce()
-    it.wait_fired("Write:PREPARED.before")
+    fleet.wait_fired("Write:PREPARED.before")
     paused.pause()
-    it.wait("its session has ended", lambda v: all(m.incarnation != old for m in v.members))
+    fleet.wait(
+        "its session has ended", lambda view: all(member.incarnation != old_incarnation for member in view.members)
+    )
     pair.wait_landed()
     paused.resume()
-    it.wait_for_log(paused.name, "session.lost", logged)
-    it.wait("it has rejoined", lambda v: any(m.worker == paused.name and m.incarnation != old for m in v.members))
+    fleet.wait_for_log(paused.name, "session.lost", log_length)
+    fleet.wait(
+        "the worker has rejoined",
+        lambda view: any(
+            member.worker == paused.name and member.incarnation != old_incarnation for member in view.members
+        ),
+    )
     pair.land()
 
 
 def test_a_participant_paused_beyond_its_session_is_refused_and_rejoins(pair: Pair) -> None:
-    paused, it = pair.other(), pair.fleet
-    old, logged = pair.incarnation(paused), len(it.log(paused.name))
-    it.arm(paused.name, "Write:write status.before", "stop")
+    paused, fleet = pair.follower(), pair.fleet
+    old_incarnation, log_length = pair.incarnation(paused), len(fleet.log(paused.name))
+    fleet.arm(paused.name, "Write:write status.before", "stop")
     pair.produce()
-    it.wait_fired("Write:write status.before")
+    fleet.wait_fired("Write:write status.before")
     paused.pause()
     pair.wait_landed()
     paused.resume()
-    it.wait_for_log(paused.name, "session.lost", logged)
-    it.wait("it has rejoined", lambda v: any(m.worker == paused.name and m.incarnation != old for m in v.members))
+    fleet.wait_for_log(paused.name, "session.lost", log_length)
+    fleet.wait(
+        "the worker has rejoined",
+        lambda view: any(
+            member.worker == paused.name and member.incarnation != old_incarnation for member in view.members
+        ),
+    )
 
 
 def test_only_the_python_of_a_committing_coordinator_is_paused(pair: Pair) -> None:
@@ -164,25 +181,27 @@ def test_only_the_jvm_of_a_committing_coordinator_is_paused(pair: Pair) -> None:
     pair.produce()
     pair.fleet.wait_fired("Complete.guarded")
     pair.wait_landed()
-    pair.fleet.wait("it has ended itself", lambda _: not stuck.running)
+    pair.fleet.wait("the worker has ended itself", lambda _: not stuck.running)
 
 
 def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(pair: Pair) -> None:
-    late, last = pair.other(), pair.fleet.view().ledger.history[-1].number
-    pair.fleet.arm(late.name, "WriteTasks.before", "wait")
+    follower, last_number = pair.follower(), pair.fleet.view().ledger.history[-1].number
+    pair.fleet.arm(follower.name, "WriteTasks.before", "wait")
     pair.produce()
-    missed = f"no write status of {late.name}"
-    pair.fleet.wait(missed, lambda _: any(missed in reason for reason in pair.reasons(since=last)))
+    missing_report = f"no write status of {follower.name}"
+    pair.fleet.wait(
+        missing_report, lambda _: any(missing_report in reason for reason in pair.reasons(since=last_number))
+    )
     pair.fleet.let_go("WriteTasks.before")
     pair.wait_landed()
 
 
 def test_sigterm_and_ctrl_c_drain_and_exit_with_status_0(pair: Pair) -> None:
-    first, last = pair.leader(), pair.other()
-    first.signal(signal.SIGTERM, Part.PYTHON)
-    pair.fleet.wait("it has left", lambda v: [m.worker for m in v.members] == [last.name])
-    assert first.wait(60) == 0
+    leader, follower = pair.leader(), pair.follower()
+    leader.signal(signal.SIGTERM, Part.PYTHON)
+    pair.fleet.wait("the leader has left", lambda view: [member.worker for member in view.members] == [follower.name])
+    assert leader.wait(60) == 0
     pair.land()
-    last.signal(signal.SIGINT, Part.PYTHON)
-    assert last.wait(60) == 0
+    follower.signal(signal.SIGINT, Part.PYTHON)
+    assert follower.wait(60) == 0
     assert not pair.fleet.view().members

@@ -1,4 +1,4 @@
-"""Topics that are not a plain row of records, and records that are not what they should be."""
+"""Topics with aborted, compacted or deleted records or changing partitions, and records that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_aborted_records_of_producers_never_land_and_partitions_that_are_added_a
     producer.init_transactions()
     for number in range(40):
         producer.begin_transaction()
-        for k in range(50):
-            event = {"id": number * 50 + k, "kind": "abort" if number % 2 else "commit", "amount": 1.0}
+        for position in range(50):
+            event = {"id": number * 50 + position, "kind": "abort" if number % 2 else "commit", "amount": 1.0}
             producer.produce(name, json.dumps(event).encode(), partition=0)
         producer.flush()
         (producer.abort_transaction if number % 2 else producer.commit_transaction)()
@@ -63,9 +63,9 @@ def test_the_holes_of_a_compacted_topic_are_no_loss(fleet: MakeFleet, topic) -> 
     name = topic(partitions=1, config=config)
     it = fleet(name=name)
     producer = Producer({"bootstrap.servers": it.kafka})
-    for round_ in range(20):
+    for round_number in range(20):
         for key in range(100):
-            event = {"id": round_ * 100 + key, "kind": "buy", "amount": 1.0}
+            event = {"id": round_number * 100 + key, "kind": "buy", "amount": 1.0}
             producer.produce(name, json.dumps(event).encode(), key=str(key), partition=0)
         producer.flush()
     it.start("w1")
@@ -85,10 +85,10 @@ def test_an_undecodable_record_halts_with_its_coordinates_and_shows_nothing_of_i
     producer.produce(it.topic, b'{"id": "not a number"}', partition=1)
     producer.produce(it.topic, b'{"id": 1, "kind": "buy", "amount": 0.5}', partition=1)
     producer.flush()
-    view = it.wait("the sink halts", lambda v: v.halt is not None)
-    assert view.halt is not None
-    assert (view.halt.topic, view.halt.partition, view.halt.offset) == (it.topic, 1, RECORDS // PARTITIONS)
-    it.wait("its transaction is rolled back", lambda v: not v.transactions)
+    halt = it.wait("the sink halts", lambda view: view.halt is not None).halt
+    assert halt is not None
+    assert (halt.topic, halt.partition, halt.offset) == (it.topic, 1, RECORDS // PARTITIONS)
+    it.wait("the transaction is rolled back", lambda view: not view.transactions)
     it.assert_exactly_once(RECORDS)
 
 
@@ -98,12 +98,12 @@ def test_records_deleted_before_they_were_read_halt_until_the_gap_is_allowed(fle
     it.wait_landed(ENDS)
     it.workers["w1"].stop()
     produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    lost_to = RECORDS // PARTITIONS + 400
-    lost = KafkaPartition(it.topic, 0, lost_to)
+    first_kept = RECORDS // PARTITIONS + 400
+    deletion = KafkaPartition(it.topic, 0, first_kept)
     admin = AdminClient({"bootstrap.servers": it.kafka})
-    admin.delete_records([lost])[lost].result(30)
+    admin.delete_records([deletion])[deletion].result(30)
     it.start("w2")
-    halt = it.wait("the sink halts", lambda v: v.halt is not None).halt
+    halt = it.wait("the sink halts", lambda view: view.halt is not None).halt
     assert halt is not None
     assert (halt.topic, halt.partition) == (it.topic, 0)
     it.assert_exactly_once(RECORDS)
@@ -111,7 +111,7 @@ def test_records_deleted_before_they_were_read_halt_until_the_gap_is_allowed(fle
     it.workers["w2"].stop()
     assert cli.main(["reset", "--yes", "--config", str(it.directory / "w2.yaml")]) == 0
     it.start("w3", **{"on.data.loss": "skip"})
-    it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
+    it.wait_landed({partition: end + 1000 for partition, end in ENDS.items()})
     it.assert_exactly_once(RECORDS + 3000 - 400)
 
 
@@ -121,28 +121,28 @@ def test_a_topic_created_again_with_fewer_partitions_halts_and_after_a_reset_all
 ) -> None:
     it = fleet()
     it.start("w1")
-    before = it.wait_landed(ENDS)
+    landed_view = it.wait_landed(ENDS)
     admin = AdminClient({"bootstrap.servers": it.kafka})
     admin.delete_topics([it.topic])[it.topic].result(30)
     it.wait_for_log("w1", "ReadLog")
-    left = PARTITIONS - 1
-    topic(partitions=left, name=it.topic)
-    halt = it.wait("the sink halts", lambda v: v.halt is not None).halt
+    fewer = PARTITIONS - 1
+    topic(partitions=fewer, name=it.topic)
+    halt = it.wait("the sink halts", lambda view: view.halt is not None).halt
     assert halt is not None
-    assert all(state.topic_id in halt.reason for state in before.states.values())
+    assert all(state.topic_id in halt.reason for state in landed_view.states.values())
     assert "but the broker has topic id" in halt.reason
     it.workers["w1"].stop()
     assert cli.main(["reset", "--to", "earliest", "--yes", "--config", str(it.directory / "w1.yaml")]) == 0
 
     it.start("w2")
-    produce(it.kafka, it.topic, 100 * left, left, first=RECORDS)
-    it.wait_landed(dict.fromkeys(range(left), 100))
+    produce(it.kafka, it.topic, 100 * fewer, fewer, first=RECORDS)
+    it.wait_landed(dict.fromkeys(range(fewer), 100))
     assert "is no longer in Kafka" not in it.audit().to_json()
     admin.create_partitions([NewPartitions(it.topic, PARTITIONS)])[it.topic].result(30)
     eventually("all partitions", lambda: len(admin.list_topics(it.topic).topics[it.topic].partitions) == PARTITIONS)
-    produce(it.kafka, it.topic, 100 * PARTITIONS, PARTITIONS, first=RECORDS + 100 * left)
-    it.wait_landed({**dict.fromkeys(range(left), 200), left: 100})
-    it.assert_exactly_once(RECORDS + 100 * (left + PARTITIONS))
+    produce(it.kafka, it.topic, 100 * PARTITIONS, PARTITIONS, first=RECORDS + 100 * fewer)
+    it.wait_landed({**dict.fromkeys(range(fewer), 200), fewer: 100})
+    it.assert_exactly_once(RECORDS + 100 * (fewer + PARTITIONS))
 
 
 def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(fleet: MakeFleet, topic, kafka) -> None:
@@ -164,7 +164,7 @@ def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(f
     admin = AdminClient({"bootstrap.servers": it.kafka})
     admin.delete_topics([second])[second].result(30)
     it.wait_for_log("w1", "topics.gone")
-    eventually("the lag of the others is known", lambda: http.ask("/status").json["sinks"][0]["lag"] == 0, 60)
+    eventually("the lag of the other topic is known", lambda: http.ask("/status").json["sinks"][0]["lag"] == 0, 60)
     assert http.ask("/health").json["sinks"][it.name] == {"healthy": True, "reasons": [], "notes": []}
     produce(kafka.address, first, 100, 1, first=500)
     it.wait_landed({0: 600})
@@ -191,8 +191,8 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink_until_a_res
     assert halt is not None
     assert (halt.topic, "[0, 500) was planned and cannot be read any more" in halt.reason) == (second, True)
     it.workers["w2"].stop()
-    reset = ["reset", "--to", "earliest", "--topic", second, "--yes"]
-    assert cli.main([*reset, "--config", str(it.workers["w2"].config)]) == 0
+    reset_command = ["reset", "--to", "earliest", "--topic", second, "--yes"]
+    assert cli.main([*reset_command, "--config", str(it.workers["w2"].config)]) == 0
     it.start("w3")
     it.wait("the other topic has landed", lambda view: view.states[TopicPartition(first, 0)].end == 500)
     it.assert_exactly_once(500)

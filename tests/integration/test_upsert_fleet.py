@@ -1,4 +1,4 @@
-"""A fleet of real workers on a table whose rows are changed, killed as writer, coordinator and servant in between."""
+"""A fleet of real workers upserts a table, although writers, coordinators and table services are killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KILLS = ("WriteTasks.after", "Write:PREPARED.after")
     [
         (COPY_ON_WRITE, KILLS),
         pytest.param(BUCKETS, (*KILLS, "Compaction.scheduled"), marks=pytest.mark.thorough),
-        # Small files are rewritten there, and nothing is left to compact.
+        # With this index Hudi rewrites small files, and nothing is left to compact.
         pytest.param({**BY_RECORD_INDEX, **COMPACTED}, KILLS, marks=pytest.mark.thorough),
         pytest.param({**BUCKETS, **ORDERED}, KILLS, marks=pytest.mark.thorough),
     ],
@@ -58,16 +58,16 @@ def test_every_change_takes_effect_once_whoever_is_killed(
     assert [summary.outcome for summary in history].count("COMMITTED") >= 3
     if "Compaction.scheduled" in kills:
         eventually("a compaction is complete", lambda: compactions(it), 120, it.logs)
-    whole = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it.table) == plain(expected(log, whole, ordered))
+    all_slices = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
+    assert rows(it.table) == plain(expected(log, all_slices, ordered))
     report = it.audit()
     assert report.held, report.to_json()
     assert report.changed
-    assert any("changed and deleted by key" in f.sentence for f in report.notes)
-    assert {f.kind for f in report.notes} <= {FindingKind.UNPROVEN, FindingKind.STRAY}
+    assert any("changed and deleted by key" in finding.sentence for finding in report.notes)
+    assert {finding.kind for finding in report.notes} <= {FindingKind.UNPROVEN, FindingKind.STRAY}
     assert json.loads(report.to_json())["changed"]
 
 
-def compactions(it: Fleet) -> list[str]:
-    """Those that are complete: writes to such a table are another kind of commit."""
-    return [path.name for path in it.table.glob(".hoodie/timeline/*.commit")]
+def compactions(fleet: Fleet) -> list[str]:
+    """Returns the complete compactions: writes to such a table are another kind of commit."""
+    return [path.name for path in fleet.table.glob(".hoodie/timeline/*.commit")]

@@ -1,4 +1,4 @@
-"""Upsert tables fed through a real schema registry: Debezium's events and keys in Avro, columns that follow them."""
+"""Upsert tables take Debezium's events and keys in Avro by a real schema registry, and their columns follow it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdi
 
 KEY = {"shop": "string", "id": "int"}
 COLUMNS = {"id": "int", "shop": "string", "amount": optional("int"), "note": optional("string")}
-MORE = {**COLUMNS, "paid": optional("boolean")}
-WIDER = {**MORE, "amount": optional("long")}
+MORE_COLUMNS = {**COLUMNS, "paid": optional("boolean")}
+WIDER_COLUMNS = {**MORE_COLUMNS, "amount": optional("long")}
 
 ON_READ = {
     "target__table__type": "merge_on_read",
@@ -30,13 +30,13 @@ Open = Callable[..., Upserts]
 
 
 @pytest.fixture
-def opened(spark, kafka, zookeeper, registry_url: str, tmp_path: Path) -> Iterator[Open]:
-    """A table of the events in a topic, at a place."""
-    made: list[Upserts] = []
+def open_upserts(spark, kafka, zookeeper, registry_url: str, tmp_path: Path) -> Iterator[Open]:
+    """Opens a table of the events in a topic, in a directory of its own."""
+    tables: list[Upserts] = []
     with connected(zookeeper.address) as client:
 
-        def make(topic: str, place: str = "one", **more: str) -> Upserts:
-            given = {
+        def make(topic: str, directory: str = "one", **more: str) -> Upserts:
+            options = {
                 "value__envelope": "debezium",
                 "value__format": "avro-confluent",
                 "delete__key__format": "avro-confluent",
@@ -45,43 +45,50 @@ def opened(spark, kafka, zookeeper, registry_url: str, tmp_path: Path) -> Iterat
                 "record__key__fields": "id,shop",
                 **more,
             }
-            made.append(Upserts(spark, client, tmp_path / place, kafka.address, topic, **given))
-            return made[-1]
+            tables.append(Upserts(spark, client, tmp_path / directory, kafka.address, topic, **options))
+            return tables[-1]
 
         yield make
-        for each in made:
-            each.table.stop_heartbeats()
+        for table in tables:
+            table.table.stop_heartbeats()
 
 
 def row(key: int, shop: str = "a", amount: int | None = 1, **more: Any) -> dict[str, Any]:
     return {"id": key, "shop": shop, "amount": amount, "note": None, **more}
 
 
-def found(one: Upserts, column: str = "amount") -> dict[tuple[int, str], Any]:
-    rows = one.spark.read.format("hudi").load(one.settings.base_path).select("id", "shop", column).collect()
-    assert len({(each["id"], each["shop"]) for each in rows}) == len(rows)
-    return {(each["id"], each["shop"]): each[column] for each in rows}
+def values_by_key(upserts: Upserts, column: str = "amount") -> dict[tuple[int, str], Any]:
+    rows = upserts.spark.read.format("hudi").load(upserts.settings.base_path).select("id", "shop", column).collect()
+    assert len({(record["id"], record["shop"]) for record in rows}) == len(rows)
+    return {(record["id"], record["shop"]): record[column] for record in rows}
 
 
 @pytest.mark.parametrize(
-    ("kind", "place", "more", "columns", "amount", "schema_conflict"),
+    ("kind", "ordering", "more", "columns", "amount", "schema_conflict"),
     [
-        ("postgresql", "lsn", ON_READ, MORE, 20, "id is INT in the table, DOUBLE in the records (in a merge-on-read"),
-        # Keys are compared as texts: 1 and 1.0 would be two rows.
+        (
+            "postgresql",
+            "lsn",
+            ON_READ,
+            MORE_COLUMNS,
+            20,
+            "id is INT in the table, DOUBLE in the records (in a merge-on-read",
+        ),
+        # Hudi compares keys as texts: 1 and 1.0 would be two rows.
         pytest.param(
-            *("mysql", "binlog", {}, WIDER, 2**40, "record.key.fields: column 'id' has type double"),
+            *("mysql", "binlog", {}, WIDER_COLUMNS, 2**40, "record.key.fields: column 'id' has type double"),
             marks=pytest.mark.thorough,
         ),
     ],
     ids=["postgresql, merge on read", "mysql, copy on write"],
 )
 def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
-    opened: Open,
+    open_upserts: Open,
     registry_url: str,
     kafka: Any,
     topic: Callable[[], str],
     kind: str,
-    place: str,
+    ordering: str,
     more: dict[str, str],
     columns: dict[str, Any],
     amount: int,
@@ -94,53 +101,54 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
         shop.send("c", key(change), None, change)
     shop.send("u", key(row(1)), None, row(1, "a", 10))
     subject = {"ddl": "", "schema__subject": f"{name}-value"}
-    one, ordered = opened(name, **subject, **more), opened(name, "ordered", debezium__ordering=place, **subject)
-    land(shop, one, ordered)
-    assert found(one) == {(1, "a"): 10, (1, "b"): 2, (2, "a"): 3, (3, "a"): 4, (3, "b"): 5}
-    # Of a deleted row MySQL tells everything, Postgres by default the key, and without a replica identity nothing.
-    whole = kind == "mysql"
-    shop.send("d", key(row(2)), row(2, "a", 3) if whole else row(2, "a", None), None)
+    upserts = open_upserts(name, **subject, **more)
+    ordered = open_upserts(name, "ordered", debezium__ordering=ordering, **subject)
+    land(shop, upserts, ordered)
+    assert values_by_key(upserts) == {(1, "a"): 10, (1, "b"): 2, (2, "a"): 3, (3, "a"): 4, (3, "b"): 5}
+    # MySQL logs the whole deleted row; Postgres logs its key by default, and nothing without a replica identity.
+    logs_whole_row = kind == "mysql"
+    shop.send("d", key(row(2)), row(2, "a", 3) if logs_whole_row else row(2, "a", None), None)
     shop.tombstone(key(row(2)))
-    shop.send("d", key(row(3)), row(3, "a", 4) if whole else None, None)
-    # The event before it has been compacted away.
+    shop.send("d", key(row(3)), row(3, "a", 4) if logs_whole_row else None, None)
+    # Kafka has compacted the event before this tombstone away.
     shop.tombstone(key(row(3, "b")))
-    land(shop, one, ordered)
-    assert found(one) == {(1, "a"): 10, (1, "b"): 2}
-    assert found(ordered) == {(1, "a"): 10, (1, "b"): 2, (3, "b"): 5}
+    land(shop, upserts, ordered)
+    assert values_by_key(upserts) == {(1, "a"): 10, (1, "b"): 2}
+    assert values_by_key(ordered) == {(1, "a"): 10, (1, "b"): 2, (3, "b"): 5}
 
     shop.describe(KEY, columns)
     shop.send("u", key(row(1, "b")), None, row(1, "b", amount, paid=True))
     shop.send("c", key(row(2)), None, row(2, "a", 6, paid=None))
     shop.tombstone(key(row(1)))
-    instant = one.begin()
-    one.write(instant, (0, landed(one), shop.sent))
-    one.table.roll_back(instant)
-    assert found(one) == {(1, "a"): 10, (1, "b"): 2}
-    land(shop, one, ordered)
-    assert found(one) == {(1, "b"): amount, (2, "a"): 6}
-    assert found(ordered) == {(1, "a"): 10, (1, "b"): amount, (2, "a"): 6, (3, "b"): 5}
-    assert found(ordered, "paid") == {(1, "a"): None, (1, "b"): True, (2, "a"): None, (3, "b"): None}
+    instant = upserts.begin()
+    upserts.write(instant, (0, landed(upserts), shop.sent))
+    upserts.table.roll_back(instant)
+    assert values_by_key(upserts) == {(1, "a"): 10, (1, "b"): 2}
+    land(shop, upserts, ordered)
+    assert values_by_key(upserts) == {(1, "b"): amount, (2, "a"): 6}
+    assert values_by_key(ordered) == {(1, "a"): 10, (1, "b"): amount, (2, "a"): 6, (3, "b"): 5}
+    assert values_by_key(ordered, "paid") == {(1, "a"): None, (1, "b"): True, (2, "a"): None, (3, "b"): None}
 
     shop.describe(KEY, {**columns, "amount": ["null", "long", "string"]})
     shop.send("c", key(row(8)), None, row(8, paid=None))
-    assert "in the table, and no column in the records: the union" in one.columns().schema_conflict
+    assert "in the table, and no column in the records: the union" in upserts.columns().schema_conflict
     shop.describe(KEY, {**columns, "id": "double"})
     shop.send("c", key(row(9)), None, row(9, paid=None))
-    assert schema_conflict in one.columns().schema_conflict
-    assert one.columns().columns == ""
+    assert schema_conflict in upserts.columns().schema_conflict
+    assert upserts.columns().columns == ""
 
 
 def test_a_key_that_does_not_name_the_row_is_a_bad_record(
-    opened: Open, registry_url: str, kafka: Any, topic: Callable[[], str]
+    open_upserts: Open, registry_url: str, kafka: Any, topic: Callable[[], str]
 ) -> None:
     name = topic()
     shop = Connector("mysql", registry_url, kafka.address, name)
     shop.describe({"id": "int"}, COLUMNS)
-    one = opened(name, ddl="id INT, shop STRING, amount INT, note STRING")
+    upserts = open_upserts(name, ddl="id INT, shop STRING, amount INT, note STRING")
     shop.send("c", {"id": 1}, None, row(1))
     shop.tombstone({"id": 1})
     with pytest.raises(BadRecord, match="record key column 'shop' is null") as bad:
-        one.write(one.begin(), (0, 0, 2))
+        upserts.write(upserts.begin(), (0, 0, 2))
     assert bad.value.offset == 1
 
 
@@ -149,10 +157,10 @@ def key(change: dict[str, Any]) -> dict[str, Any]:
 
 
 def land(shop: Connector, *tables: Upserts) -> None:
-    """All that was sent since the last time."""
-    for one in tables:
-        one.land((0, landed(one), shop.sent))
+    """Lands all that the connector has sent since the last time."""
+    for table in tables:
+        table.land((0, landed(table), shop.sent))
 
 
-def landed(one: Upserts) -> int:
-    return max((each.end for each in one.ends.values()), default=0)
+def landed(table: Upserts) -> int:
+    return max((checkpoint.end for checkpoint in table.ends.values()), default=0)

@@ -1,4 +1,4 @@
-"""Operators' verbs on real workers: one fleet of two, whose interval never passes, goes through all of them."""
+"""Operators' verbs on real workers: a fleet of two, whose interval never passes, goes through all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKEN = "a token of sixteen letters"
 
 @dataclass
 class Operated:
-    """A fleet, how many records its topic has, and the commands of `sink` on it."""
+    """A fleet, the number of records in its topic, and the commands of `sink` on it."""
 
     fleet: Fleet
     http: Client
@@ -46,10 +46,10 @@ class Operated:
         assert main([*arguments, "--config", str(self.fleet.directory / name)]) == status, self.fleet.logs()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A worker that ends by itself, as a scheduler starts it."""
+        """Runs a worker that ends by itself, as a scheduler starts it."""
         config = ["--config", str(self.fleet.configure("scheduled"))]
-        line = [sys.executable, "-m", "sink.cli", "run", *arguments, *config]
-        return subprocess.run(line, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
+        command = [sys.executable, "-m", "sink.cli", "run", *arguments, *config]
+        return subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
 
     def leader(self) -> WorkerProcess:
         return self.fleet.coordinator()
@@ -64,15 +64,19 @@ def operated(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iter
     settings = {"hoodie.metadata.enable": False, "transaction.interval.ms": NEVER, "flush.size": 1_000_000}
     with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
         topic = make_topic(PARTITIONS)
-        it = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings), a_client())
+        operated = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings), a_client())
         try:
-            it.produce(30)
-            it.fleet.start("w1", **{"http.listen": f"{it.http.host}:{it.http.port}", "http.token": TOKEN})
-            it.fleet.start("w2")
-            it.fleet.wait("two members and the first commit", lambda v: len(v.members) == 2 and v.ledger.committed > 0)
-            yield it
+            operated.produce(30)
+            operated.fleet.start(
+                "w1", **{"http.listen": f"{operated.http.host}:{operated.http.port}", "http.token": TOKEN}
+            )
+            operated.fleet.start("w2")
+            operated.fleet.wait(
+                "two members and the first commit", lambda view: len(view.members) == 2 and view.ledger.committed > 0
+            )
+            yield operated
         finally:
-            it.fleet.close()
+            operated.fleet.close()
 
 
 def test_a_flush_commits_what_the_interval_would_keep_waiting(operated: Operated, capsys) -> None:
@@ -115,11 +119,11 @@ def test_a_worker_performs_verbs_by_http_for_who_has_the_token(operated: Operate
 
 
 def test_a_switchover_makes_the_other_worker_coordinator(operated: Operated, capsys) -> None:
-    before, follower = operated.leader(), operated.follower()
+    old_leader, follower = operated.leader(), operated.follower()
     operated.command("switchover")
     assert f"{follower.name} coordinates" in capsys.readouterr().out
     assert operated.leader() is follower
-    assert before.running
+    assert old_leader.running
     operated.produce(3)
     operated.command("flush")
     assert operated.landed() == operated.records
@@ -152,11 +156,11 @@ def test_a_wait_ends_when_all_is_committed_that_was_there_when_it_began(operated
 
 def test_the_history_has_every_transaction_with_the_seconds_of_its_phases(operated: Operated, capsys) -> None:
     operated.command("history", "--json")
-    ended = json.loads(capsys.readouterr().out)
-    assert sum(one["records"] for one in ended) == operated.records
-    assert {one["outcome"] for one in ended} == {"COMMITTED"}
-    assert {one["attempt"] for one in ended} == {1}
-    assert all({"begin", "write", "commit", "settle"} == one["seconds"].keys() for one in ended)
+    transactions = json.loads(capsys.readouterr().out)
+    assert sum(transaction["records"] for transaction in transactions) == operated.records
+    assert {transaction["outcome"] for transaction in transactions} == {"COMMITTED"}
+    assert {transaction["attempt"] for transaction in transactions} == {1}
+    assert all({"begin", "write", "commit", "settle"} == transaction["seconds"].keys() for transaction in transactions)
     operated.command("history", "--aborted")
     assert "no transaction has been aborted yet" in capsys.readouterr().out
 
@@ -167,25 +171,25 @@ def test_a_run_of_a_paused_sink_ends_with_one_sentence(operated: Operated) -> No
     assert last.wait(120) == 0
     operated.command("pause")
     operated.produce(30)
-    paused = operated.run("--until-end")
-    assert paused.returncode == 1, paused.stderr
-    assert "is paused, 30 offsets before the end" in paused.stderr.splitlines()[-1]
+    result = operated.run("--until-end")
+    assert result.returncode == 1, result.stderr
+    assert "is paused, 30 offsets before the end" in result.stderr.splitlines()[-1]
     operated.command("resume")
 
 
 def test_a_run_lands_what_was_there_after_a_reset_to_a_time_and_leaves(operated: Operated, capsys) -> None:
     """No worker is alive, and 30 records wait."""
-    committed, between = operated.landed(), datetime.now(timezone.utc).isoformat()
+    landed_before, reset_time = operated.landed(), datetime.now(timezone.utc).isoformat()
     time.sleep(0.01)  # the broker's timestamps are whole milliseconds
     operated.produce(3)
-    operated.command("reset", "--to", between)
+    operated.command("reset", "--to", reset_time)
     assert "leaves out 10 offsets, recorded as a gap" in capsys.readouterr().out
-    operated.command("reset", "--to", between, "--yes")
-    done = operated.run("--until-end")
-    assert done.returncode == 0, done.stderr
-    assert "has committed what was there" in done.stdout
+    operated.command("reset", "--to", reset_time, "--yes")
+    result = operated.run("--until-end")
+    assert result.returncode == 0, result.stderr
+    assert "has committed what was there" in result.stdout
     view = operated.fleet.view()
     assert (operated.landed(), view.members) == (operated.records, ())
     assert {state.generation for state in view.states.values()} == {1}
-    assert sum(gap.end - gap.start for gap in view.ledger.gaps) == operated.records - committed - 3
-    operated.fleet.assert_exactly_once(committed + 3)
+    assert sum(gap.end - gap.start for gap in view.ledger.gaps) == operated.records - landed_before - 3
+    operated.fleet.assert_exactly_once(landed_before + 3)

@@ -1,4 +1,4 @@
-"""Trees that the version before wrote, on a real ZooKeeper: this version reads them and takes them over."""
+"""This version reads and takes over the trees that the version before wrote, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHASES = ("planned", "started", "prepared", "committed", "aborted", "settled")
 
 
 class RealTree:
-    """A keeper for `machine_kit` that asks ZooKeeper."""
+    """A keeper for `machine_kit` that reads and writes a real ZooKeeper."""
 
     latest = 0
 
@@ -47,8 +47,8 @@ class RealTree:
 
     def contend(self, incarnation: str, _: int) -> str:
         path = f"{ROOT}/{tree.ELECTION}/x__lock__"
-        made = self._client.create(path, incarnation.encode(), ephemeral=True, sequence=True)
-        return str(made)[len(ROOT) + 1 :]
+        candidate = self._client.create(path, incarnation.encode(), ephemeral=True, sequence=True)
+        return str(candidate)[len(ROOT) + 1 :]
 
     def remove(self, path: str) -> None:
         self._client.delete(f"{ROOT}/{path}")
@@ -64,29 +64,29 @@ def client(chroot: str) -> Iterator[KazooClient]:
 
 
 def taken_over(client: KazooClient, phase: str) -> Environment:
-    place = environment_from(phase)
-    place.keeper = RealTree(client, phase)  # type: ignore[assignment]
-    return place
+    environment = environment_from(phase)
+    environment.keeper = RealTree(client, phase)  # type: ignore[assignment]
+    return environment
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_tree_of_the_version_before_is_read_as_it_was_written(client: KazooClient, phase: str) -> None:
-    found, expected = RealTree(client, phase).view(0), environment_from(phase).view
-    assert (found.states, found.ledger, found.transactions) == (expected.states, expected.ledger, expected.transactions)
+    view, expected = RealTree(client, phase).view(0), environment_from(phase).view
+    assert (view.states, view.ledger, view.transactions) == (expected.states, expected.ledger, expected.transactions)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "committed"])
 def test_a_transaction_of_the_version_before_is_finished_or_re_formed(client: KazooClient, phase: str) -> None:
-    place = taken_over(client, phase)
-    complete = committed(place, new_term(place))
+    environment = taken_over(client, phase)
+    complete = committed(environment, new_term(environment))
     assert isinstance(complete, Complete)
     assert [result.slice for result in complete.checkpoint.results] == SLICES
     assert file_ids_of(complete) == LEGACY_IDS
-    assert {source: state.end for source, state in place.view.states.items()} == {SOURCE: 50, ADDED: 30}
+    assert {source: state.end for source, state in environment.view.states.items()} == {SOURCE: 50, ADDED: 30}
 
 
 def test_once_it_is_led_by_this_version_the_tree_is_of_its_format(client: KazooClient) -> None:
-    place = taken_over(client, "settled")
-    new_term(place).until("open a transaction")
+    environment = taken_over(client, "settled")
+    new_term(environment).until("open a transaction")
     data, _ = client.get(f"{ROOT}/{tree.KEEPER}")
     assert data.startswith(b'{"format":%d,' % codec.FORMAT)

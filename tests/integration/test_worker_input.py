@@ -1,4 +1,4 @@
-"""A worker that is given something that cannot work says so and ends."""
+"""A worker reports input that cannot work, and ends."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def refusal(worker_log: Path) -> str:
-    """The one sentence on standard error, behind whatever was logged before."""
+    """Returns the one sentence on standard error, which follows any log lines."""
     return next(line for line in worker_log.read_text().splitlines() if line.startswith("sink: "))
 
 
 def test_a_missing_file_is_named_in_one_sentence(tmp_path: Path) -> None:
     missing = tmp_path / "nowhere.yaml"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sink.worker", "--config", str(missing)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert str(missing) in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 2
+    assert str(missing) in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
     config = tmp_path / "worker.properties"
     config.write_text("flush.sise=100\n")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sink.worker", "--config", str(config)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert "flush.sise" in done.stderr
-    assert "flush.size" in done.stderr
+    assert result.returncode == 2
+    assert "flush.sise" in result.stderr
+    assert "flush.size" in result.stderr
 
 
 def test_a_base_path_that_holds_something_else_is_left_alone(fleet: MakeFleet) -> None:
@@ -58,8 +58,8 @@ def test_a_worker_with_another_configuration_is_refused_by_a_running_fleet(fleet
     it = fleet()
     it.start("w1")
     it.coordinator()
-    other = it.start("w2", **{"flush.size": 1000})
-    assert other.wait(120) == 2
+    refused_worker = it.start("w2", **{"flush.size": 1000})
+    assert refused_worker.wait(120) == 2
     assert "w1" in refusal(it.directory / "w2.log")
     it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     it.assert_exactly_once(RECORDS)

@@ -1,4 +1,4 @@
-"""A write whose tasks have too little memory fails; the next one holds less, and lands."""
+"""A write whose tasks have too little memory fails; the next attempt buffers less, and lands."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.processes import python_workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-BOUND = "resource.pyspark.memory"
-"""The MiB of address space that Spark leaves to a task's Python, as `spark.executor.pyspark.memory` sets them."""
-ROOM = 100
+MEMORY_PROPERTY = "resource.pyspark.memory"
+"""The property for the MiB of address space of a task's Python, as `spark.executor.pyspark.memory` sets it."""
+ROOM_MIB = 100
 """MiB beyond those of a Python that has done nothing: a quarter of what a first attempt takes."""
-MORE = 50
+STEP_MIB = 50
 """MiB more for each attempt after the second: allocators reserve address space in steps, not always the same."""
 ATTEMPTS = 12
 COUNT = 300
@@ -33,45 +33,45 @@ VALUE = 400_000
 
 
 @pytest.fixture
-def bound(spark: SparkSession) -> Iterator[Callable[[int], None]]:
-    """Leaves so many MiB to each Python of the jobs that follow."""
-    yield lambda mebibytes: spark.sparkContext.setLocalProperty(BOUND, str(mebibytes))
-    spark.sparkContext.setLocalProperty(BOUND, None)  # type: ignore[arg-type]
+def limit_python(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Limits each Python of later jobs to so many MiB."""
+    yield lambda mebibytes: spark.sparkContext.setLocalProperty(MEMORY_PROPERTY, str(mebibytes))
+    spark.sparkContext.setLocalProperty(MEMORY_PROPERTY, None)  # type: ignore[arg-type]
 
 
 def address_space(pid: int) -> int:
-    """The most MiB that the process ever had."""
+    """Returns the most MiB of address space that the process ever had."""
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmPeak:")[2].split()[0]) >> 10
 
 
 def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_each_time(
-    spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path, bound: Callable[[int], None]
+    spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path, limit_python: Callable[[int], None]
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
-        send(kafka.address, name, [Sent(b"%6d" % at + b"x" * VALUE) for at in range(COUNT)], partition)
+        send(kafka.address, name, [Sent(b"%6d" % number + b"x" * VALUE) for number in range(COUNT)], partition)
     settings = make_settings(tmp_path, kafka.address, name, "", value__format="bytes")
     instant = OpenInstant(tmp_path / "table")
     engine = ArrowEngine(spark, settings, table_schema(settings))
     tasks = tasks_of(name, (0, 0, COUNT), (1, 0, COUNT))
     engine.write(instant.name, tasks_of(name, (0, 0, 1)))
 
-    least = min(map(address_space, python_workers())) + ROOM
-    memory, held = engine._inputs.memory, []
+    least_mib = min(map(address_space, python_workers())) + ROOM_MIB
+    memory, limits = engine._inputs.memory, []
     for attempt in range(1, ATTEMPTS + 1):
-        bound(least + MORE * max(0, attempt - 2))
-        held.append(memory.limits(attempt))
+        limit_python(least_mib + STEP_MIB * max(0, attempt - 2))
+        limits.append(memory.limits(attempt))
         with capture_logs() as lines:
             try:
                 written = engine.write(instant.name, tasks, attempt=attempt)
             except (Py4JJavaError, PySparkException):
-                # Only a failure for memory is told so: another would leave the figures as they are.
+                # Only a failure for memory logs this event: any other failure leaves the limits as they are.
                 assert [line["event"] for line in lines] == ["write.less_memory"]
             else:
                 assert lines == []
                 break
     assert [result.records for result in written.results] == [COUNT, COUNT]
-    assert len(held) > 1
-    assert held[:2] == [MemoryLimits(tasks=2), MemoryLimits(4 * MIB, 4 * MIB, 4 * MIB, 1)]
-    assert memory.limits().batch_bytes > held[-1].batch_bytes
+    assert len(limits) > 1
+    assert limits[:2] == [MemoryLimits(tasks=2), MemoryLimits(4 * MIB, 4 * MIB, 4 * MIB, 1)]
+    assert memory.limits().batch_bytes > limits[-1].batch_bytes
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked

@@ -20,14 +20,14 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
 @pytest.fixture(scope="module")
 def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Hadoop's settings for clients of a cluster."""
+    """The directory of Hadoop's settings for clients of a cluster."""
     with a_yarn(tmp_path_factory.mktemp("yarn")) as conf:
         yield conf
 
 
 @pytest.fixture(params=["hdfs", "s3"])
-def place(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Settings of a table that nobody has made yet."""
+def location(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of a table that does not exist yet."""
     if request.param == "s3":
         return place_of(request.getfixturevalue("s3"))
     cluster = request.getfixturevalue("hdfs")
@@ -35,10 +35,10 @@ def place(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def test_slices_are_written_on_executors_of_yarn(
-    fleet: MakeFleet, yarn: Path, place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: MakeFleet, yarn: Path, location: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn))
-    it = fleet(**METADATA, **place, **on_yarn(tmp_path / "staging"))
+    it = fleet(**METADATA, **location, **on_yarn(tmp_path / "staging"))
     it.start("w1")
     it.wait_landed(ENDS)
     it.assert_exactly_once(RECORDS)

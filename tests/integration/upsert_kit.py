@@ -1,5 +1,6 @@
-"""The kit of upsert tests: a table with its engine, keyed records in a topic, and the rows that the table must hold
-after them, computed without Spark and Hudi.
+"""The kit of upsert tests: a table with its engine, keyed records in a topic, and the rows that the table must hold.
+
+The expected rows are computed without Spark and Hudi.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.row_spec import table_schema
 from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
@@ -57,7 +58,7 @@ BY_RECORD_INDEX: Mapping[str, object] = {
     "target.table.type": "merge_on_read",
     **{name.replace("__", "."): value for name, value in RECORD_INDEX.items()},
 }
-"""A fleet's, too."""
+"""A fleet's settings for a merge-on-read table with a record index."""
 
 Change = tuple[bytes | None, bytes | None]
 """A record's key and value."""
@@ -75,19 +76,19 @@ class Upserts:
     """A table of its own, with its engine."""
 
     def __init__(
-        self, spark: SparkSession, client: KazooClient, place: Path, kafka: str, topic: str, **more: str
+        self, spark: SparkSession, client: KazooClient, directory: Path, kafka: str, topic: str, **more: str
     ) -> None:
-        place.mkdir(exist_ok=True)
-        given = {
+        directory.mkdir(exist_ok=True)
+        options = {
             "zookeeper__connect": ",".join(f"{host}:{port}" for host, port in client.hosts),
             "write__operation": "upsert",
             "record__key__fields": "id",
             "provenance__columns": "false",
             **more,
         }
-        ddl = given.pop("ddl", DDL)
+        ddl = options.pop("ddl", DDL)
         self.spark = spark
-        self.settings = make_settings(place, kafka, topic, ddl, **given)
+        self.settings = make_settings(directory, kafka, topic, ddl, **options)
         self.topic = topic
         self.table, self.engine = self.another(client)
         self.engine.check()
@@ -99,33 +100,33 @@ class Upserts:
         self.none = self.hudi.option()
 
     def services(self, options: Mapping[str, str] | None = None) -> Any:
-        """A write client of somebody else's, for table services, with the same lock."""
-        soon = {
+        """Returns another writer's client for table services, which takes the same lock."""
+        eager = {
             "hoodie.compact.inline.max.delta.commits": "1",
             "hoodie.clustering.async.enabled": "false",
             "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
         }
-        given = {**service_options(self.settings), **soon, **(options or {})}
-        theirs = HudiClient(self.spark, self.settings.base_path, self._avro(), given)
-        return theirs.client
+        client_options = {**service_options(self.settings), **eager, **(options or {})}
+        other_writer = HudiClient(self.spark, self.settings.base_path, self._avro(), client_options)
+        return other_writer.client
 
     def _avro(self) -> str:
         return table_schema(self.settings).avro(self.settings.table_name)
 
     def go_on_as(self, earlier: Upserts) -> Upserts:
-        """The same sink with other settings: after what the earlier one has landed."""
+        """Continues after the transactions that `earlier`, the same sink with other settings, has landed."""
         self.number, self.ends = earlier.number, earlier.ends
         return self
 
     def another(self, client: KazooClient) -> tuple[Table, UpsertEngine]:
-        """As another worker has them."""
+        """Returns a table and an engine as another worker has them."""
         schema = table_schema(self.settings)
         locks = TableLocks(client, self.settings)
         return Table(self.spark, self.settings, schema, locks), UpsertEngine(self.spark, self.settings, schema)
 
     @property
     def inflight(self) -> str:
-        """The ending of a pending write's name."""
+        """The suffix of a pending write's file name."""
         return ".deltacommit.inflight" if self.hudi.merges_on_read else ".inflight"
 
     def begin(self) -> str:
@@ -135,24 +136,24 @@ class Upserts:
         """The columns that a coordinator would give the next transaction."""
         return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
-    def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
+    def write(self, instant: str, *ranges: tuple[int, int, int]) -> WriteResult:
         self._columns = self.columns().columns
         return self.engine.write(instant, tasks_of(self.topic, *ranges), self._columns)
 
-    def complete(self, instant: str, written: Written, table: Table | None = None) -> TableOutcome:
+    def complete(self, instant: str, written: WriteResult, table: Table | None = None) -> TableOutcome:
         ends = dict(self.ends)
         for result in written.results:
             ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
-        said = replace(
+        new_checkpoint = replace(
             checkpoint(self.number + 1), topics={self.topic: f"id-of-{self.topic}"}, ends=ends, results=written.results
         )
-        outcome = (table or self.table).complete(instant, written.stats, said, allow, self._columns)
+        outcome = (table or self.table).complete(instant, written.stats, new_checkpoint, allow, self._columns)
         if outcome is TableOutcome.COMPLETED:
             self.number, self.ends = self.number + 1, ends
         return outcome
 
-    def land(self, *ranges: tuple[int, int, int]) -> Written:
-        """A whole transaction."""
+    def land(self, *ranges: tuple[int, int, int]) -> WriteResult:
+        """Lands a whole transaction."""
         instant = self.begin()
         written = self.write(instant, *ranges)
         assert self.complete(instant, written) is TableOutcome.COMPLETED
@@ -164,14 +165,14 @@ class Upserts:
         return sorted((row.asDict() for row in frame.drop(*hidden).collect()), key=lambda row: (row["id"], row["at"]))
 
     def brief(self) -> dict[int, tuple[int, str]]:
-        """By id, the ordering value and the kind."""
+        """Returns the ordering value and the kind of each id."""
         return {row["id"]: (row["at"], row["kind"]) for row in self.rows()}
 
     def files(self) -> dict[Path, bytes]:
-        """Data and log files, whoever may see them."""
+        """Returns all data and log files, visible to readers or not."""
         base = Path(self.settings.base_path)
-        found = (path for path in base.rglob("*") if path.is_file() and ".hoodie" not in path.parts)
-        return {path: path.read_bytes() for path in found if ".parquet" in path.name or ".log." in path.name}
+        paths = (path for path in base.rglob("*") if path.is_file() and ".hoodie" not in path.parts)
+        return {path: path.read_bytes() for path in paths if ".parquet" in path.name or ".log." in path.name}
 
 
 @dataclass(frozen=True)
@@ -182,22 +183,24 @@ class Log:
     """A row, with `_hoodie_is_deleted` or without, or the id that a tombstone deletes."""
 
     def changes(self, partition: int) -> list[Change]:
-        found: list[Change] = []
+        records: list[Change] = []
         for change in self.partitions[partition]:
             if isinstance(change, int):
-                found.append((str(change).encode(), None))
+                records.append((str(change).encode(), None))
             else:
-                found.append((str(change["id"]).encode(), json.dumps(change).encode()))
-        return found
+                records.append((str(change["id"]).encode(), json.dumps(change).encode()))
+        return records
 
 
 def random_log(seed: int, partitions: int, count: int, keys: int, ordered: bool) -> Log:
-    """A key is always in the same partition. With `ordered`, ordering values come out of order and often twice, deletes
-    too, but a row that comes back after a delete is never older than it: of that Hudi promises nothing. Without, there
-    are tombstones.
+    """Returns `count` random changes of `keys` keys. A key is always in the same partition.
+
+    With `ordered`, ordering values come out of order and often twice, also those of deletes. A row that comes back
+    after a delete is never older than the delete: Hudi promises nothing for such a row. Without `ordered`, there are
+    tombstones.
     """
     rng = random.Random(seed)
-    made: list[list[Mapping[str, Any] | int]] = [[] for _ in range(partitions)]
+    changes: list[list[Mapping[str, Any] | int]] = [[] for _ in range(partitions)]
     deleted: dict[int, int] = {}
     for step in range(count):
         key = rng.randrange(keys)
@@ -213,15 +216,15 @@ def random_log(seed: int, partitions: int, count: int, keys: int, ordered: bool)
         if deletes:
             deleted[key] = at
         tombstone = deletes and not ordered and rng.random() < 0.5
-        made[key % partitions].append(key if tombstone else {**row, "_hoodie_is_deleted": True} if deletes else row)
-    return Log(made)
+        changes[key % partitions].append(key if tombstone else {**row, "_hoodie_is_deleted": True} if deletes else row)
+    return Log(changes)
 
 
 def expected(log: Log, slices: Sequence[Slice], ordered: bool) -> dict[int, Any]:
-    """Rows of the table by id after these slices of the log, in their order: the newest change of each key."""
+    """Returns the table's rows by id after these slices of the log, in their order: the newest change of each key."""
     rows: dict[int, Any] = {}
-    for piece in slices:
-        for change in log.partitions[piece.partition][piece.start : piece.end]:
+    for log_slice in slices:
+        for change in log.partitions[log_slice.partition][log_slice.start : log_slice.end]:
             if isinstance(change, int):
                 rows.pop(change, None)
             elif not ordered or change["at"] >= rows.get(change["id"], change)["at"]:
@@ -230,33 +233,34 @@ def expected(log: Log, slices: Sequence[Slice], ordered: bool) -> dict[int, Any]
 
 
 def plain(rows: Mapping[int, Any]) -> list[dict[str, Any]]:
-    """As the table's reader shows them."""
-    found = []
+    """Returns the rows as the table's reader shows them."""
+    plain_rows = []
     for _, row in sorted(rows.items()):
-        kept = {name: value for name, value in row.items() if not name.startswith("_")}
-        found.append({**kept, "amount": Decimal(kept["amount"])})
-    return found
+        columns = {name: value for name, value in row.items() if not name.startswith("_")}
+        plain_rows.append({**columns, "amount": Decimal(columns["amount"])})
+    return plain_rows
 
 
 def rows(table: Path) -> list[dict[str, Any]]:
-    """Rows as a reader without Spark sees them, in the form of `plain`."""
+    """Returns the rows as hudi-rs reads them, in the form of `plain`."""
     batches = HudiTableBuilder.from_base_uri(table.as_uri()).build().read()
-    found = (row for batch in batches for row in batch.to_pylist())
-    kept = ({name: value for name, value in row.items() if not name.startswith("_")} for row in found)
-    return sorted(kept, key=lambda row: row["id"])
+    stored_rows = (row for batch in batches for row in batch.to_pylist())
+    plain_rows = ({name: value for name, value in row.items() if not name.startswith("_")} for row in stored_rows)
+    return sorted(plain_rows, key=lambda row: row["id"])
 
 
-def lands_after_a_rollback(one: Upserts, log: Log, topic: str) -> None:
-    """Lands the 900 changes of the one partition, a third of them again after an attempt that is rolled back, and holds
-    the rows against the log, by themselves and by the auditor.
+def lands_after_a_rollback(upserts: Upserts, log: Log, topic: str) -> None:
+    """Lands the 900 changes of the one partition, a third of them again after an attempt that is rolled back.
+
+    Compares the rows with the log and runs the auditor.
     """
-    one.land((0, 0, 300))
-    failed = one.begin()
-    one.write(failed, (0, 300, 600))
-    one.table.roll_back(failed)
-    one.land((0, 300, 600))
-    one.land((0, 600, 900))
-    one.table.stop_heartbeats()
-    assert one.rows() == plain(expected(log, slices_of(topic, (0, 0, 900)), ordered=False))
-    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
+    upserts.land((0, 0, 300))
+    failed_instant = upserts.begin()
+    upserts.write(failed_instant, (0, 300, 600))
+    upserts.table.roll_back(failed_instant)
+    upserts.land((0, 300, 600))
+    upserts.land((0, 600, 900))
+    upserts.table.stop_heartbeats()
+    assert upserts.rows() == plain(expected(log, slices_of(topic, (0, 0, 900)), ordered=False))
+    report = audit(upserts.settings.base_path, SINK, storage=upserts.settings.storage)
     assert report.held, report.to_json()

@@ -1,4 +1,4 @@
-"""Ways to break the protocol in what its machines decide by: pure functions, and the services that are simulated."""
+"""Ways to break the protocol in the pure functions of its decisions, and in the simulated services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.effects import Effects
 from tests.simulation.table import SimTable
 
 Patch = Callable[[Any, str, Any], None]
-"""Puts a value in the place of what has that name there, for as long as the mutant is tried."""
+"""Replaces the attribute or entry with that name, for as long as the mutant is tried."""
 
 
 def any_number_may_be_bad(patch: Patch) -> None:
@@ -25,29 +25,29 @@ def any_number_may_be_bad(patch: Patch) -> None:
 
 
 def any_status_completes(patch: Patch) -> None:
-    usual = transactions.readiness
+    original = transactions.readiness
 
     def readiness(t: Any, members: Any, waited: float) -> Any:
-        return transactions.AllReported() if t.statuses else usual(t, members, waited)
+        return transactions.AllReported() if t.statuses else original(t, members, waited)
 
     patch(transactions, "readiness", readiness)
 
 
 def retry_cut_anew(patch: Patch) -> None:
-    usual = slicing.cut
+    original = slicing.cut
 
     def cut(source: TopicPartition, topic_id: str, recorded: Any) -> Any:
-        pieces = usual(source, topic_id, recorded)
+        pieces = original(source, topic_id, recorded)
         return pieces[:-1] if len(pieces) > 1 else pieces
 
     patch(slicing, "cut", cut)
 
 
 def retry_cut_finer(patch: Patch) -> None:
-    usual = planner._re_form
+    original = planner._re_form
 
     def re_form(*arguments: Any) -> Any:
-        step = usual(*arguments)
+        step = original(*arguments)
         if not isinstance(step, planner.OpenBatch) or step.attempt == 1:
             return step
         halves = (
@@ -57,16 +57,16 @@ def retry_cut_finer(patch: Patch) -> None:
             for task in step.tasks
             for piece in task.slices
         )
-        return replace(step, tasks=tuple(WriteTask((half,)) for two in halves for half in two))
+        return replace(step, tasks=tuple(WriteTask((half,)) for pair in halves for half in pair))
 
     patch(planner, "_re_form", re_form)
 
 
-def checkpoint_of_what_moved(patch: Patch) -> None:
-    usual = transactions.checkpoint
+def checkpoint_of_moved_partitions(patch: Patch) -> None:
+    original = transactions.checkpoint
 
     def checkpoint(*arguments: Any) -> Any:
-        checkpoint = usual(*arguments)
+        checkpoint = original(*arguments)
         moved = {result.slice.source for result in checkpoint.results}
         return replace(checkpoint, ends={s: e for s, e in checkpoint.ends.items() if s in moved})
 
@@ -74,28 +74,28 @@ def checkpoint_of_what_moved(patch: Patch) -> None:
 
 
 def nobody_is_missed(patch: Patch) -> None:
-    usual = transactions.readiness
+    original = transactions.readiness
 
     def readiness(t: Any, *_: Any) -> Any:
-        return usual(t, set(t.plan.slices), 0.0)
+        return original(t, set(t.plan.slices), 0.0)
 
     patch(transactions, "readiness", readiness)
 
 
 def table_never_compared(patch: Patch) -> None:
-    patch(recovery, "compare", lambda *_: recovery.InStep())
+    patch(recovery, "compare_with_table", lambda *_: recovery.InStep())
 
 
 def gap_not_declared(patch: Patch) -> None:
-    usual = writes.skip
-    patch(writes, "skip", lambda view, changed, _: usual(view, changed, ()))
+    original = writes.skip
+    patch(writes, "skip", lambda view, changed, _: original(view, changed, ()))
 
 
 def gap_under_the_old_generation(patch: Patch) -> None:
-    usual = offsets.reconcile
+    original = offsets.reconcile
 
     def reconcile(*arguments: Any) -> Any:
-        decision = usual(*arguments)
+        decision = original(*arguments)
         if isinstance(decision, LostPrefix):
             state = decision.state
             return replace(decision, state=replace(state, generation=state.generation - 1))
@@ -105,10 +105,10 @@ def gap_under_the_old_generation(patch: Patch) -> None:
 
 
 def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
-    usual = writes.divide
+    original = writes.divide
 
     def divide(*arguments: Any) -> Any:
-        write_plan = usual(*arguments)
+        write_plan = original(*arguments)
         ledger = tuple(op for op in write_plan.multis[0] if op.path == tree.TRANSACTIONS)
         shards = (tuple(op for op in multi if op.path != tree.TRANSACTIONS) for multi in write_plan.multis)
         return replace(write_plan, multis=(ledger, *shards))
@@ -116,12 +116,12 @@ def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
     patch(writes, "divide", divide)
 
 
-def any_base_will_do(patch: Patch) -> None:
-    usual = SimTable.refusal
+def any_base_accepted(patch: Patch) -> None:
+    original = SimTable.refusal
 
     def refusal(self: SimTable, op: Complete) -> Any:
         newest = self.newest.number if self.newest else 0
-        return usual(self, replace(op, checkpoint=replace(op.checkpoint, base=newest)))
+        return original(self, replace(op, checkpoint=replace(op.checkpoint, base=newest)))
 
     patch(SimTable, "refusal", refusal)
 
@@ -132,54 +132,54 @@ def completion_without_zookeeper(patch: Patch) -> None:
 
 def header_written_as_planned(patch: Patch) -> None:
     """A takeover starts the old transaction again instead of aborting it."""
-    usual = codec.encode_header
+    original = codec.encode_header
 
     def encode(header: Any, version: int = 0) -> bytes:
-        return usual(replace(header, phase=Phase.PLANNED) if header.reason.startswith("epoch") else header, version)
+        return original(replace(header, phase=Phase.PLANNED) if header.reason.startswith("epoch") else header, version)
 
     patch(codec, "encode_header", encode)
 
 
 def recorded_ranges_forgotten(patch: Patch) -> None:
-    """Plan anew from what is settled, instead of re-forming what is recorded."""
-    usual = batches.survey
+    """The coordinator plans anew from the settled ends, instead of re-forming the recorded ranges."""
+    original = batches.survey
 
     def survey(states: Any, *arguments: Any) -> Any:
-        return usual({s: replace(state, open=state.open[:0]) for s, state in states.items()}, *arguments)
+        return original({s: replace(state, open=state.open[:0]) for s, state in states.items()}, *arguments)
 
     patch(batches, "survey", survey)
 
 
 def only_the_newest_commit_read(patch: Patch) -> None:
-    usual = SimTable.view
+    original = SimTable.view
 
     def view(self: SimTable, names: Any) -> Any:
-        seen = usual(self, names)
-        return replace(seen, checkpoint=None) if seen.commits_since else seen
+        table_view = original(self, names)
+        return replace(table_view, checkpoint=None) if table_view.commits_since else table_view
 
     patch(SimTable, "view", view)
 
 
 def all_reset_when_one_lost_its_prefix(patch: Patch) -> None:
-    usual = writes.skip
+    original = writes.skip
 
     def skip(view: Any, changed: Any, gaps: Any) -> Any:
-        anew = {
+        restarted = {
             source: PartitionState(state.topic_id, 0, 0, state.generation + 1) for source, state in view.states.items()
         }
-        return usual(view, {**anew, **changed}, gaps)
+        return original(view, {**restarted, **changed}, gaps)
 
     patch(writes, "skip", skip)
 
 
 def plans(change: Callable[[dict[str, Any]], None]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        usual = batches.assigned
+        original = batches.assigned
 
         def assigned(*arguments: Any) -> Any:
-            tasks = dict(usual(*arguments).tasks)
+            tasks = dict(original(*arguments).tasks)
             change(tasks)
-            return replace(usual(*arguments), tasks=tasks)
+            return replace(original(*arguments), tasks=tasks)
 
         patch(batches, "assigned", assigned)
 
@@ -197,58 +197,58 @@ def task_for_two(tasks: dict[str, Any]) -> None:
 
 
 def aborted_ranges_become_after(patch: Patch) -> None:
-    usual = transactions.settled
-    patch(transactions, "settled", lambda states, header: usual(states, replace(header, phase=Phase.COMMITTED)))
+    original = transactions.settled
+    patch(transactions, "settled", lambda states, header: original(states, replace(header, phase=Phase.COMMITTED)))
 
 
 def later_ranges_dropped_with_the_first(patch: Patch) -> None:
-    usual = transactions.settled
+    original = transactions.settled
 
     def settled(states: Any, header: Any) -> Any:
-        return {source: replace(state, open=()) for source, state in usual(states, header).items()}
+        return {source: replace(state, open=()) for source, state in original(states, header).items()}
 
     patch(transactions, "settled", settled)
 
 
 def gaps_left_out_of_the_checkpoint(patch: Patch) -> None:
-    usual = transactions.checkpoint
-    patch(transactions, "checkpoint", lambda *arguments: replace(usual(*arguments), gaps=()))
+    original = transactions.checkpoint
+    patch(transactions, "checkpoint", lambda *arguments: replace(original(*arguments), gaps=()))
 
 
 def topic_ids_ignored(patch: Patch) -> None:
-    usual = offsets.reconcile
+    original = offsets.reconcile
 
     def reconcile(source: Any, recorded: Any, observed: Any, *arguments: Any) -> Any:
         if recorded is not None and observed is not None:
             observed = replace(observed, topic_id=recorded.topic_id)
-        return usual(source, recorded, observed, *arguments)
+        return original(source, recorded, observed, *arguments)
 
     patch(offsets, "reconcile", reconcile)
 
 
 def gap_skipped_under_fail(patch: Patch) -> None:
-    usual = offsets.reconcile
+    original = offsets.reconcile
 
     def reconcile(source: Any, recorded: Any, observed: Any, policy: Any, reset: Any) -> Any:
-        return usual(source, recorded, observed, offsets.DataLossPolicy.SKIP, reset)
+        return original(source, recorded, observed, offsets.DataLossPolicy.SKIP, reset)
 
     patch(offsets, "reconcile", reconcile)
 
 
 def begins_at_the_end(patch: Patch) -> None:
-    usual = offsets.reconcile
+    original = offsets.reconcile
 
     def reconcile(source: Any, recorded: Any, observed: Any, policy: Any, _: Any) -> Any:
-        return usual(source, recorded, observed, policy, OffsetReset.LATEST)
+        return original(source, recorded, observed, policy, OffsetReset.LATEST)
 
     patch(offsets, "reconcile", reconcile)
 
 
 def gap_to_the_end(patch: Patch) -> None:
-    usual = offsets._lost_prefix
+    original = offsets._lost_prefix
 
     def lost_prefix(source: Any, recorded: Any, _: int, end: int, policy: Any) -> Any:
-        return usual(source, recorded, end, end, policy)
+        return original(source, recorded, end, end, policy)
 
     patch(offsets, "_lost_prefix", lost_prefix)
 
@@ -258,22 +258,23 @@ def never_published_again(patch: Patch) -> None:
 
 
 def several_writers(patch: Patch) -> None:
-    usual = batches.assigned
+    original = batches.assigned
 
     def assigned(*arguments: Any) -> Any:
-        return usual(*arguments[:-1], None)
+        return original(*arguments[:-1], None)
 
     patch(batches, "assigned", assigned)
 
 
 def columns_before_the_log(patch: Patch) -> None:
-    def look_up(self: Effects, seen: LogView, then: Callable[[Any], None]) -> None:
+    def look_up(self: Effects, log_view: LogView, then: Callable[[Any], None]) -> None:
         world, columns = self._world, str(self._world.log.schema)
-        topics = tuple({source.topic for source in seen.partitions})
+        topics = tuple({source.topic for source in log_view.partitions})
 
         def answer() -> None:
-            again = world.log.view(topics)
-            then(Done(replace(again, columns=columns, matching=seen.matching, deleted=seen.deleted)))
+            later_view = world.log.view(topics)
+            matching, deleted = log_view.matching, log_view.deleted
+            then(Done(replace(later_view, columns=columns, matching=matching, deleted=deleted)))
 
         world.after(self._gap(), answer)
 
@@ -281,15 +282,15 @@ def columns_before_the_log(patch: Patch) -> None:
 
 
 def deleted_topics_awaited(patch: Patch) -> None:
-    usual = batches.survey
-    patch(batches, "survey", lambda states, log, *more: usual(states, replace(log, deleted=()), *more))
+    original = batches.survey
+    patch(batches, "survey", lambda states, log, *more: original(states, replace(log, deleted=()), *more))
 
 
 def new_topics_overlooked(patch: Patch) -> None:
-    usual = opening.ReadLog
+    original = opening.ReadLog
 
     def read_log(topics: tuple[str, ...], pattern: str | None, unfinished: tuple[str, ...]) -> Any:
-        return usual(topics, "t0" if pattern else None, unfinished)
+        return original(topics, "t0" if pattern else None, unfinished)
 
     patch(opening, "ReadLog", read_log)
 
@@ -299,19 +300,19 @@ def new_topics_begin_at_their_end(patch: Patch) -> None:
 
 
 def truncation_ignored(patch: Patch) -> None:
-    usual = offsets.reconcile
+    original = offsets.reconcile
 
     def reconcile(source: Any, recorded: Any, observed: Any, *arguments: Any) -> Any:
         if recorded is not None and observed is not None:
             observed = replace(observed, end=max(observed.end, recorded.planned_end))
-        return usual(source, recorded, observed, *arguments)
+        return original(source, recorded, observed, *arguments)
 
     patch(offsets, "reconcile", reconcile)
 
 
-def content_of_others_believed(patch: Patch) -> None:
-    usual = codec.from_bytes
-    patch(codec, "from_bytes", lambda data, place, build, *_: usual(data, place, build))
+def content_not_validated(patch: Patch) -> None:
+    original = codec.from_bytes
+    patch(codec, "from_bytes", lambda data, path, build, *_: original(data, path, build))
 
 
 def faults_of_the_store_counted(patch: Patch) -> None:
@@ -323,43 +324,43 @@ def never_divided(patch: Patch) -> None:
 
 
 def retry_by_the_same_writer(patch: Patch) -> None:
-    usual = batches.assigned
+    original = batches.assigned
 
     def assigned(tasks: Any, members: Any, writers: Any, left_out: Any, attempt: int, *rest: Any) -> Any:
-        return usual(tasks, members, writers, (), 1, *rest)
+        return original(tasks, members, writers, (), 1, *rest)
 
     patch(batches, "assigned", assigned)
 
 
 def same_deadline_for_every_attempt(patch: Patch) -> None:
-    usual = planner.new_header
+    original = planner.new_header
 
     def new_header(view: Any, table: Any, config: Any, *rest: Any) -> Any:
-        return replace(usual(view, table, config, *rest), timeout=config.timeout)
+        return replace(original(view, table, config, *rest), timeout=config.timeout)
 
     patch(planner, "new_header", new_header)
 
 
 def older_table_accepted(patch: Patch) -> None:
-    usual = recovery.compare
+    original = recovery.compare_with_table
 
-    def compare(*arguments: Any) -> Any:
-        comparison = usual(*arguments)
+    def compare_with_table(*arguments: Any) -> Any:
+        comparison = original(*arguments)
         return recovery.InStep() if isinstance(comparison, recovery.Ahead) else comparison
 
-    patch(recovery, "compare", compare)
+    patch(recovery, "compare_with_table", compare_with_table)
 
 
 def backup_believed_against_the_table(patch: Patch) -> None:
-    usual = recovery._has_to_follow
+    original = recovery._has_to_follow
 
-    def has_to_follow(state: Any, reached: Any, is_behind: bool) -> Any:
-        return usual(state, reached, False)
+    def has_to_follow(state: Any, table_end: Any, is_behind: bool) -> Any:
+        return original(state, table_end, False)
 
     patch(recovery, "_has_to_follow", has_to_follow)
 
 
-def slices_for_who_drains(patch: Patch) -> None:
+def slices_for_draining_workers(patch: Patch) -> None:
     def eligible(members: Any, excluded: Any) -> Any:
         return tuple(m for m in sorted(members) if m.worker not in excluded) or tuple(sorted(members))
 

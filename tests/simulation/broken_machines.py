@@ -1,4 +1,4 @@
-"""Ways to break the protocol in its machines: what they ask for, what they make of an answer, and their rules."""
+"""Ways to break the protocol in its machines: their requests, their handling of answers, and their rules."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.simulation.process import Process
 from tests.simulation.table import stat_of
 
 
-def replace_rule(patch: Patch, usual: Any, other: Any) -> None:
-    """Another rule in the place of one."""
-    patch(coordinator, "RULES", tuple(other if rule is usual else rule for rule in coordinator.RULES))
+def replace_rule(patch: Patch, original: Any, replacement: Any) -> None:
+    """Replaces one of the coordinator's rules."""
+    patch(coordinator, "RULES", tuple(replacement if rule is original else rule for rule in coordinator.RULES))
 
 
 def without(dropped: Any) -> Callable[[Patch], None]:
@@ -31,7 +31,7 @@ def without(dropped: Any) -> Callable[[Patch], None]:
 
 
 def planned_ahead_unchecked(patch: Patch) -> None:
-    """The next transaction is planned of states that nobody has held against the table."""
+    """The coordinator plans the next transaction from states that it has not compared with the table."""
 
     def plan_ahead(term: Term) -> Any:
         transactions = term.open_transactions()
@@ -43,13 +43,13 @@ def planned_ahead_unchecked(patch: Patch) -> None:
 
 def without_checks(prefixes: tuple[str, ...]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        usual = Coordinator._next
+        original = Coordinator._next
 
         def next_(self: Coordinator) -> Any:
-            op = usual(self)
+            op = original(self)
             if isinstance(op, Write):
-                kept = (o for o in op.ops if not (isinstance(o, Check) and o.path.startswith(prefixes)))
-                return replace(op, ops=tuple(kept))
+                unchecked = (o for o in op.ops if not (isinstance(o, Check) and o.path.startswith(prefixes)))
+                return replace(op, ops=tuple(unchecked))
             return op
 
         patch(Coordinator, "_next", next_)
@@ -59,16 +59,16 @@ def without_checks(prefixes: tuple[str, ...]) -> Callable[[Patch], None]:
 
 def versions_ignored(prefix: str) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        usual = Coordinator._next
+        original = Coordinator._next
 
         def next_(self: Coordinator) -> Any:
-            op = usual(self)
+            op = original(self)
             if isinstance(op, Write):
-                loose = (
+                unversioned = (
                     replace(o, version=-1) if isinstance(o, Set | Delete) and o.path.startswith(prefix) else o
                     for o in op.ops
                 )
-                return replace(op, ops=tuple(loose))
+                return replace(op, ops=tuple(unversioned))
             return op
 
         patch(Coordinator, "_next", next_)
@@ -77,65 +77,65 @@ def versions_ignored(prefix: str) -> Callable[[Patch], None]:
 
 
 def bad_records_not_published(patch: Patch) -> None:
-    usual = Coordinator._next
+    original = Coordinator._next
 
     def next_(self: Coordinator) -> Any:
-        op = usual(self)
+        op = original(self)
         return replace(op, errors=()) if isinstance(op, Complete) else op
 
     patch(Coordinator, "_next", next_)
 
 
 def complete_without_prepared(patch: Patch) -> None:
-    usual = Term.enter
+    original = Term.enter
 
     def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
         if phase is not Phase.PREPARED:
-            return usual(self, t, phase, instant)
+            return original(self, t, phase, instant)
         return ADVANCE[Phase.PREPARED](self, t)
 
     patch(Term, "enter", enter)
 
 
 def roll_back_a_prepared_instant(patch: Patch) -> None:
-    usual = ADVANCE[Phase.PREPARED]
+    original = ADVANCE[Phase.PREPARED]
 
     def prepared(term: Term, t: Any) -> Any:
-        return term.abort(t, "takeover") if t.header.epoch != term.epoch else usual(term, t)
+        return term.abort(t, "takeover") if t.header.epoch != term.epoch else original(term, t)
 
     patch(ADVANCE, Phase.PREPARED, prepared)  # type: ignore[arg-type]
 
 
 def old_answers_accepted(patch: Patch) -> None:
-    usual = Coordinator._answered
+    original = Coordinator._answered
 
     def answered(self: Coordinator, id: int, outcome: Any) -> None:
-        usual(self, self._outstanding.id if self._outstanding else id, outcome)
+        original(self, self._outstanding.id if self._outstanding else id, outcome)
 
     patch(Coordinator, "_answered", answered)
 
 
 def unknown_taken_for_done(patch: Patch) -> None:
-    usual = Coordinator.step
+    original = Coordinator.step
 
     def step(self: Coordinator, event: Any) -> Any:
-        asked = self._outstanding.operation if self._outstanding else None
+        operation = self._outstanding.operation if self._outstanding else None
         if (
             isinstance(event, Answered)
             and isinstance(event.outcome, Unknown)
-            and isinstance(asked, Write | Complete | RollBack)
+            and isinstance(operation, Write | Complete | RollBack)
         ):
             event = replace(event, outcome=Done())
-        return usual(self, event)
+        return original(self, event)
 
     patch(Coordinator, "step", step)
 
 
 def after_before_the_commit(patch: Patch) -> None:
-    usual = Term.enter
+    original = Term.enter
 
     def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
-        op = usual(self, t, phase, instant)
+        op = original(self, t, phase, instant)
         if phase is Phase.PREPARED and isinstance(op, Write):
             settled = tree.shard_ops(self.keeper_view, transactions.settled(self.keeper_view.states, t.header))
             return replace(op, ops=(*op.ops, *settled))
@@ -146,8 +146,8 @@ def after_before_the_commit(patch: Patch) -> None:
 
 def orphans_without_a_record(patch: Patch) -> None:
     def abort_orphans(term: Term) -> Any:
-        named = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
-        orphan = next((i for i in term.table.orphans if i not in named), None) if term.table else None
+        recorded = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
+        orphan = next((i for i in term.table.orphans if i not in recorded), None) if term.table else None
         return RollBack(orphan) if orphan else None
 
     replace_rule(patch, opening.abort_orphans, abort_orphans)
@@ -169,12 +169,12 @@ def two_are_written_at_once(patch: Patch) -> None:
 
 
 def settled_is_still_an_orphan(patch: Patch) -> None:
-    usual = Coordinator._done
+    original = Coordinator._done
 
     def done(self: Coordinator, operation: Any, value: Any) -> None:
         term = self._term
         orphans = term.table.orphans if term.table else ()
-        usual(self, operation, value)
+        original(self, operation, value)
         if isinstance(operation, Complete) and term.table is not None:
             term.table = replace(term.table, orphans=tuple({*orphans, operation.instant}))
 
@@ -182,7 +182,7 @@ def settled_is_still_an_orphan(patch: Patch) -> None:
 
 
 def rolled_back_taken_for_failed(patch: Patch) -> None:
-    """Never let go of a PREPARED instant, not even on proof."""
+    """The coordinator never aborts a PREPARED transaction, not even with proof that its instant is gone."""
     patch(ADVANCE, Phase.PREPARED, lambda *_: None)  # type: ignore[arg-type]
 
 
@@ -197,10 +197,10 @@ def status_without_a_fence(patch: Patch) -> None:
 
 
 def failed_slices_reported_as_written(patch: Patch) -> None:
-    usual = Participant._status
+    original = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        status = usual(self, operation, outcome)
+        status = original(self, operation, outcome)
         if status.failure is None:
             return status
         results = tuple(SliceResult(piece, piece.size, 0) for task in operation.tasks for piece in task.slices)
@@ -210,49 +210,49 @@ def failed_slices_reported_as_written(patch: Patch) -> None:
 
 
 def planned_though_halted(patch: Patch) -> None:
-    usual = opening.plan
+    original = opening.plan
 
     def plan(term: Term) -> Any:
-        seen = term.keeper_view
-        term.view = blind = replace(seen, halt=None)
-        operation = usual(term)
-        if term.view is blind:
-            term.view = seen
+        view = term.keeper_view
+        term.view = without_halt = replace(view, halt=None)
+        operation = original(term)
+        if term.view is without_halt:
+            term.view = view
         return operation
 
-    replace_rule(patch, usual, plan)
+    replace_rule(patch, original, plan)
 
 
 def term_not_checked(patch: Patch) -> None:
-    usual = housekeeping.check_term
+    original = housekeeping.check_term
 
     def check(term: Term) -> Any:
         vars(term)["resign"] = lambda _reason: None
-        usual(term)
+        original(term)
         del vars(term)["resign"]
 
-    replace_rule(patch, usual, check)
+    replace_rule(patch, original, check)
 
 
 def epoch_from_zookeeper_alone(patch: Patch) -> None:
-    usual = housekeeping.raise_epoch
+    original = housekeeping.raise_epoch
 
     def raise_epoch(term: Term) -> Any:
         if term.epoch is not None:
             return None
         table, term.table = term.table, None
-        operation = usual(term)
+        operation = original(term)
         term.table = table
         return operation
 
-    replace_rule(patch, usual, raise_epoch)
+    replace_rule(patch, original, raise_epoch)
 
 
 def file_left_out(patch: Patch) -> None:
-    usual = Coordinator._next
+    original = Coordinator._next
 
     def next_(self: Coordinator) -> Any:
-        op = usual(self)
+        op = original(self)
         return replace(op, stats=op.stats[:-1]) if isinstance(op, Complete) and self._requests % 2 else op
 
     patch(Coordinator, "_next", next_)
@@ -262,10 +262,10 @@ def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
     owner = Coordinator if kind is Complete else Participant
 
     def apply(patch: Patch) -> None:
-        usual = owner._next
+        original = owner._next
 
         def next_(self: Any) -> Any:
-            op = usual(self)
+            op = original(self)
             return replace(op, columns="") if isinstance(op, kind) else op
 
         patch(owner, "_next", next_)
@@ -274,12 +274,12 @@ def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
 
 
 def compared_once_a_term(patch: Patch) -> None:
-    usual = housekeeping.sync_with_table
+    original = housekeeping.sync_with_table
 
-    def compare(term: Term) -> Any:
-        return usual(term) if term.checkpoint_seen is None else None
+    def sync_with_table(term: Term) -> Any:
+        return original(term) if term.checkpoint_seen is None else None
 
-    replace_rule(patch, usual, compare)
+    replace_rule(patch, original, sync_with_table)
 
 
 def any_configuration_may_join(patch: Patch) -> None:
@@ -291,35 +291,35 @@ def committed_though_records_are_lost(patch: Patch) -> None:
 
 
 def nothing_forgotten(patch: Patch) -> None:
-    class Kept(dict):  # type: ignore[type-arg]
+    class Undeletable(dict):  # type: ignore[type-arg]
         def __delitem__(self, key: object) -> None:
             pass
 
-    usual = Term.__init__
+    original = Term.__init__
 
     def init(self: Term, config: Any) -> None:
-        usual(self, config)
-        self.progress = Kept()
+        original(self, config)
+        self.progress = Undeletable()
 
     patch(Term, "__init__", init)
 
 
 def table_as_read_before_the_epoch(patch: Patch) -> None:
-    usual = Coordinator._written
+    original = Coordinator._written
 
     def written(self: Coordinator) -> None:
         table = self._term.table
-        usual(self)
+        original(self)
         self._term.table = table
 
     patch(Coordinator, "_written", written)
 
 
-def held_ids_not_asked_for(patch: Patch) -> None:
-    usual = Term.progress_of
+def existing_file_ids_not_checked(patch: Patch) -> None:
+    original = Term.progress_of
 
     def progress_of(self: Term, number: int) -> Any:
-        progress = usual(self, number)
+        progress = original(self, number)
         progress.files_checked = True
         return progress
 

@@ -1,4 +1,4 @@
-"""Ways to break what an operator's reset changes."""
+"""Ways to break the changes of an operator's reset."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.simulation import operator
 from tests.simulation.broken_decisions import Patch
 
 
-def gone_stays_on_record(patch: Patch) -> None:
-    patch(reset, "_gone", lambda *_: {})
+def missing_partitions_stay_recorded(patch: Patch) -> None:
+    patch(reset, "_gone_partitions", lambda *_: {})
 
 
 def deleted_stays_planned(patch: Patch) -> None:
-    patch(reset, "_deleted", lambda *_: {})
+    patch(reset, "_deleted_partitions", lambda *_: {})
 
 
 def nothing_is_awaited(patch: Patch) -> None:
@@ -27,18 +27,22 @@ def nothing_is_awaited(patch: Patch) -> None:
 
 
 def under_the_old_generation(patch: Patch) -> None:
-    usual = reset._moved
+    original = reset._state_after_move
 
-    def moved(*arguments: Any) -> Any:
-        state = usual(*arguments)
+    def state_after_move(*arguments: Any) -> Any:
+        state = original(*arguments)
         return replace(state, generation=max(state.generation - 1, 0))
 
-    patch(reset, "_moved", moved)
+    patch(reset, "_state_after_move", state_after_move)
 
 
-def over_what_is_decided(patch: Patch) -> None:
-    open_ = (Phase.PLANNED, Phase.STARTED, Phase.PREPARED)
-    patch(reset, "_abandoned", lambda transactions, _: [t for t in transactions if t.header.phase in open_])
+def decided_transactions_abandoned(patch: Patch) -> None:
+    open_phases = (Phase.PLANNED, Phase.STARTED, Phase.PREPARED)
+    patch(
+        reset,
+        "_transactions_to_abort",
+        lambda transactions, _: [t for t in transactions if t.header.phase in open_phases],
+    )
 
 
 def some_left_beyond_a_restored_table(patch: Patch) -> None:
@@ -46,16 +50,16 @@ def some_left_beyond_a_restored_table(patch: Patch) -> None:
 
 
 def without_declaring_what_is_left_out(patch: Patch) -> None:
-    usual = reset._ledger
-    patch(reset, "_ledger", lambda view, *more: replace(usual(view, *more), gaps=view.ledger.gaps))
+    original = reset._ledger
+    patch(reset, "_ledger", lambda view, *arguments: replace(original(view, *arguments), gaps=view.ledger.gaps))
 
 
-def half_of_it_unmarked(patch: Patch) -> None:
-    usual = operator.write_plans
+def unfinished_reset_unmarked(patch: Patch) -> None:
+    original = operator.write_plans
 
     def write_plans(view: Any, planned: Any) -> Any:
-        multis = usual(view, planned)
-        marked = any(isinstance(op, Create) and op.path == tree.HALT for op in multis[0])
-        return [[op for op in multi if op.path != tree.HALT] for multi in multis] if marked else multis
+        multis = original(view, planned)
+        is_marked = any(isinstance(op, Create) and op.path == tree.HALT for op in multis[0])
+        return [[op for op in multi if op.path != tree.HALT] for multi in multis] if is_marked else multis
 
     patch(operator, "write_plans", write_plans)

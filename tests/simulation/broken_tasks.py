@@ -18,11 +18,11 @@ from tests.simulation.table import SimTable, stat_of
 
 
 def grouped_by_the_assignment(patch: Patch) -> None:
-    """Each worker's slices as one task."""
-    usual = batches.assigned
+    """Plans each worker's slices as one write task."""
+    original = batches.assigned
 
     def assigned(*arguments: Any) -> Any:
-        plan = usual(*arguments)
+        plan = original(*arguments)
         return replace(plan, tasks={name: (WriteTask(pieces),) for name, pieces in plan.slices.items()})
 
     patch(batches, "assigned", assigned)
@@ -32,12 +32,12 @@ def _planned_with(change: Callable[[tuple[WriteTask, ...]], tuple[WriteTask, ...
     """Changes the plan alone: a commit is still checked against the recorded ranges."""
 
     def apply(patch: Patch) -> None:
-        usual = planner._open
+        original = planner._open
 
-        def open_(batch: int, attempt: int, tasks: Any, *rest: Any) -> Any:
-            return usual(batch, attempt, change(tasks), *rest)
+        def open_batch(batch: int, attempt: int, tasks: Any, *rest: Any) -> Any:
+            return original(batch, attempt, change(tasks), *rest)
 
-        patch(planner, "_open", open_)
+        patch(planner, "_open", open_batch)
 
     return apply
 
@@ -60,11 +60,11 @@ slice_in_no_task = _planned_with(_last_slice_left_out)
 
 def _grouped(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        usual = write_tasks.grouped
+        original = write_tasks.grouped
         patch(
             write_tasks,
             "grouped",
-            lambda ranges: usual((source, topic_id, change(recorded)) for source, topic_id, recorded in ranges),
+            lambda ranges: original((source, topic_id, change(recorded)) for source, topic_id, recorded in ranges),
         )
 
     return apply
@@ -75,10 +75,10 @@ legacy_grouped = _grouped(lambda r: replace(r, task_records=r.task_records or 10
 
 
 def grouped_from_a_partial_reading(patch: Patch) -> None:
-    usual = planner._re_form
+    original = planner._re_form
 
     def re_form(states: Any, *rest: Any) -> Any:
-        return usual({source: states[source] for source in sorted(states)[: max(1, len(states) - 1)]}, *rest)
+        return original({source: states[source] for source in sorted(states)[: max(1, len(states) - 1)]}, *rest)
 
     patch(planner, "_re_form", re_form)
 
@@ -96,11 +96,11 @@ def file_id_from_the_first_slice(patch: Patch) -> None:
 
 
 def reported_twice(patch: Patch) -> None:
-    """A slice that is reported twice is not noticed: sets are compared."""
-    usual = Participant._status
+    """The coordinator compares sets, and so misses a slice that is reported twice."""
+    original = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        status = usual(self, operation, outcome)
+        status = original(self, operation, outcome)
         return replace(status, results=(*status.results, *status.results[:1]))
 
     def report_mismatch(t: Any) -> str | None:
@@ -112,16 +112,16 @@ def reported_twice(patch: Patch) -> None:
 
 
 def files_of_no_task(patch: Patch) -> None:
-    """A writer that puts each slice into a file of its own, where nobody looks at file ids."""
-    usual = Participant._status
+    """The writer puts each slice into a file of its own, and the coordinator does not check file ids."""
+    original = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        status = usual(self, operation, outcome)
+        status = original(self, operation, outcome)
         return replace(status, stats=tuple(stat_of(WriteTask((result.slice,))) for result in status.results))
 
-    checked = SimTable.check_files
+    check_files = SimTable.check_files
     patch(Participant, "_status", status)
-    patch(SimTable, "check_files", lambda self, stats, tasks: FileCheck(checked(self, stats, tasks).existing))
+    patch(SimTable, "check_files", lambda self, stats, tasks: FileCheck(check_files(self, stats, tasks).existing))
 
 
 def division_that_keeps_the_size(patch: Patch) -> None:
@@ -137,6 +137,6 @@ def offsets_unchecked_under_the_lock(patch: Patch) -> None:
 
 
 def offsets_unchecked_altogether(patch: Patch) -> None:
-    """Neither what is recorded is held against the table nor what is committed."""
+    """The coordinator compares neither recorded nor committed offsets with the table."""
     offsets_unchecked_under_the_lock(patch)
     patch(Term, "inconsistency", lambda *_: None)

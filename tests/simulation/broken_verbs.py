@@ -1,4 +1,4 @@
-"""Ways to break what a coordinator does for operators."""
+"""Ways to break a coordinator's answers to operators' requests."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from tests.simulation.process import Process
 
 
 def planned_though_paused(patch: Patch) -> None:
-    _plan_with(patch, lambda known: replace(known, paused=None))
+    _plan_with(patch, lambda requests: replace(requests, paused=None))
 
 
 def planned_though_asked_to_yield(patch: Patch) -> None:
-    _plan_with(patch, lambda known: replace(known, switchover=None))
+    _plan_with(patch, lambda requests: replace(requests, switchover=None))
 
 
 def _plan_with(patch: Patch, change: Any) -> None:
-    """The coordinator plans as if something had not been asked for."""
-    usual = opening.plan
+    """The coordinator plans as if one request had not been made."""
+    original = opening.plan
 
     def plan(term: Term) -> Any:
-        seen = term.keeper_view
-        term.view = blind = replace(seen, control=change(seen.control))
-        operation = usual(term)
-        if term.view is blind:
-            term.view = seen
+        view = term.keeper_view
+        term.view = changed = replace(view, control=change(view.control))
+        operation = original(term)
+        if term.view is changed:
+            term.view = view
         return operation
 
-    replace_rule(patch, usual, plan)
+    replace_rule(patch, original, plan)
 
 
 def opened_on_an_older_reading(patch: Patch) -> None:
-    """Nobody looks whether an operator has asked for something since."""
-    usual = Coordinator._next
+    """The coordinator does not check whether an operator has made a request since its reading."""
+    original = Coordinator._next
 
     def next_(self: Coordinator) -> Any:
-        op = usual(self)
+        op = original(self)
         if isinstance(op, Write):
             return replace(op, ops=tuple(o for o in op.ops if not (isinstance(o, Check) and o.path == tree.CONTROL)))
         return op
@@ -54,47 +54,47 @@ def opened_on_an_older_reading(patch: Patch) -> None:
 
 
 def pause_stops_what_is_open(patch: Patch) -> None:
-    usual = advance.advance
+    original = advance.advance
 
     def advance_(term: Term) -> Any:
-        return None if term.keeper_view.control.paused is not None else usual(term)
+        return None if term.keeper_view.control.paused is not None else original(term)
 
-    replace_rule(patch, usual, advance_)
+    replace_rule(patch, original, advance_)
 
 
 def new_term_forgets_the_pause(patch: Patch) -> None:
-    usual = control.answer_requests
+    original = control.answer_requests
 
     def answer(term: Term) -> Any:
-        known = term.keeper_view.control
-        if known.paused is not None:
-            return term.fence_and_queue(writes.control(term.keeper_view, known.resume()))
-        return usual(term)
+        requests = term.keeper_view.control
+        if requests.paused is not None:
+            return term.fence_and_queue(writes.control(term.keeper_view, requests.resume()))
+        return original(term)
 
-    replace_rule(patch, usual, answer)
+    replace_rule(patch, original, answer)
 
 
 def answer_overwrites_the_rest(patch: Patch) -> None:
     """An answer to one request drops the others."""
-    usual = writes.control
+    original = writes.control
 
     def control_(view: Any, answered: Control) -> Any:
-        return usual(view, Control(flush=answered.flush, switchover=answered.switchover))
+        return original(view, Control(flush=answered.flush, switchover=answered.switchover))
 
     patch(writes, "control", control_)
 
 
 def answer_whatever_the_version(patch: Patch) -> None:
-    """A request that is made at the same moment is overwritten."""
-    usual = Coordinator._next
+    """An answer overwrites a request that is made at the same moment."""
+    original = Coordinator._next
 
     def next_(self: Coordinator) -> Any:
-        op = usual(self)
+        op = original(self)
         if isinstance(op, Write):
-            loose = (
+            unversioned = (
                 replace(o, version=-1) if isinstance(o, tree.Set) and o.path == tree.CONTROL else o for o in op.ops
             )
-            return replace(op, ops=tuple(loose))
+            return replace(op, ops=tuple(unversioned))
         return op
 
     patch(Coordinator, "_next", next_)
@@ -105,14 +105,14 @@ def flush_waits_for_the_interval(patch: Patch) -> None:
 
 
 def flush_done_once_planned(patch: Patch) -> None:
-    usual = control._with_done_flush
+    original = control._with_done_flush
 
-    def done(term: Term, known: Control) -> Control:
+    def done(term: Term, requests: Control) -> Control:
         view = term.keeper_view
         planned = {source: replace(state, end=state.planned_end, open=()) for source, state in view.states.items()}
         term.view = replace(view, states=planned)
         try:
-            return usual(term, known)
+            return original(term, requests)
         finally:
             term.view = view
 
@@ -120,12 +120,12 @@ def flush_done_once_planned(patch: Patch) -> None:
 
 
 def flush_of_an_older_reading(patch: Patch) -> None:
-    """A reading of the log that was asked for before the flush was seen is taken for one that was asked for after."""
+    """The coordinator takes a reading of the log from before it saw the flush for a later one."""
 
     def from_any_reading(term: Term, log: Any) -> None:
         flush = term.keeper_view.control.flush
-        known = flush.done if term.flush_target is None else max(flush.done, term.flush_target.request)
-        if flush.asked > known:
+        newest_handled = flush.done if term.flush_target is None else max(flush.done, term.flush_target.request)
+        if flush.asked > newest_handled:
             ends = {source: partition.end for source, partition in log.partitions.items()}
             term.flush_target = FlushTarget(flush.asked, ends)
 
@@ -133,24 +133,24 @@ def flush_of_an_older_reading(patch: Patch) -> None:
 
 
 def flush_answered_at_once(patch: Patch) -> None:
-    patch(control, "_with_done_flush", lambda term, known: known.flushed(known.flush.asked))  # noqa: ARG005
+    patch(control, "_with_done_flush", lambda _, requests: requests.with_flush_done(requests.flush.asked))
 
 
 def flush_never_answered(patch: Patch) -> None:
-    patch(control, "_with_done_flush", lambda term, known: known)  # noqa: ARG005
+    patch(control, "_with_done_flush", lambda _, requests: requests)
 
 
-def tasks_for_who_was_asked_to_leave(patch: Patch) -> None:
-    patch(Control, "marked", lambda self, member: member)  # noqa: ARG005
+def tasks_for_workers_asked_to_leave(patch: Patch) -> None:
+    patch(Control, "with_drain_state", lambda self, member: member)  # noqa: ARG005
 
 
 def drain_request_ignored(patch: Patch) -> None:
-    usual = Process._see
+    original = Process._see
 
     def see(self: Process) -> None:
         vars(self)["drain"] = lambda: None
         try:
-            usual(self)
+            original(self)
         finally:
             del vars(self)["drain"]
 
@@ -158,18 +158,18 @@ def drain_request_ignored(patch: Patch) -> None:
 
 
 def switchover_ignored(patch: Patch) -> None:
-    usual = control.reason_to_yield
+    original = control.reason_to_yield
 
     def reason(term: Term) -> Any:
-        found = usual(term)
-        return None if found is not None and found.startswith("a switchover") else found
+        text = original(term)
+        return None if text is not None and text.startswith("a switchover") else text
 
     patch(control, "reason_to_yield", reason)
 
 
 def switchover_dropped(patch: Patch) -> None:
-    patch(control, "_without_a_stale_switchover", lambda term, known: replace(known, switchover=None))  # noqa: ARG005
+    patch(control, "_without_a_stale_switchover", lambda _, requests: replace(requests, switchover=None))
 
 
 def switchover_never_dropped(patch: Patch) -> None:
-    patch(control, "_without_a_stale_switchover", lambda term, known: known)  # noqa: ARG005
+    patch(control, "_without_a_stale_switchover", lambda _, requests: requests)

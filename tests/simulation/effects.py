@@ -1,8 +1,8 @@
 """Performs the effects of a process's machines, or fails to.
 
-It maps what happens to Done, Refused, Failed and Unknown exactly as `coordination.state.messages` defines them: a
-request may be lost, its answer may be lost, or its effect may come after the time-out; a process may die or
-stop before and after every request, and its last requests still arrive.
+Each outcome is Done, Refused, Failed or Unknown, exactly as `coordination.state.messages` defines them. A request may
+be lost, its answer may be lost, or its effect may come after the time-out. A process may die or stop before and after
+every request, and its last requests still arrive.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Effects:
 
     def perform(self, machine: Machine, request: Request) -> None:
         world, rng = self._world, self._world.rng
-        waiting = self._outstanding.setdefault(id_of(machine), set())
-        if waiting:
+        outstanding = self._outstanding.setdefault(id_of(machine), set())
+        if outstanding:
             raise Violation(
-                "one request is outstanding per machine", f"{self._process.name} {request} beside {waiting}"
+                "one request is outstanding per machine", f"{self._process.name} {request} beside {outstanding}"
             )
-        waiting.add(request.id)
+        outstanding.add(request.id)
         world.count(type(request.operation).__name__)
         if rng.random() < world.profile.crash_at * world.faulty:
             if rng.random() < 0.5:
@@ -85,8 +85,8 @@ class Effects:
         service = _service(op)
         limit = KEEPER_SECONDS if service == "keeper" else TABLE_SECONDS
         fate = world.fate()
-        slow = fate == "late"
-        delay = limit + rng.expovariate(0.3) if slow else world.latency(service)
+        is_late = fate == "late"
+        delay = limit + rng.expovariate(0.3) if is_late else world.latency(service)
         in_network = rng.random() < 0.5
 
         def silent() -> None:
@@ -120,12 +120,12 @@ class Effects:
 
     def _answer(self, machine: Machine, request: Request, outcome: Outcome) -> None:
         def deliver() -> None:
-            waiting = self._outstanding.get(id_of(machine), set())
-            first = request.id in waiting
-            waiting.discard(request.id)
-            # The real shell answers once; that a second answer is dropped is the machine's own promise.
-            if first or self._world.rng.random() < self._world.profile.duplicate_answer:
-                if first and isinstance(outcome, Unknown):
+            outstanding = self._outstanding.get(id_of(machine), set())
+            is_first = request.id in outstanding
+            outstanding.discard(request.id)
+            # The worker answers once; a machine promises to drop a second answer.
+            if is_first or self._world.rng.random() < self._world.profile.duplicate_answer:
+                if is_first and isinstance(outcome, Unknown):
                     self._world.count("unknown outcomes")
                 self._world.trace(self._process.name, "answer", request.id, type(request.operation).__name__, outcome)
                 self._process.feed(machine, Answered(self._process.at, request.id, outcome))
@@ -156,17 +156,17 @@ class Effects:
             case _:
                 raise AssertionError(op)
 
-    def _look_up_columns(self, seen: LogView, then: Callable[[Outcome], None]) -> None:
-        """The registry is asked when the log's ends are known, and producers go on meanwhile."""
+    def _look_up_columns(self, log_view: LogView, then: Callable[[Outcome], None]) -> None:
+        """Asks the registry after the log's ends were read, while producers go on."""
         world = self._world
         if world.profile.evolutions:
-            world.after(self._gap(), lambda: then(Done(replace(seen, columns=str(world.log.schema)))))
+            world.after(self._gap(), lambda: then(Done(replace(log_view, columns=str(world.log.schema)))))
         else:
-            then(Done(seen))
+            then(Done(log_view))
 
     def _epoch(self) -> int | None:
-        seen = self._world.tree()
-        return seen.epoch if seen else None
+        view = self._world.tree()
+        return view.epoch if view else None
 
     def _read_keeper(self) -> Outcome:
         try:
@@ -184,7 +184,7 @@ class Effects:
             return Refused(str(error), fenced=True)
         except Conflict as error:
             return Refused(str(error))
-        self._process.seen = max(self._process.seen, keeper.latest)
+        self._process.last_zxid = max(self._process.last_zxid, keeper.latest)
         if isinstance(machine, Coordinator) and self._process.locks[id_of(machine)] not in keeper.nodes:
             raise Violation("a coordinator writes only while it holds the lock", f"{self._process.name} {op.purpose}")
         term = machine.epoch if isinstance(machine, Coordinator) else None
@@ -196,8 +196,8 @@ class Effects:
         return Done()
 
     def _complete(self, lock: str, op: Complete, then: Callable[[Outcome], None]) -> None:
-        """Publish bad records, look at the timeline, then ask ZooKeeper, then create. Time passes in between; the table
-        lock, which keeps others out for as long as a session lives, is not there at all."""
+        """Publishes bad records, checks the timeline, then checks ZooKeeper, then completes the instant. Time passes in
+        between. There is no table lock, which would exclude other processes while a session lives."""
         world = self._world
         if op.errors:
             world.table.publish(op)
@@ -237,16 +237,16 @@ class Effects:
         return None
 
     def _write_tasks(self, machine: Machine, request: Request, op: WriteTasks) -> None:
-        """One slice after another, a file when a task is done; a JVM whose Python is paused may go on writing."""
+        """Writes slice by slice, and a file at each task's end. A JVM whose Python is paused may go on writing."""
         world, rng = self._world, self._world.rng
         key = (id_of(machine), request.id)
         jvm_goes_on = rng.random() < 0.5
         pieces = [(task, piece) for task in op.tasks for piece in task.slices]
         pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
         results: list[SliceResult] = []
-        done: list[WriteTask] = []
+        done_tasks: list[WriteTask] = []
         bad: list[tuple[Slice, int]] = []
-        broken = rng.random() < world.profile.slices_fail * world.faulty
+        will_fail = rng.random() < world.profile.slices_fail * world.faulty
 
         def step() -> None:
             if not self._process.alive and not (jvm_goes_on and rng.random() < 0.5):
@@ -258,11 +258,11 @@ class Effects:
                 self._answer(machine, request, Failed("cancelled"))
                 return
             if not pieces:
-                stats = tuple(map(stat_of, done))
+                stats = tuple(map(stat_of, done_tasks))
                 size = 100 * sum(r.records for r in results)
-                by = self._process.incarnation
-                errors = world.table.quarantine(op.instant, by, bad)
-                status = WriteStatus(op.number, by, tuple(results), stats, size=size, errors=errors)
+                incarnation = self._process.incarnation
+                errors = world.table.quarantine(op.instant, incarnation, bad)
+                status = WriteStatus(op.number, incarnation, tuple(results), stats, size=size, errors=errors)
                 self._answer(machine, request, Done(status))
                 return
             task, piece = pieces.pop(0)
@@ -270,21 +270,23 @@ class Effects:
                 lost = Failure(FailureKind.DATA_LOSS, "the log lost it", piece.topic, piece.partition, piece.start)
                 self._answer(machine, request, Failed("data loss", lost))
                 return
-            full = world.profile.capacity and sum(r.slice.size for r in results) + piece.size > world.profile.capacity
+            capacity = world.profile.capacity
+            is_full = capacity and sum(r.slice.size for r in results) + piece.size > capacity
             if self._process.knows_of_store:
                 away = Failure(FailureKind.AWAY, "the store does not answer")
                 self._answer(machine, request, Failed("the store is away", away))
                 return
-            if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):
-                memory = Failure(FailureKind.OUT_OF_MEMORY, "no memory") if full and op.number % 2 else None
-                self._answer(machine, request, Failed("storage refused", memory))
+            is_cut_off = "table" in self._process.cut or self._process.poisoned
+            if is_cut_off or (will_fail and not pieces) or (is_full and results):
+                no_memory = Failure(FailureKind.OUT_OF_MEMORY, "no memory") if is_full and op.number % 2 else None
+                self._answer(machine, request, Failed("storage refused", no_memory))
                 return
             if int(op.columns or 0) < world.log.newest_schema(piece):
                 raise Violation("every column of a record is written", f"{piece} with the columns {op.columns!r}")
             results.append(SliceResult(piece, *world.log.read(piece)))
             if piece == task.slices[-1]:
                 world.table.write_file(op.instant, task, op.columns)
-                done.append(task)
+                done_tasks.append(task)
             bad.extend((piece, offset) for offset in world.log.bad(piece))
             world.after(rng.random() * pace, step)
 
@@ -292,7 +294,7 @@ class Effects:
 
 
 def id_of(machine: Machine) -> int:
-    """Names a machine, for as long as the run lasts: `World.machines` keeps every one of them alive."""
+    """Identifies a machine for the whole run: `World.machines` keeps every machine alive."""
     return id(machine)
 
 

@@ -1,4 +1,4 @@
-"""Faults of one run and their frequency: drawn from the run's seed, so that runs differ in kind."""
+"""The faults of one run and their frequency, drawn from the run's seed, so that runs differ in kind."""
 
 from __future__ import annotations
 
@@ -60,66 +60,66 @@ class Profile:
     clock_jumps: float
     restores: float
     poisoned: bool
-    """Whether one process can write nothing for as long as it lives, as a JVM with a broken class."""
+    """Whether one process can never write anything, like a JVM with a broken class."""
     tampering: float
-    """Somebody puts rubbish or older content into a znode, or deletes one with all below it."""
+    """A person puts rubbish or older content into a znode, or deletes one with all below it."""
     truncations: float
     mixed: bool
-    """Whether the last worker was given another configuration than the others, until everything heals."""
+    """Whether the last worker has another configuration than the others, until everything heals."""
     recovery: float
-    """How many times as often requests and processes fail while a takeover or a start is fresh."""
+    """The factor on the failures of requests and processes shortly after a takeover or a start."""
     table_restores: float
-    """Somebody takes the table back to an earlier commit; later an operator has ZooKeeper's tree forgotten."""
+    """A person restores the table to an earlier commit; later an operator deletes ZooKeeper's tree."""
     capacity: int
-    """How many offsets a worker can write at once before its memory is full; 0: any number."""
+    """The offsets that a worker can write at once before its memory is full; 0: any number."""
     flush_bytes: int | None
     allow_empty: bool
     evolutions: float
     """Producers register a schema with more columns, and use it at once."""
     bad: float
-    """ParticipantView of records that are bad: which ones, their coordinates say."""
+    """The share of bad records; a record's partition and offset determine whether it is bad."""
     errors_max: int
-    """How many of them a transaction may have."""
+    """The bad records that a transaction may have."""
     operated: float
-    """More than 0: an operator answers every halt with a reset, and so often, looking, makes one unasked. Topics then
-    come back with fewer or more partitions, too."""
+    """More than 0: an operator answers every halt with a reset, and resets without a halt with this probability at each
+    look. Recreated topics then may have fewer or more partitions."""
     cores: int
     """Cores of each worker."""
     task_bytes: int
     small_task_bytes: int
     legacy: bool
-    """Whether the tree begins with ranges that a version recorded which wrote each slice as a task."""
+    """Whether the tree begins with ranges of an older version, which wrote each slice as a task."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
     store_is_known: bool
-    """Whether workers know of a table that they cannot reach that it is the store's fault, and say so."""
+    """Whether workers that cannot reach the table know that this is the store's fault, and report it."""
     sink_pauses: float
-    """Operators pause the sink, flush it, ask for a switchover, ask a worker to drain."""
+    """Operators pause the sink; the next three: flush it, ask for a switchover, ask a worker to drain."""
     flushes: float
     switchovers: float
     drain_requests: float
     flush_only: bool
-    """Whether the interval is longer than the run: a flush brings in what does not fill a batch."""
+    """Whether the interval is longer than the run: only a flush lands records that do not fill a batch."""
     ends_paused: bool
-    """Whether the sink is paused when everything heals, until what was open has come to its end."""
+    """Whether the sink is paused when everything heals, until its open transactions have ended."""
     new_topics: float
-    """More than 0: the sink's topics are those that match a pattern, and more of them are made."""
+    """More than 0: the sink reads the topics that match a pattern, and new ones are created."""
     admission: bool
-    """Whether the sink shares its processes with others, so that they admit a transaction only now and then."""
+    """Whether other sinks share the processes, so that these admit a transaction only now and then."""
     deletions: float
     """Topics that match the pattern are deleted."""
 
 
 Maybe = Callable[..., float]
-"""The highest value, and the probability that there is any."""
+"""Draws a rate from its highest value and the probability that it is not 0."""
 
 
 def draw(rng: Random) -> Profile:
-    """About half of the kinds of fault are on in any run, each at its own strength."""
+    """Draws a profile. About half of the kinds of fault are on in any run, each at its own strength."""
     harsh = rng.choice((0.3, 1.0, 2.0))
     maybe = _maybe(rng, harsh)
     slice_records = rng.choice((5, 20, 50))
-    # What was thought of later has a source of its own, so that the older faults of a seed stay what they were.
+    # Newer faults have a random source of their own, so that the older faults of a seed stay the same.
     later = Random(rng.getstate()[1][0])
     maybe_later = _maybe(later, harsh)
     drawn = {
@@ -128,17 +128,17 @@ def draw(rng: Random) -> Profile:
         **_at_requests(rng, maybe),
         **_at_any_time(maybe),
         **_circumstances(rng),
-        **_thought_of_later(later, maybe_later, slice_records),
+        **_newer_faults(later, maybe_later, slice_records),
     }
     if drawn["twins"]:
-        # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
+        # Failing workers are excluded by their id, which twins share: neither twin may be poisoned.
         drawn["poisoned"] = False
     if drawn["tampering"]:
-        # From then on nobody can say whether ZooKeeper or the table is the older one.
+        # After tampering it is undecidable whether ZooKeeper or the table is older.
         drawn["table_restores"] = 0.0
     if later.random() < 0.01:
         drawn |= {"workers": later.randint(8, 20), "partitions": later.randint(20, 60), "topics": 2, "busy": 20.0}
-    drawn |= _thought_of_last(later, maybe_later)
+    drawn |= _newest_faults(later, maybe_later)
     drawn["operated"] = later.choice((0.02, 0.1, 0.5)) if later.random() < 0.1 else 0.0
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
@@ -219,7 +219,7 @@ def _circumstances(rng: Random) -> dict[str, Any]:
     }
 
 
-def _thought_of_later(later: Random, maybe: Maybe, slice_records: int) -> dict[str, Any]:
+def _newer_faults(later: Random, maybe: Maybe, slice_records: int) -> dict[str, Any]:
     return {
         "clock_jumps": maybe(0.2, 0.3),
         "restores": maybe(0.03, 0.1),
@@ -234,7 +234,7 @@ def _thought_of_later(later: Random, maybe: Maybe, slice_records: int) -> dict[s
 
 
 def _write_tasks(later: Random) -> dict[str, Any]:
-    """An offset weighs 100 bytes at most, and is taken for 1,024 until one was read."""
+    """An offset takes 100 bytes at most; the planner assumes 1,024 until a record was read."""
     return {
         "cores": later.choice((1, 1, 2, 4)),
         "task_bytes": later.choice((1_000, 5_000, 10**9)),
@@ -254,7 +254,7 @@ def _verbs(later: Random, maybe: Maybe) -> dict[str, Any]:
     }
 
 
-def _thought_of_last(later: Random, maybe: Maybe) -> dict[str, Any]:
+def _newest_faults(later: Random, maybe: Maybe) -> dict[str, Any]:
     return {
         "flush_bytes": later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
         "allow_empty": later.random() < 0.05,

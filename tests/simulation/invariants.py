@@ -1,4 +1,4 @@
-"""Invariants that hold at every moment of every run. A breach is a `Violation`, named after the broken sentence."""
+"""Invariants that hold at every moment of every run. A breach raises a `Violation` with the broken sentence."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _COLLECTIONS = (dict, set, list, deque)
 REMEMBERED = 20
-"""The most that a machine may remember: a few open transactions and their reports."""
+"""The most entries in a machine's collections: a few open transactions and their reports."""
 QUEUED = 200
-"""How many multis one large plan takes, of those that ZooKeeper's limits, set low, allow."""
+"""The most multis of one large plan, where ZooKeeper's limits are set low."""
 
 
 class Invariants:
-    """Watches ZooKeeper and the table from outside; asks neither machine anything."""
+    """Observes ZooKeeper and the table from outside, without asking a machine."""
 
     def __init__(self, profile: Profile, log: SimLog) -> None:
         self._profile = profile
@@ -55,31 +55,31 @@ class Invariants:
         self.table: SimTable | None = None
         self.tasks = TaskInvariants(profile)
         self.verbs = VerbInvariants(profile, log)
-        self.seen = Visible()
+        self.visible = Visible()
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
         self.undecided: set[str | None] = set()
         self.halts: list[str] = []
         self._tampered = False
         self.restored = False
-        """Whether the table is older than what ZooKeeper says of it, and nobody has decided yet what is to become."""
+        """Whether the table is older than ZooKeeper's record of it, and no operator has decided yet how to go on."""
         self._beyond_recall: set[str] = set()
         self._table_restored = False
-        self._cut: dict[TopicPartition, set[Slice]] = {}
-        """Slices that were planned, where their ranges may still be open."""
+        self._planned_slices: dict[TopicPartition, set[Slice]] = {}
+        """Planned slices, by partition, whose ranges may still be open."""
         self._configs: dict[str, str] = {}
         self._operated = False
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
-        """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
+        """Ranges of a tree from a backup: they may have been divided since, so that the table decides."""
         self._backup: dict[TopicPartition, PartitionState] = {}
-        """The states of that tree: the table may have gone on since."""
+        """Partition states of a tree from a backup: the table may have gone on since."""
 
     # The machines
 
-    def remembers(self, machine: Coordinator | Participant) -> None:
-        """A machine's queues and memories are of what is open now; they do not grow with its age."""
+    def check_queues(self, machine: Coordinator | Participant) -> None:
+        """Checks that a machine's queues and collections do not grow with its age, but depend on what is open."""
         attributes = vars(machine._term if isinstance(machine, Coordinator) else machine)
-        sizes = {name: len(kept) for name, kept in attributes.items() if isinstance(kept, _COLLECTIONS)}
+        sizes = {name: len(value) for name, value in attributes.items() if isinstance(value, _COLLECTIONS)}
         group = sizes["group" if isinstance(machine, Coordinator) else "_group"]
         if sum(sizes.values()) - group > REMEMBERED or group > QUEUED:
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
@@ -94,7 +94,7 @@ class Invariants:
                 raise Violation("ZooKeeper's content can be read", repr(error)) from error
             self._view = None
             return
-        self.tasks.seen(view.members)
+        self.tasks.note_members(view.members)
         self._configs.update((member.incarnation, member.config) for member in view.members)
         before, self._view = self._view, view
         if view.info is None or before is None or before.info is None or view.info.uuid != before.info.uuid:
@@ -104,10 +104,10 @@ class Invariants:
         self._transactions(before, view)
         self._order(view.transactions)
         self._ranges(before, view)
-        unsure = self._tampered or self._table_restored or self._profile.operated
-        self.verbs.changed(before, view, None if unsure else self.reached)
-        fell = view.ledger.committed < before.ledger.committed and not (self._operated and self.restored)
-        if view.ledger.last < before.ledger.last or fell:
+        is_unreliable = self._tampered or self._table_restored or self._profile.operated
+        self.verbs.changed(before, view, None if is_unreliable else self.visible_end)
+        has_fallen = view.ledger.committed < before.ledger.committed and not (self._operated and self.restored)
+        if view.ledger.last < before.ledger.last or has_fallen:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
         self._claims(view)
         if view.epoch < before.epoch:
@@ -120,11 +120,11 @@ class Invariants:
 
     @contextmanager
     def resetting(self, moves: Iterable[Move]) -> Iterator[None]:
-        """An operator moves partitions: from the commit on that carries it, each is read anew."""
+        """Surrounds an operator's reset: each moved partition is read anew from the commit on that carries the move."""
         declared = self._view.ledger.gaps if self._view else ()
         for move in moves:
-            self.seen.move(move.source, move.after.generation, move.after.end, declared)
-            self._cut.pop(move.source, None)
+            self.visible.move(move.source, move.after.generation, move.after.end, declared)
+            self._planned_slices.pop(move.source, None)
         self.tasks.forget()
         self._operated = True
         try:
@@ -134,7 +134,7 @@ class Invariants:
             self.restored = self.restored and self._view is not None and self._beyond_the_table(self._view)
 
     def keeper_restored(self, tampered: bool) -> None:
-        """To a tree that somebody may have tampered with, or by hand, znode by znode."""
+        """ZooKeeper has an older tree, or a person has changed znodes; `tampered`: content may be unreadable."""
         self._view, self._tampered = None, tampered
 
     def keeper_emptied(self) -> None:
@@ -142,29 +142,29 @@ class Invariants:
         self.halts.clear()
 
     def _new_tree(self, view: KeeperView) -> None:
-        """ZooKeeper was emptied, or is older than it was: what the table has never seen may begin anywhere again,
-        and a commit has lost its decision record, so that its instant may look like an orphan, or as undecided."""
+        """ZooKeeper was emptied, or is older than it was. A partition that no commit contains may begin anywhere again.
+        A commit has lost its decision record, so that its instant may look like an orphan, or undecided."""
         # A backup from before the table was restored may know as many commits, and claim other ends.
         self.restored = self._table_restored and (self._beyond_the_table(view) or any(self._claimed(view)))
         if view.halt is not None:
             # A backup may have been made while the sink stood still.
             self.halts.append(view.halt.reason)
-        # What became PREPARED while the tree was not whole is seen only now.
+        # A transaction that became PREPARED while the tree was unreadable shows only now.
         self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared
-        self._cut.clear()
+        self._planned_slices.clear()
         self.tasks.forget()
         self.verbs.begin_anew()
-        self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
+        self._inherited = {(source, open_range) for source, state in view.states.items() for open_range in state.open}
         self._backup = dict(view.states)
-        self.seen.begins_as_recorded(view.states)
+        self.visible.begins_as_recorded(view.states)
 
     def _transactions(self, before: KeeperView, after: KeeperView) -> None:
         old = {t.header.number: t for t in before.transactions}
         new = {t.header.number: t for t in after.transactions}
         for number, t in new.items():
-            known = old.get(number)
-            if known is None:
+            previous = old.get(number)
+            if previous is None:
                 if number <= before.ledger.last:
                     raise Violation("transaction numbers rise", f"{number} after {before.ledger.last}")
                 if t.header.phase not in (Phase.PLANNED, Phase.ABORTED):
@@ -177,38 +177,41 @@ class Invariants:
                     self.tasks.planned(t, after.states)
                 for piece in t.plan:
                     self._planned(piece, after)
-            elif known.header.phase is not t.header.phase:
-                self._entered(known, t)
-            elif known.version != t.version:
-                raise Violation("a header changes only with its phase", f"{known.header} -> {t.header}")
+            elif previous.header.phase is not t.header.phase:
+                self._entered(previous, t)
+            elif previous.version != t.version:
+                raise Violation("a header changes only with its phase", f"{previous.header} -> {t.header}")
             if t.header.phase is Phase.ABORTED and t.header.instant:
                 self._has_aborted(t.header.instant, number)
         for number in set(old) - set(new):
             self.tasks.ended(old[number])
             self._ended(old[number])
-            self._counted(old[number], after)
+            self._check_attempts(old[number], after)
 
-    def _halted_before(self, t: Transaction, seen: KeeperView) -> bool:
-        """A plan that was made before may arrive after: by the clock of coordinators, where it does not jump."""
-        halt = seen.halt
+    def _halted_before(self, t: Transaction, view: KeeperView) -> bool:
+        """Whether `t` was planned after the halt, by coordinators' clocks; never if those jump.
+
+        A plan from before the halt may arrive after it.
+        """
+        halt = view.halt
         return halt is not None and not self._profile.clock_jumps and t.header.times[Phase.PLANNED.value] > halt.at
 
     def _planned(self, piece: Slice, view: KeeperView) -> None:
         state = view.states.get(piece.source)
         if state is None or not any(r.start <= piece.start and piece.end <= r.end for r in state.open):
-            return  # somebody has deleted the record
-        before = self._cut.setdefault(piece.source, set())
-        if piece in before:
+            return  # a person has deleted the record
+        earlier_slices = self._planned_slices.setdefault(piece.source, set())
+        if piece in earlier_slices:
             return
-        for known in before:
-            if known.start < piece.end and piece.start < known.end:
-                raise Violation("a recorded slice keeps its shape", f"{known}, now {piece}")
-        before.add(piece)
+        for earlier in earlier_slices:
+            if earlier.start < piece.end and piece.start < earlier.end:
+                raise Violation("a recorded slice keeps its shape", f"{earlier}, now {piece}")
+        earlier_slices.add(piece)
 
-    def _entered(self, known: Transaction, t: Transaction) -> None:
+    def _entered(self, previous: Transaction, t: Transaction) -> None:
         header, phase = t.header, t.header.phase
-        if phase not in TRANSITIONS[known.header.phase]:
-            raise Violation("phases follow the table", f"{header.number}: {known.header.phase} -> {phase}")
+        if phase not in TRANSITIONS[previous.header.phase]:
+            raise Violation("phases follow the table", f"{header.number}: {previous.header.phase} -> {phase}")
         state = self._state(header.instant)
         if phase is Phase.PREPARED:
             assert header.instant is not None
@@ -220,14 +223,14 @@ class Invariants:
                 raise Violation("PREPARED only with few bad records", f"{header.number}: {bad}")
             if header.epoch != self._epoch:
                 raise Violation("only a transaction of this epoch is PREPARED", f"{header.number}")
-            # What is taken away just before has to be found out when it is completed.
+            # The completion has to notice a status that was deleted just before.
             if not self._tampered:
                 self.tasks.prepared(t)
         if phase is Phase.COMMITTED and state is not InstantState.COMPLETED and not self.restored:
             raise Violation("COMMITTED only what the table holds", f"{header.number} is {state}")
-        if phase is Phase.ABORTED and known.header.phase is Phase.PREPARED:
+        if phase is Phase.ABORTED and previous.header.phase is Phase.PREPARED:
             newest = self._newest
-            # On another base nothing completes it, nor once a restored table has it no more.
+            # Its instant cannot complete on another base, nor after a restored table has lost it.
             if state in (InstantState.PENDING, InstantState.ABSENT) and newest != header.base:
                 return
             if state is not InstantState.ROLLED_BACK and not (self._operated and state is InstantState.ABSENT):
@@ -247,12 +250,12 @@ class Invariants:
         if state is InstantState.PENDING:
             raise Violation("an aborted transaction ends once it is rolled back", f"{t.header}")
 
-    def _counted(self, t: Transaction, after: KeeperView) -> None:
+    def _check_attempts(self, t: Transaction, after: KeeperView) -> None:
         kinds = {status.failure.kind for status in t.statuses.values() if status.failure is not None}
         if t.header.phase is Phase.ABORTED and kinds == {FailureKind.AWAY} and not self._profile.tampering:
-            tries = after.ledger.attempts.get(t.header.batch, 0)
-            if tries >= t.header.attempt:
-                raise Violation("a fault of the store is no attempt at a batch", f"{t.header}: {tries}")
+            attempts = after.ledger.attempts.get(t.header.batch, 0)
+            if attempts >= t.header.attempt:
+                raise Violation("a fault of the store is no attempt at a batch", f"{t.header}: {attempts}")
 
     def _order(self, transactions: Collection[Transaction]) -> None:
         working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]
@@ -270,27 +273,27 @@ class Invariants:
 
     def _ranges(self, before: KeeperView, after: KeeperView) -> None:
         for source, state in after.states.items():
-            if source not in self.seen.origin:
+            if source not in self.visible.origin:
                 self._begins(source, state)
-                self.seen.begins(source, state.start)
+                self.visible.begins(source, state.start)
         for source, old in before.states.items():
             new = after.states.get(source)
             if new is None:
                 raise Violation("a recorded partition stays recorded", f"{source}")
             if new is old:
                 continue
-            for kept in old.open:
-                if kept in new.open or kept.batch > before.ledger.last:
+            for old_range in old.open:
+                if old_range in new.open or old_range.batch > before.ledger.last:
                     continue
-                if (source, kept) in self._inherited:
-                    self._forget_slices(source, kept)
+                if (source, old_range) in self._inherited:
+                    self._forget_slices(source, old_range)
                     continue
-                self._vanished(source, kept, new, before.states)
+                self._vanished(source, old_range, new, before.states)
 
     def _begins(self, source: TopicPartition, state: PartitionState) -> None:
-        """At the log's beginning, as it was when it was looked at, unless the topic is new and its past not wanted."""
-        ends = self.seen.ends
-        added = bool(ends) if self._profile.new_topics else any(known.topic == source.topic for known in ends)
+        """Checks that a partition begins at the log's beginning, unless its topic is new and its past is not wanted."""
+        ends = self.visible.ends
+        added = bool(ends) if self._profile.new_topics else any(other.topic == source.topic for other in ends)
         excused = self._operated or self._tampered or self._table_restored
         if source in ends or excused or not self._is_read(source, state):
             return
@@ -298,7 +301,7 @@ class Invariants:
             raise Violation("a partition is read from its beginning", f"{source} from {state.start}")
 
     def _gaps(self, before: KeeperView, after: KeeperView) -> None:
-        """A declared gap cannot be read any more, or an operator did not want it."""
+        """Checks that the log has lost every newly declared gap, except where an operator moves partitions."""
         if self._operated:
             return
         newest = self.table.newest if self.table else None
@@ -311,65 +314,71 @@ class Invariants:
                 raise Violation("only what is lost is declared a gap", f"{gap}, {self._log.partitions[source]}")
 
     def _is_read(self, source: TopicPartition, state: PartitionState) -> bool:
-        """Whether the log is still the one that the state is of."""
+        """Whether the topic is still the one that the state is of."""
         return source in self._log.partitions and self._log.ids[source.topic] == state.topic_id
 
     def _vanished(
         self,
         source: TopicPartition,
-        gone: OpenRange,
+        old_range: OpenRange,
         state: PartitionState,
         before: Mapping[TopicPartition, PartitionState],
     ) -> None:
-        end, generation, now = state.end, state.generation, state.open
-        if end >= gone.end and generation == gone.generation:
-            if not self.restored and not self.seen.covers(source, gone.start, gone.end):
-                raise Violation("AFTER only what is visible", f"{source} [{gone.start}, {gone.end})")
+        end, generation, new_ranges = state.end, state.generation, state.open
+        if end >= old_range.end and generation == old_range.generation:
+            if not self.restored and not self.visible.covers(source, old_range.start, old_range.end):
+                raise Violation("AFTER only what is visible", f"{source} [{old_range.start}, {old_range.end})")
             return
         if self._operated:
-            self._forget_slices(source, gone)
+            self._forget_slices(source, old_range)
             return
-        parts = sorted((r.start, r.end) for r in now if gone.start <= r.start and r.end <= gone.end)
-        if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
-            self._forget_slices(source, gone)
-            self.tasks.divided(source, gone, now, before)
-            return  # divided: contiguous, or it would not be a well-formed state
-        visible = self.seen.covers(source, gone.start, gone.end) and not self.seen.moved(source, gone.generation)
-        if self._profile.policy is DataLossPolicy.SKIP and not visible:
-            self._forget_slices(source, gone)
-            return  # abandoned for a gap: it is planned anew, or lies in the gap; the end of the run tells
-        raise Violation("an open range keeps its shape until AFTER", f"{source} {gone} -> {end} {list(now)}")
+        start = old_range.start
+        parts = sorted((r.start, r.end) for r in new_ranges if start <= r.start and r.end <= old_range.end)
+        if parts and parts[0][0] == start and parts[-1][1] == old_range.end:
+            self._forget_slices(source, old_range)
+            self.tasks.divided(source, old_range, new_ranges, before)
+            return  # divided: the parts are contiguous, or the state would not be well-formed
+        moves = self.visible.move_positions(source, old_range.generation)
+        is_visible = self.visible.covers(source, start, old_range.end) and not moves
+        if self._profile.policy is DataLossPolicy.SKIP and not is_visible:
+            self._forget_slices(source, old_range)
+            return  # abandoned for a gap: it is planned anew or lies in the gap, which the run's end verifies
+        raise Violation(
+            "an open range keeps its shape until AFTER", f"{source} {old_range} -> {end} {list(state.open)}"
+        )
 
-    def _forget_slices(self, source: TopicPartition, gone: OpenRange) -> None:
-        """Ranges that a division or a gap leaves on record are cut anew."""
-        planned = self._cut.get(source, set())
-        self._cut[source] = {piece for piece in planned if piece.end <= gone.start or gone.end <= piece.start}
+    def _forget_slices(self, source: TopicPartition, old_range: OpenRange) -> None:
+        """Forgets a range's planned slices: ranges that a division or a gap leaves on record are cut anew."""
+        planned = self._planned_slices.get(source, set())
+        self._planned_slices[source] = {
+            piece for piece in planned if piece.end <= old_range.start or old_range.end <= piece.start
+        }
 
     def _claims(self, view: KeeperView) -> None:
         claimed = list(self._claimed(view))
-        # A reading of the table from before it was restored may be put on record after. A tree from a backup whose
-        # commits the restored table has no more is in step once its transactions have ended and it claims nothing.
+        # A coordinator that read the table before its restore may record that reading after it. A tree from a backup,
+        # with commits that the restored table lacks, is in step once its transactions have ended and it claims nothing.
         self.restored = self._table_restored and (self._beyond_the_table(view) or (self.restored and bool(claimed)))
         if claimed and not self.restored:
             raise Violation("ZooKeeper never claims more than the table", claimed[0])
 
     def _claimed(self, view: KeeperView) -> Iterator[str]:
-        """Claims of ZooKeeper that the table does not hold."""
+        """Yields claims of ZooKeeper that the table does not support."""
         if view.ledger.committed > self._newest:
             yield f"{view.ledger.committed}"
-        behind = view.ledger.committed < self._newest
+        is_behind = view.ledger.committed < self._newest
         for source, state in view.states.items():
-            if behind and (state.start == state.end or self._backup.get(source) == state):
-                continue  # nothing was settled here: it has to follow the table yet
-            reached = max([self.reached(source), *self.seen.moved(source, state.generation)])
-            reached = beyond(reached, state.end, gaps_of(source, view.ledger.gaps))
-            if state.end > reached and not self.seen.is_past(source, state.generation):
-                yield f"{source} {state} > {reached}"
+            if is_behind and (state.start == state.end or self._backup.get(source) == state):
+                continue  # nothing is settled here: the record has to follow the table first
+            end = max([self.visible_end(source), *self.visible.move_positions(source, state.generation)])
+            end = beyond(end, state.end, gaps_of(source, view.ledger.gaps))
+            if state.end > end and not self.visible.is_past(source, state.generation):
+                yield f"{source} {state} > {end}"
 
     # The table
 
     def passed_check(self, instant: str) -> None:
-        """ZooKeeper has allowed its completion, which nobody can call back, whatever tree comes back meanwhile."""
+        """ZooKeeper has allowed the instant's completion, which no tree that comes back meanwhile can stop."""
         if self.restored:
             self._beyond_recall.discard(instant)
         else:
@@ -378,9 +387,9 @@ class Invariants:
     def completing(self, instant: SimInstant, op: Complete) -> None:
         stats, checkpoint = op.stats, op.checkpoint
         if instant.checkpoint is not None:
-            again = (tuple(stats), checkpoint.number, checkpoint.ends, checkpoint.gaps)
+            content = (tuple(stats), checkpoint.number, checkpoint.ends, checkpoint.gaps)
             first = instant.checkpoint
-            if again != (instant.stats, first.number, first.ends, first.gaps):
+            if content != (instant.stats, first.number, first.ends, first.gaps):
                 raise Violation("one instant, one content", f"{instant.name} is completed again with another one")
             return
         if self.restored and instant.name not in self._beyond_recall:
@@ -401,15 +410,15 @@ class Invariants:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
-        known = self._view.transactions if self._view else ()
-        self.tasks.committed(instant.name, stats, () if self._tampered else known)
-        if instant.name not in (t.header.instant for t in known if t.header.phase is Phase.PREPARED):
-            # It was under way when its tree was lost.
-            self.seen.begins_as_in(checkpoint)
-        self.seen.add(checkpoint, slices_of(stats))
+        transactions = self._view.transactions if self._view else ()
+        self.tasks.committed(instant.name, stats, () if self._tampered else transactions)
+        if instant.name not in (t.header.instant for t in transactions if t.header.phase is Phase.PREPARED):
+            # Its completion was in flight when ZooKeeper lost its tree.
+            self.visible.begins_as_in(checkpoint)
+        self.visible.add(checkpoint, slices_of(stats))
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
-        """With the commit each record of its slices is in the table or in the errors table, where those stay that a log
+        """Checks that the errors table has every bad record of the commit's slices. It also keeps records that a log
         had before it was truncated."""
         for result in checkpoint.results:
             if result.errors > sum(piece == result.slice for piece, _ in table.errors):
@@ -422,10 +431,10 @@ class Invariants:
     def table_restored(self) -> None:
         assert self.table is not None
         self._table_restored = True
-        self.seen.begin_again(
+        self.visible.begin_again(
             (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint
         )
-        self.seen.begins_as_recorded(self._view.states if self._view else {})
+        self.visible.begins_as_recorded(self._view.states if self._view else {})
         self.restored = self._view is not None and self._beyond_the_table(self._view)
 
     def _beyond_the_table(self, view: KeeperView) -> bool:
@@ -435,18 +444,18 @@ class Invariants:
 
     # Helpers
 
-    def reached(self, source: TopicPartition) -> int:
-        """The end of what is visible, declared gaps included; where nothing is, of what is lost or was left out."""
+    def visible_end(self, source: TopicPartition) -> int:
+        """Returns the end of the visible offsets, with declared gaps; before any commit, of lost or left-out ones."""
         state = self._view.states.get(source) if self._view else None
-        if self._view is None or state is None or not self.seen.is_unseen(source):
-            return self.seen.end(source)
-        begins = state.start if self.seen.was_moved(source, state) else self.seen.end(source)
-        return beyond(begins, state.end, gaps_of(source, self._view.ledger.gaps))
+        if self._view is None or state is None or not self.visible.is_unseen(source):
+            return self.visible.end(source)
+        start = state.start if self.visible.was_moved(source, state) else self.visible.end(source)
+        return beyond(start, state.end, gaps_of(source, self._view.ledger.gaps))
 
     def _state(self, instant: str | None) -> InstantState:
         assert self.table is not None
-        known = self.table.instants.get(instant or "")
-        return known.state if known else InstantState.ABSENT
+        sim_instant = self.table.instants.get(instant or "")
+        return sim_instant.state if sim_instant else InstantState.ABSENT
 
     @property
     def _newest(self) -> int:

@@ -1,8 +1,7 @@
 """A ZooKeeper in memory: znodes with versions, ephemerals, sessions, all-or-nothing multis, lagging readers.
 
-It holds the contract of `coordination.zookeeper.keeper.Keeper`: a reading may be stale and torn over several moments,
-though never older than what the same client saw before; a write happens as a whole or raises `Conflict` or
-`NotLeader`.
+It keeps the contract of `coordination.zookeeper.keeper.Keeper`. A reading may be stale and torn over several moments,
+but is never older than the same client's last reading. A write happens as a whole or raises `Conflict` or `NotLeader`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class SimKeeper:
 
     @property
     def latest(self) -> int:
-        """The number of changes so far: what ZooKeeper calls the zxid."""
+        """The number of changes so far, which ZooKeeper calls the zxid."""
         return len(self._states) - 1
 
     @property
@@ -73,13 +72,13 @@ class SimKeeper:
             self._commit(nodes)
 
     def wipe(self) -> None:
-        """The ensemble was lost and came back empty: no session and no znode survives."""
+        """Loses the ensemble, which comes back empty: no session and no znode survives."""
         self._owners.clear()
         self.alive.clear()
         self._commit({})
 
     def restore(self, rng: Random) -> None:
-        """The ensemble was lost and came back as it once was."""
+        """Loses the ensemble, which comes back with an older tree and without sessions."""
         at = rng.randint(self.oldest_readable(0), self.latest)
         self._owners.clear()
         self.alive.clear()
@@ -87,7 +86,7 @@ class SimKeeper:
         self._commit({path: node for path, node in self._states[at].items() if not path.startswith(sessions)})
 
     def tamper(self, rng: Random) -> str | None:
-        """Somebody writes or deletes a znode by hand; returns what was done."""
+        """Writes or deletes a znode, as a person does by hand. Returns a description; None if there is no znode."""
         sessions = (tree.WORKERS, tree.ELECTION, tree.HALT)
         path = rng.choice(sorted(path for path in self.nodes if not path.startswith(sessions)) or [""])
         if not path:
@@ -107,15 +106,15 @@ class SimKeeper:
         return self._sessions
 
     def expire(self, session: int) -> None:
-        """End a session: its ephemerals go, all at once."""
+        """Ends a session, and deletes its ephemerals at once."""
         if session not in self.alive:
             return
         self.alive.discard(session)
-        gone = {path for path, owner in self._owners.items() if owner == session}
-        if gone:
-            for path in gone:
+        ephemerals = {path for path, owner in self._owners.items() if owner == session}
+        if ephemerals:
+            for path in ephemerals:
                 del self._owners[path]
-            self._commit({path: node for path, node in self.nodes.items() if path not in gone})
+            self._commit({path: node for path, node in self.nodes.items() if path not in ephemerals})
 
     def join(self, member: Member, session: int) -> bool:
         path = tree.member_path(member.incarnation)
@@ -127,7 +126,7 @@ class SimKeeper:
         return True
 
     def contend(self, incarnation: str, session: int) -> str | None:
-        """Queue up in the election; returns the contender znode's path."""
+        """Queues up in the election. Returns the contender znode's path; None without a session or an election."""
         if session not in self.alive or tree.ELECTION not in self.nodes:
             return None
         self._sequence += 1
@@ -146,7 +145,7 @@ class SimKeeper:
             self._commit({p: node for p, node in self.nodes.items() if p != path})
 
     def write(self, ops: Iterable[Op]) -> None:
-        """Commit one multi, or raise what `Keeper.write` raises for the first operation that is refused."""
+        """Commits one multi. Raises as `Keeper.write` does, for the first operation that is refused."""
         nodes = dict(self.nodes)
         for op in ops:
             refusal = _apply(nodes, op)
@@ -157,27 +156,27 @@ class SimKeeper:
                 raise Conflict(reason)
         self._commit(nodes)
 
-    def oldest_readable(self, seen: int) -> int:
-        return max(seen, self.latest - HISTORY, 0)
+    def oldest_readable(self, last_zxid: int) -> int:
+        return max(last_zxid, self.latest - HISTORY, 0)
 
     def snapshot(self, at: int) -> Snapshot:
-        """The tree as it was at one moment, as a reader copies it."""
-        known = self._snapshots.get(at)
-        if known is None:
-            known = self._snapshots[at] = {
+        """Returns the tree as it was at one moment, as a reader copies it."""
+        snapshot = self._snapshots.get(at)
+        if snapshot is None:
+            snapshot = self._snapshots[at] = {
                 path: _EMPTY if _kind(path) is NodeRead.CHILDREN else node for path, node in self._states[at].items()
             }
-        return known
+        return snapshot
 
     def view(self, at: int) -> KeeperView:
-        """A reading of one moment; made once, for it is the same for everybody."""
+        """Returns the view of one moment, made once for all processes."""
         view = self._views.get(at)
         if view is None:
             view = self._views[at] = self._reader.read(self.snapshot(at))
         return view
 
     def torn_snapshot(self, rng: Random, low: int, reader: Reader[Any]) -> tuple[Snapshot, int, int]:
-        """A reading level by level, like `Keeper._snapshot`, with its first and its last moment."""
+        """Reads level by level, like `Keeper._snapshot`. Returns the snapshot, its first and its last moment."""
         began = at = rng.randint(low, self.latest)
         nodes: dict[str, Node] = {}
 
@@ -209,19 +208,19 @@ class SimKeeper:
         return nodes, began, at
 
     def _listing(self, at: int) -> dict[str, list[str]]:
-        known = self._children.get(at)
-        if known is None:
-            known = {}
+        listing = self._children.get(at)
+        if listing is None:
+            listing = {}
             for path in self._states[at]:
                 parent, _, name = path.rpartition("/")
-                known.setdefault(parent, []).append(name)
-            self._children[at] = known
-        return known
+                listing.setdefault(parent, []).append(name)
+            self._children[at] = listing
+        return listing
 
     def _commit(self, nodes: dict[str, Node]) -> None:
         self._states.append(nodes)
         if self.latest > HISTORY + 1:
-            # Readers never go further back: free the memory, keep the numbering.
+            # No reader goes further back: free the memory, keep the numbering.
             self._states[self.latest - HISTORY - 2] = {}
             self._children.pop(self.latest - HISTORY - 2, None)
             self._snapshots.pop(self.latest - HISTORY - 2, None)
@@ -230,7 +229,7 @@ class SimKeeper:
 
 
 def _apply(nodes: dict[str, Node], op: Op) -> str | None:
-    """Change `nodes` by one operation, or name ZooKeeper's error."""
+    """Changes `nodes` by one operation. Returns the name of ZooKeeper's error, or None."""
     parent = op.path.rpartition("/")[0]
     node = nodes.get(op.path)
     if isinstance(op, Create):

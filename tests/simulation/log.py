@@ -1,5 +1,6 @@
-"""A Kafka log in memory: partitions grow, have holes, lose their oldest records, are added or recreated. With it the
-registry of its records' schemas.
+"""A Kafka log in memory, with the registry of its records' schemas.
+
+Partitions grow, have holes, lose their oldest records, and are added or recreated.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ class _Partition:
     end: int = 0
     holes: set[int] = field(default_factory=set)
     schemas: list[tuple[int, int]] = field(default_factory=list)
-    """The offset from which on records are of a schema, and its number; both rise."""
+    """Pairs of the first offset of a schema and the schema's number; both rise."""
     replaced: int = 0
-    """Below it there may be other records than those that a plan was made of: the log was truncated, and grew again."""
+    """Below this offset records may differ from the planned ones: the log was truncated, and grew again."""
     truncations: list[int] = field(default_factory=list)
-    """The ends to which the log was truncated, in their order."""
+    """The ends to which the log was truncated, oldest first."""
 
 
 class SimLog:
     """`holes` are offsets that never become records: transaction markers, aborted or compacted records. `schema` is the
-    number of the newest schema; what comes later has what was there before. So many of the records are `bad`."""
+    number of the newest schema, which has all columns of the earlier ones. `bad` is the share of bad records."""
 
     def __init__(self, cluster: str, bad: float = 0.0) -> None:
         self._cluster = cluster
@@ -53,7 +54,7 @@ class SimLog:
         partition.start = min(max(partition.start, offset), partition.end)
 
     def truncate(self, source: TopicPartition, end: int) -> None:
-        """The newest records are lost, as after an unclean election of a leader."""
+        """Loses the newest records, as after an unclean leader election."""
         partition = self.partitions[source]
         partition.replaced = max(partition.replaced, partition.end)
         partition.end = end
@@ -62,10 +63,10 @@ class SimLog:
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
 
     def recreate(self, topic: str, partitions: int) -> None:
-        stem, _, life = self.ids[topic].rpartition("-")
-        self.ids[topic] = f"{stem}-{int(life) + 1}"
-        kept = {source: log_range for source, log_range in self.partitions.items() if source.topic != topic}
-        self.partitions = kept | {TopicPartition(topic, number): _Partition() for number in range(partitions)}
+        stem, _, generation = self.ids[topic].rpartition("-")
+        self.ids[topic] = f"{stem}-{int(generation) + 1}"
+        other_topics = {source: log_range for source, log_range in self.partitions.items() if source.topic != topic}
+        self.partitions = other_topics | {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
     def delete(self, topic: str) -> None:
         del self.ids[topic]
@@ -94,20 +95,20 @@ class SimLog:
         )
 
     def newest_schema(self, piece: Slice) -> int:
-        """The newest schema of a slice's records; 0 where other records may have replaced the planned ones."""
+        """Returns the newest schema of a slice's records; 0 if other records may have replaced the planned ones."""
         partition = self.partitions[piece.source]
         if piece.start < partition.replaced:
             return 0
         return max((schema for offset, schema in partition.schemas if offset < piece.end), default=0)
 
     def read(self, piece: Slice) -> tuple[int, int, int]:
-        """Good records of a slice, the digest of all, and how many are bad."""
+        """Returns the number of good records of a slice, the digest of all records, and the number of bad ones."""
         offsets = self._records(piece)
         bad = len(self.bad(piece))
         return len(offsets) - bad, sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64, bad
 
     def bad(self, piece: Slice) -> list[int]:
-        """Offsets of the slice's bad records, the same whoever asks."""
+        """Returns the offsets of the slice's bad records, the same in every process."""
         if not self._bad:
             return []
         return [o for o in self._records(piece) if hash((piece.partition, o)) % 1009 < self._bad * 1009]

@@ -1,10 +1,10 @@
 """Several sinks over one set of simulated processes, in one virtual time.
 
-Each sink is a `World` of its own: tree, table, log and invariants. A `Host` is a process that has a part in each. What
-hits the process (crash, pause, lost session, cut connection, clock, drain) hits all of its parts at once. What hits one
-sink (a refusal, a halt, a table that is away, a store that hangs) stays with it. Hosts hand coordinators over with the
-product's rule, and their shares are even once all has healed. What a host opens goes through the product's admission
-control, with room for one transaction.
+Each sink is a `World` of its own: tree, table, log and invariants. A `Host` is a process that has a part in each. A
+fault of the process (crash, pause, lost session, cut connection, clock, drain) hits all of its parts at once. A fault
+of one sink (a refusal, a halt, a table that is away, a store that hangs) stays with that sink. Hosts hand coordinators
+over by the product's rule, and share them evenly once all has healed. The product's admission control, with room for
+one transaction, admits the transactions of a host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORGET_SECONDS = 60.0
 NOTICED_SECONDS = 15.0
 AILING_SECONDS = 180.0
 STEADY_SECONDS = 60.0
-"""Once shares are even, nothing is handed over for so long."""
+"""Seconds without a hand-over once coordinators are shared evenly."""
 HANGS = 1e6
 OF_THE_PROCESS = ("crashes", "pauses", "expiries", "keeper_cuts", "log_cuts", "drains", "clock_jumps")
 ENDS_WITH_ITS_PROCESS = "what ends a process ends every sink in it"
@@ -60,8 +60,8 @@ class ManyReport:
     poison: Poison
     counts: Counter[str]
     healthy_until_healed: tuple[int, ...] = ()
-    """The digest of every sink but the last one, which may be poisoned, until healing: how long runs go on after it is
-    another matter."""
+    """The digest of every sink but the last one, which may be poisoned, up to the healing: runs then differ in
+    length."""
     settled: float = 0.0
     """Seconds from healing until all but the poisoned sink had landed everything."""
     handed_over: int = 0
@@ -70,7 +70,7 @@ class ManyReport:
 
 
 class SinkProcess(Process):
-    """A process's part in one sink."""
+    """The part of one process in one sink."""
 
     world: SinkWorld
     _waits_since = math.inf
@@ -114,7 +114,7 @@ class SinkProcess(Process):
         if self.participant is not None:
             super().drain()
         elif self.alive:
-            # It drains when it has joined.
+            # The part drains once it has joined.
             self.draining = True
             self.locally(DRAIN_SECONDS, self._abandon)
 
@@ -146,8 +146,8 @@ class SinkWorld(World):
         self.after(self.fleet.expiry_delay, lambda: self.expire(session))
 
     def latency(self, service: str) -> float:
-        usual = super().latency(service)
-        return HANGS if service == "table" and self.poison is Poison.HANGS else usual
+        latency = super().latency(service)
+        return HANGS if service == "table" and self.poison is Poison.HANGS else latency
 
     def restart_part_later(self, process: Process) -> None:
         super().restart_later(process)
@@ -158,7 +158,7 @@ class SinkWorld(World):
     def _restart(self, process: Process) -> None:
         host = self.fleet.hosts[process.name]
         if host.down or host.draining or process not in self.processes:
-            return  # it comes back with its process
+            return  # the part comes back with its process
         if host.paused_until > self.now:
             self.restart_part_later(process)
         else:
@@ -166,7 +166,7 @@ class SinkWorld(World):
 
 
 def weight_of(sink: str) -> int:
-    """One sink in three carries as much as three others."""
+    """Returns the load of a sink: one sink in three carries as much as three others."""
     return 3 if int(sink[1:]) % 3 == 1 else 1
 
 
@@ -182,17 +182,19 @@ class Host:
         self.record: WorkerRecord | None = None
         self._is_survivor = is_survivor
         self.admission = self._new_admission()
-        self._asked: dict[str, float] = {}
+        self._switchovers: dict[str, float] = {}
+        """The time of this host's last switchover request for each sink."""
         self._led_since: dict[str, float] = {}
-        self._ailed: dict[str, float] = {}
+        self._ailing_at: dict[str, float] = {}
+        """The time when each sink's coordinator here last noticed that it is kept from its work."""
         self._changed_at = 0.0
 
     def all_parts(self, _hit: SinkProcess | None = None) -> list[SinkProcess]:
-        """Those that a fault of the process hits; `_hit` is the one in whose request it came."""
+        """Returns the parts that a fault of the process hits; `_hit` is the part whose request caused it."""
         return list(self.parts.values())
 
     def _new_admission(self) -> AdmissionControl:
-        """Makes that of a process without cores, which admits one sink at a time."""
+        """Returns the control of a process without cores, which admits one sink at a time."""
         return AdmissionControl(0, lambda: 100.0, lambda: self.fleet.now)
 
     def crash(self, hit: SinkProcess | None = None) -> None:
@@ -207,21 +209,22 @@ class Host:
             Process.crash(part)
         self._end(fleet.expiry_delay)
 
-    def _end(self, forgotten_after: float) -> None:
+    def _end(self, record_seconds: float) -> None:
+        """Ends the process. Its record in ZooKeeper disappears after `record_seconds`, and it starts again."""
         fleet, record = self.fleet, self.record
 
         def forget() -> None:
             if self.record is record:
                 self.record = None
 
-        fleet.after(forgotten_after, forget)
+        fleet.after(record_seconds, forget)
         fleet.after(fleet.rng.uniform(0.2, 6.0), self._restart)
 
     def _restart(self) -> None:
         if self.fleet.healed and self.fleet.profile.one_survivor and not self._is_survivor:
             return
         self.down = False
-        self._asked.clear()
+        self._switchovers.clear()
         for part in list(self.parts.values()):
             part.world.restart_with_process(part)
 
@@ -253,7 +256,7 @@ class Host:
                 part.drain_with_process()
 
     def part_left(self, part: Process) -> None:
-        """One sink has let go of this process. The process ends with the last one when it drains, else it goes on."""
+        """The process has left one sink. A draining process ends with its last sink; else the part starts again."""
         if self.down:
             return
         if not self.draining:
@@ -263,7 +266,7 @@ class Host:
             self._end(0.0)
 
     def part_refused(self) -> None:
-        """That sink stays out; the process goes on."""
+        """Counts a refused sink; the process goes on without it."""
         self.fleet.counts["sinks refused"] += 1
 
     def check(self) -> None:
@@ -297,34 +300,35 @@ class Host:
             self._spread()
 
     def _ails(self, sink: str) -> bool:
-        """A coordinator that is kept from its work notices it after some time, and remembers it for longer."""
+        """Whether the sink's coordinator is kept from its work: it notices that late, and remembers it for longer."""
         now = self.fleet.now
         if sink not in self.leads or self.parts[sink].world.poison not in (Poison.AWAY, Poison.HANGS):
             self._led_since.pop(sink, None)
         elif now - self._led_since.setdefault(sink, now) > NOTICED_SECONDS:
-            self._ailed[sink] = now
-        return now - self._ailed.get(sink, -math.inf) < AILING_SECONDS
+            self._ailing_at[sink] = now
+        return now - self._ailing_at.get(sink, -math.inf) < AILING_SECONDS
 
     def _spread(self) -> None:
         now, leads = self.fleet.now, self.leads
-        self._asked = {s: at for s, at in self._asked.items() if now - at < FORGET_SECONDS and s in leads}
-        if now - self._changed_at < SETTLE_SECONDS and not self._asked:
+        recent = {s: at for s, at in self._switchovers.items() if now - at < FORGET_SECONDS and s in leads}
+        self._switchovers = recent
+        if now - self._changed_at < SETTLE_SECONDS and not recent:
             return
         records = [host.record for host in self.fleet.hosts.values() if host.record is not None]
-        sink = spreading.to_hand_over(self.name, records, self._asked)
+        sink = spreading.to_hand_over(self.name, records, recent)
         if sink is not None:
-            self._asked[sink] = now
+            recent[sink] = now
             self.fleet.handed_over += 1
             self.parts[sink].world.commands.switchover()
 
 
 class ManySinksWorld:
-    """`shares`: whether hosts hand coordinators over, and drain. Both make a poisoned sink's share count for others."""
+    """`shares`: whether hosts hand coordinators over, and drain. Both let a poisoned sink affect the other sinks."""
 
     def __init__(self, seed: int, poison: Poison = Poison.NONE, shares: bool = True, sinks: int = SINKS) -> None:
         self.seed, self.poison, self.shares = seed, poison, shares
         self.rng = Random(f"hosts of {seed}")
-        self.profile = self._of_all(draw(Random(seed)))
+        self.profile = self._process_profile(draw(Random(seed)))
         self.now = 0.0
         self.healed = False
         self.expiry_delay = 0.0
@@ -335,17 +339,17 @@ class ManySinksWorld:
         self.hosts = {f"p{n}": Host(self, f"p{n}", n == 0) for n in range(self.profile.workers)}
         self.worlds = [self._world(seed, number, number == sinks - 1) for number in range(sinks)]
 
-    def _of_all(self, drawn: Profile) -> Profile:
+    def _process_profile(self, drawn: Profile) -> Profile:
         rng = self.rng
         return replace(drawn, workers=rng.choice((2, 2, 3)), busy=20.0, drains=drawn.drains if self.shares else 0.0)
 
     def _world(self, seed: int, number: int, is_last: bool) -> SinkWorld:
         own_seed = seed * 1000 + number
         drawn = draw(Random(own_seed))
-        off = ("twins", "mixed", "poisoned", "small_multis", "ends_paused")
+        switched_off = ("twins", "mixed", "poisoned", "small_multis", "ends_paused")
         changes: dict[str, Any] = {
             **dict.fromkeys((*OF_THE_PROCESS, "operated", "tampering"), 0.0),
-            **dict.fromkeys(off, False),
+            **dict.fromkeys(switched_off, False),
             "workers": self.profile.workers,
             "session_timeout": self.profile.session_timeout,
             "busy": self.profile.busy,
@@ -355,7 +359,7 @@ class ManySinksWorld:
         }
         profile = replace(drawn, **changes)
         if is_last:
-            # What happens in its requests would hit the process, and the process must not know of its poison.
+            # A fault in its requests would hit the whole process, and the poison must not affect that.
             profile = replace(profile, crash_at=0.0, pause_at=0.0, table_cuts=0.0)
         poison = self.poison if is_last else Poison.NONE
         if poison is Poison.HALTED:
@@ -412,7 +416,7 @@ class ManySinksWorld:
             world._begin()
         self.after(LOOK_SECONDS, self._look)
         profile, rng = self.profile, self.rng
-        for rate, what in (
+        for rate, fault in (
             (profile.crashes, lambda: self._someone().crash()),
             (profile.pauses, lambda: self._someone().pause(self._span())),
             (profile.expiries, lambda: self._someone().expire()),
@@ -421,12 +425,12 @@ class ManySinksWorld:
             (profile.drains, lambda: self._someone().drain()),
             (profile.clock_jumps, lambda: self._someone().jump(rng.uniform(-20.0, 20.0))),
         ):
-            self._every(rate, what)
+            self._every(rate, fault)
 
-    def _every(self, rate: float, what: Callable[[], None]) -> None:
+    def _every(self, rate: float, fault: Callable[[], None]) -> None:
         def happen() -> None:
             if not self.healed:
-                what()
+                fault()
                 self.after(self.rng.expovariate(rate), happen)
 
         if rate:
@@ -438,7 +442,7 @@ class ManySinksWorld:
         self.after(LOOK_SECONDS, self._look)
 
     def _someone(self) -> Host:
-        """Half of the time the one that leads the first sink."""
+        """Draws a host: half of the time one that leads the first sink."""
         leading = [host for host in self.hosts.values() if "s0" in host.leads]
         return self.rng.choice(leading if leading and self.rng.random() < 0.5 else list(self.hosts.values()))
 
@@ -475,12 +479,12 @@ class ManySinksWorld:
                 raise Violation(STEADY, f"{self.handed_over - handed_over} times in {STEADY_SECONDS} s")
 
     def _is_even(self) -> bool:
-        """Every sink that has joined is led, and what hosts carry cannot be made more even by one sink."""
+        """Whether every sink that has joined is led, and moving one sink could not make the hosts' loads more even."""
         hosts = [host for host in self.hosts.values() if not host.down]
-        ails = {world.name for world in self.worlds if world.poison in (Poison.AWAY, Poison.HANGS)}
-        shares = [[weight_of(sink) for sink in set(host.leads) - ails] for host in hosts]
+        ailing = {world.name for world in self.worlds if world.poison in (Poison.AWAY, Poison.HANGS)}
+        loads = [[weight_of(sink) for sink in set(host.leads) - ailing] for host in hosts]
         led = {sink for host in hosts for sink in host.leads}
-        joins = {world.name for world in self.worlds if world.poison is not Poison.REFUSED}
+        joined = {world.name for world in self.worlds if world.poison is not Poison.REFUSED}
         is_back = all(self.profile.one_survivor or not host.down for host in self.hosts.values())
-        least = min(map(sum, shares))
-        return is_back and led == joins and all(sum(share) - least < 2 * min(share, default=1) for share in shares)
+        least = min(map(sum, loads))
+        return is_back and led == joined and all(sum(load) - least < 2 * min(load, default=1) for load in loads)

@@ -1,4 +1,4 @@
-"""Counts what ZooKeeper is asked for: the real `Keeper`, with its caches and watches, on a tree in memory."""
+"""Counts the requests to ZooKeeper of the real `Keeper`, with its caches and watches, on a tree in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Meter:
 
 
 class MeteredKeeper(SimKeeper):
-    """`meter` may be replaced to begin anew."""
+    """Counts requests in `meter`, which a caller may replace to start at zero."""
 
     def __init__(self) -> None:
         super().__init__(lambda: None)
@@ -51,7 +51,7 @@ class MeteredKeeper(SimKeeper):
         meter.largest_multi = max(meter.largest_multi, size)
         super().write(ops)
         for op in ops:
-            self._tell(op)
+            self._fire_watches(op)
 
     def get(self, path: str, watch: Watch | None) -> tuple[bytes, Stat]:
         meter, node = self.meter, self.nodes.get(path)
@@ -85,7 +85,7 @@ class MeteredKeeper(SimKeeper):
             names[parent] = names.get(parent, 0) + len(name) + NAME_BYTES
         return max(names.values())
 
-    def _tell(self, op: Op) -> None:
+    def _fire_watches(self, op: Op) -> None:
         parent = op.path.rpartition("/")[0]
         match op:
             case Create():
@@ -109,7 +109,7 @@ class Stat(NamedTuple):
 
 
 class _Answer:
-    """The answer of an asynchronous call of kazoo, already there."""
+    """Stands for kazoo's asynchronous result; computes the value in `get`."""
 
     def __init__(self, value: Callable[[], Any]) -> None:
         self._value = value
@@ -119,7 +119,7 @@ class _Answer:
 
 
 class _Client:
-    """As much of kazoo's client as reading takes."""
+    """The part of kazoo's client that a reading uses."""
 
     def __init__(self, keeper: MeteredKeeper) -> None:
         self._keeper = keeper
@@ -132,7 +132,7 @@ class _Client:
 
 
 class MeteredReader:
-    """A worker's `Keeper`, and whether it has been told of a change since it last read."""
+    """A worker's `Keeper`; `stale` says whether a watch has fired since its last reading."""
 
     def __init__(self, keeper: MeteredKeeper) -> None:
         self.stale = True

@@ -1,6 +1,6 @@
 """Named ways to break the protocol. Each must be caught by some invariant within a stated number of seeds.
 
-One that survives means a missing fault or a needless rule; docs/how-it-works.md says what the rules are.
+A mutant that survives means a missing fault or a needless rule; docs/how-it-works.md states the rules.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tests.simulation.faults import Profile
 
 @dataclass(frozen=True)
 class Mutant:
-    """`faults` are what the run must have for the rule to matter; everything else is drawn as usual."""
+    """`faults` are the profile's values without which the rule does not matter; the seed draws all others."""
 
     name: str
     apply: Callable[[Patch], None]
     seeds: int = 40
     faults: dict[str, Any] | None = None
     first: int = 0
-    """The seed to begin with, where it takes hundreds to meet what the rule is for."""
+    """The first seed, where the rule's case occurs only after hundreds of seeds."""
     covered_by: str = ""
-    """The rule that makes up for the broken one, where nothing shows that it is broken."""
+    """The rule that replaces the broken one, where no invariant shows that it is broken."""
 
     def profile(self, drawn: Profile) -> Profile:
         return replace(drawn, **(self.faults or {}))
@@ -74,8 +74,8 @@ SMALL = {"small_multis": True}
 TWO = {"in_flight": 2}
 BAD = {"bad": 0.2}
 STORE = {"table_cuts": 0.3, "store_is_known": True, "tampering": 0.0}
-HANDS = {"tampering": 0.5, "busy": 40.0, "operated": 0.0}
-AHEAD = {**HANDS, **TWO, "flush_size": 20, "interval": 0.5}
+TAMPERING = {"tampering": 0.5, "busy": 40.0, "operated": 0.0}
+AHEAD = {**TAMPERING, **TWO, "flush_size": 20, "interval": 0.5}
 LOSSES = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.FAIL}
 OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0, "operated": 0.0}
 SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_records": 50, "flush_size": 20}
@@ -130,9 +130,9 @@ CAUGHT: tuple[Mutant, ...] = (
         first=230,
     ),
     Mutant("hear of no admission", machines.admission_not_heard, faults={"admission": True}),
-    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS, first=310),
+    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=TAMPERING, first=310),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
-    Mutant("a checkpoint of only what moved", decisions.checkpoint_of_what_moved),
+    Mutant("a checkpoint of only what moved", decisions.checkpoint_of_moved_partitions),
     Mutant("miss no participant and no deadline", decisions.nobody_is_missed, faults=DEATHS),
     Mutant("never compare with the table", decisions.table_never_compared, faults=WIPES),
     Mutant("skip a gap without declaring it", decisions.gap_not_declared, faults=GAPS),
@@ -158,7 +158,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("commit files that no write task writes", tasks.files_of_no_task),
     Mutant("divide and keep the size of write tasks", tasks.division_that_keeps_the_size, faults=TOO_MUCH),
     Mutant("try again as it was what ran out of memory", tasks.tried_again_as_it_was, faults=TOO_MUCH),
-    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=HANDS),
+    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=TAMPERING),
     Mutant("report failed slices as written", machines.failed_slices_reported_as_written, faults={"slices_fail": 0.5}),
     Mutant("AFTER for what was aborted", decisions.aborted_ranges_become_after, faults=DEATHS),
     Mutant("drop the later ranges with the first", decisions.later_ranges_dropped_with_the_first, faults=TWO),
@@ -166,8 +166,8 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("take a recreated topic for the old one", decisions.topic_ids_ignored, 100, faults={"recreations": 0.1}),
     Mutant("take a truncated log for the whole one", decisions.truncation_ignored, 100, faults={"truncations": 0.1}),
     Mutant("keep the office though nothing works", machines.leadership_kept_though_nothing_works, faults=POISON),
-    Mutant("believe what no worker wrote", decisions.content_of_others_believed, 200, faults={**GAPS, **HANDS}),
-    Mutant("commit though its records are lost", machines.committed_though_records_are_lost, 200, faults=HANDS),
+    Mutant("believe what no worker wrote", decisions.content_not_validated, 200, faults={**GAPS, **TAMPERING}),
+    Mutant("commit though its records are lost", machines.committed_though_records_are_lost, 200, faults=TAMPERING),
     Mutant("skip a gap though told to halt", decisions.gap_skipped_under_fail, faults=LOSSES),
     Mutant("an epoch below the table's", machines.epoch_from_zookeeper_alone, 60, faults=WIPES),
     Mutant("leave orphans pending", machines.without(opening.abort_orphans), faults=DEATHS),
@@ -213,7 +213,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant(
         "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1300
     ),
-    Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
+    Mutant("a reset that leaves on record what is gone", resets.missing_partitions_stay_recorded, faults=OPERATED),
     Mutant(
         "a reset that leaves on record what was planned of a deleted topic",
         resets.deleted_stays_planned,
@@ -221,7 +221,7 @@ CAUGHT: tuple[Mutant, ...] = (
     ),
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
     Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),
-    Mutant("a reset over what is decided", resets.over_what_is_decided, 150, faults=OPERATED, first=70),
+    Mutant("a reset over what is decided", resets.decided_transactions_abandoned, 150, faults=OPERATED, first=70),
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
     Mutant(
         "a reset of the half of a restored table",
@@ -230,7 +230,7 @@ CAUGHT: tuple[Mutant, ...] = (
         faults=RESTORED,
         first=170,
     ),
-    Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 150, faults=PIECEMEAL, first=204),
+    Mutant("go on from the half of a reset", resets.unfinished_reset_unmarked, 150, faults=PIECEMEAL, first=204),
     Mutant("plan though paused", verbs.planned_though_paused, faults=PAUSED),
     Mutant("open what was planned before the pause", verbs.opened_on_an_older_reading, 200, faults={**PAUSED, **LATE}),
     Mutant("a pause stops what is open", verbs.pause_stops_what_is_open, faults={"ends_paused": True}),
@@ -242,7 +242,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a flush of an older reading of the log", verbs.flush_of_an_older_reading, 150, faults=FLUSHED, first=160),
     Mutant("answer a flush at once", verbs.flush_answered_at_once, faults=FLUSHED),
     Mutant("never answer a flush", verbs.flush_never_answered, faults=FLUSHED),
-    Mutant("tasks for who was asked to leave", verbs.tasks_for_who_was_asked_to_leave, 200, faults=ASKED_TO_LEAVE),
+    Mutant("tasks for who was asked to leave", verbs.tasks_for_workers_asked_to_leave, 200, faults=ASKED_TO_LEAVE),
     Mutant("stay though asked to leave", verbs.drain_request_ignored, faults=ASKED_TO_LEAVE),
     Mutant("plan though asked to yield", verbs.planned_though_asked_to_yield, faults=SWITCHED),
     Mutant("lead on though asked to yield", verbs.switchover_ignored, faults=SWITCHED),
@@ -256,12 +256,12 @@ SURVIVORS: tuple[Mutant, ...] = (
         "the table as it was before the epoch was raised",
         machines.table_as_read_before_the_epoch,
         faults={**PAUSES, **LATE},
-        covered_by="what an older coordinator completed meanwhile is found out by the check of the base at the latest,"
+        covered_by="the check of the base notices, at the latest, what an older coordinator completed meanwhile,"
         " which costs an attempt",
     ),
     Mutant(
         "never ask for held file ids",
-        machines.held_ids_not_asked_for,
+        machines.existing_file_ids_not_checked,
         faults={**WIPES, **GAPS},
         covered_by="the recorded generation, which every gap and every reset raises; the check is against one that was"
         " put back by hand, and against a second sink of the same name",
@@ -270,18 +270,18 @@ SURVIVORS: tuple[Mutant, ...] = (
         "hold no offsets against the table under the lock",
         tasks.offsets_unchecked_under_the_lock,
         faults={**WIPES, **GAPS},
-        covered_by="what is recorded is held against the table before PREPARED and before the commit, and the base"
-        " under the lock; the check is against a plan that was cut anew from a reading that both took for whole",
+        covered_by="the coordinator compares the record with the table before PREPARED and before the commit, and the"
+        " base under the lock; the check is against a plan cut anew from a reading that both took for complete",
     ),
     Mutant(
         "give slices to who drains",
-        decisions.slices_for_who_drains,
+        decisions.slices_for_draining_workers,
         faults={"drains": 0.5, "workers": 3},
-        covered_by="who drains writes what it was given before it leaves, or is missed; the rule saves that attempt",
+        covered_by="a draining worker writes its slices before it leaves, or is missed; the rule saves that attempt",
     ),
     Mutant(
         "extend any base",
-        decisions.any_base_will_do,
+        decisions.any_base_accepted,
         faults={**TWO, **PAUSES},
         covered_by="an instant whose base is not the newest is rolled back, or does not fit what is on record, before"
         " it can be completed; the check is against a second fleet on another ZooKeeper, which is not simulated",
@@ -317,4 +317,4 @@ SURVIVORS: tuple[Mutant, ...] = (
         covered_by="the lock's znode stands in the same fence",
     ),
 )
-"""Not caught within 150 seeds, for each rule is covered by another that is still in force."""
+"""Mutants that 150 seeds do not catch, because another rule, still in force, covers each."""

@@ -1,4 +1,4 @@
-"""The operator of the simulated sink: answers a halt by `sink reset`, as the runbook says, with the fleet stopped."""
+"""The operator of the simulated sink: stops the fleet after a halt and runs `sink reset`, as the runbook says."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 INTERRUPTION = 0.1
-"""At each of a reset's multis: it has to be run again, as it was."""
+"""The probability, at each of a reset's multis, that the command is killed and has to be run again unchanged."""
 
 
 class Interrupted(Exception):
-    """The command was killed before it had written all."""
+    """The command was killed before it had written everything."""
 
 
 class Operator:
@@ -31,15 +31,15 @@ class Operator:
         self._unfinished: ResetRequest | None = None
 
     def answers(self, halt: Halt) -> bool:
-        """A record that cannot be decoded would only halt the sink again."""
+        """Whether the operator resets the sink for this halt: an undecodable record would halt it again."""
         return bool(self._world.profile.operated) and "records are bad" not in halt.reason
 
     def look(self) -> None:
         world = self._world
         view = world.tree()
         if view is not None and not self.has_stopped_all:
-            unasked = world.faulty and world.rng.random() < world.profile.operated
-            if unasked if view.halt is None else self.answers(view.halt):
+            resets_anyway = world.faulty and world.rng.random() < world.profile.operated
+            if resets_anyway if view.halt is None else self.answers(view.halt):
                 self._stop_all(view.halt)
         world.after(world.rng.expovariate(1 / LOOK_SECONDS), self.look)
 
@@ -64,16 +64,16 @@ class Operator:
         return ResetRequest(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
 
     def _ask(self, request: ResetRequest) -> None:
-        """The operator reads the state first, and writes the reset some time after."""
+        """Reads the state, and runs the reset with it some time later."""
         view, topics = self._world.tree(), self._world.topics
         unfinished = unfinished_topics(view.states, topics) if view is not None else ()
-        truth, log = self._truth(), self._world.log.view(topics, optional=unfinished)
-        self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
+        timeline, log = self._timeline(), self._world.log.view(topics, optional=unfinished)
+        self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, timeline, log))
 
-    def _answer(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:
+    def _answer(self, request: ResetRequest, timeline: TimelineSnapshot, log: LogView) -> None:
         world = self._world
         try:
-            self._reset(request, truth, log)
+            self._reset(request, timeline, log)
         except Interrupted:
             world.count("resets interrupted")
             self._unfinished = request
@@ -83,11 +83,11 @@ class Operator:
                 self._ask(request)
         except NotLeader:
             self._ask(request)
-        except ConfigError as unusable:
-            self._ask_otherwise(request, str(unusable))
-        except Conflict as refused:
-            world.trace("operator", "is refused:", str(refused))
-            if "is decided" in str(refused) or "not settled" in str(refused):
+        except ConfigError as error:
+            self._ask_otherwise(request, str(error))
+        except Conflict as error:
+            world.trace("operator", "is refused:", str(error))
+            if "is decided" in str(error) or "not settled" in str(error):
                 world.count("resets refused")
                 self.has_stopped_all = False
             else:
@@ -97,9 +97,9 @@ class Operator:
             self._unfinished = None
             self.has_stopped_all = False
 
-    def _ask_otherwise(self, request: ResetRequest, refused: str) -> None:
-        if "the table was restored" not in refused:
-            # An offset of a partition that is gone by now, or not that far any more.
+    def _ask_otherwise(self, request: ResetRequest, error_text: str) -> None:
+        if "the table was restored" not in error_text:
+            # The request has an offset of a partition that is gone by now, or that ends before it.
             self._ask(self._request())
         elif request.to is not Position.CHECKPOINT:
             self._ask(ResetRequest(Position.CHECKPOINT))
@@ -108,8 +108,8 @@ class Operator:
             self._unfinished = None
             self.has_stopped_all = False
 
-    def _reset(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:
-        """As `sink.operations.reset_writer` writes it: under the election's lock and a new epoch."""
+    def _reset(self, request: ResetRequest, timeline: TimelineSnapshot, log: LogView) -> None:
+        """Writes the reset as `sink.operations.reset_writer` does: under the election's lock and a new epoch."""
         world, keeper = self._world, self._world.keeper
         keeper.bootstrap(CONFIG)
         session = keeper.open_session()
@@ -118,13 +118,13 @@ class Operator:
             if lock is None or keeper.first_contender(keeper.latest) != lock:
                 raise NotLeader("somebody else contends for the office")
             view = keeper.view(keeper.latest)
-            planned = plan_reset(view, request, truth, log)
+            planned = plan_reset(view, request, timeline, log)
             world.trace("operator", "resets:", planned.changed)
             fence = Check(lock, 0)
-            floor = truth.checkpoint.epoch if truth.checkpoint else 0
-            keeper.write((fence, tree.epoch_op(view, max(view.epoch, floor) + 1, "reset")))
+            table_epoch = timeline.checkpoint.epoch if timeline.checkpoint else 0
+            keeper.write((fence, tree.epoch_op(view, max(view.epoch, table_epoch) + 1, "reset")))
             view = keeper.view(keeper.latest)
-            planned = plan_reset(view, request, truth, log)
+            planned = plan_reset(view, request, timeline, log)
             with world.invariants.resetting(planned.moves):
                 for multi in write_plans(view, planned):
                     if world.rng.random() < INTERRUPTION:
@@ -133,12 +133,12 @@ class Operator:
         finally:
             keeper.expire(session)
 
-    def _truth(self) -> TimelineSnapshot:
+    def _timeline(self) -> TimelineSnapshot:
         table = self._world.table
         generations: dict[TopicPartition, int] = {}
         for commit in table.commits:
             assert commit.checkpoint is not None
-            for source, reached in commit.checkpoint.ends.items():
-                generations[source] = max(generations.get(source, -1), reached.generation)
+            for source, table_end in commit.checkpoint.ends.items():
+                generations[source] = max(generations.get(source, -1), table_end.generation)
         completed = (name for name, instant in table.instants.items() if instant.state is InstantState.COMPLETED)
         return TimelineSnapshot(table.newest, generations, frozenset(completed), frozenset(table.pending()))

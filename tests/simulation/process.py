@@ -41,15 +41,15 @@ ANOTHER_CONFIG = "another config"
 TOPIC_PATTERN = "t[0-9]+"
 TICK = 0.25
 ADMISSION_CHANCE = 0.1
-"""That a sink which waits for admission gets it at a tick."""
+"""The probability that a sink which waits for admission gets it at a tick."""
 DRAIN_SECONDS = 60.0
 NEVER = 1e6
 REPUBLISH_AFTER = 5
-"""Commits of others: archiving must not get past our newest checkpoint."""
+"""Foreign commits after which a coordinator commits again: archiving must not pass the newest checkpoint."""
 
 
 class Process:
-    """A worker id's present process. `incarnation` changes with every session."""
+    """The present process of a worker id. `incarnation` changes with every session."""
 
     def __init__(self, world: World, worker: str, name: str) -> None:
         self.world = world
@@ -67,7 +67,8 @@ class Process:
         self.coordinator: Coordinator | None = None
         self.contender: str | None = None
         self.waiting: list[Callable[[], None]] = []
-        self.seen = 0
+        self.last_zxid = 0
+        """The number of the newest change that this process has read."""
         self._tree_reader = TreeReader()
         self._participant_reader = ParticipantViewReader("")
         self._noticing = False
@@ -86,7 +87,7 @@ class Process:
         self.world.after(self.world.rng.random() * TICK, self._tick)
 
     def _connect(self) -> None:
-        """Open a session under a new incarnation, join the fleet, queue up in the election."""
+        """Opens a session under a new incarnation, joins the fleet and queues up in the election."""
         world = self.world
         if self.session in world.keeper.alive:
             return
@@ -101,13 +102,13 @@ class Process:
         self.incarnation = f"{self.worker}:{world.next_name()}"
         self._tree_reader, self._participant_reader = TreeReader(), ParticipantViewReader(self.incarnation)
         self._join(WorkerState.DRAINING if self.draining else WorkerState.ACTIVE)
-        self.seen = world.keeper.latest
+        self.last_zxid = world.keeper.latest
         world.trace(self.name, "joined as", self.incarnation)
-        joined = self.incarnation
+        incarnation = self.incarnation
         if world.profile.mixed:
-            self.locally(world.rng.random() * 0.5, lambda: self._take_part(joined))
+            self.locally(world.rng.random() * 0.5, lambda: self._take_part(incarnation))
         else:
-            self._take_part(joined)
+            self._take_part(incarnation)
 
     def _join(self, state: WorkerState) -> None:
         self.world.keeper.join(self._member(state), self.session)
@@ -116,7 +117,7 @@ class Process:
         return Member(self.incarnation, "host", 1, "1", state, self.config, self.world.profile.cores)
 
     def _fits(self) -> bool:
-        """Whether no other member has another configuration; if one has, or nobody can tell, this process ends."""
+        """Whether every member has this configuration. If not, or if the tree cannot be read, this process ends."""
         view = self.world.tree()
         if view is not None and all(member.config == self.config for member in view.members):
             return True
@@ -124,10 +125,10 @@ class Process:
         self._leave()
         return False
 
-    def _take_part(self, joined: str) -> None:
-        """The later of two workers that join at once with different settings sees the other when it looks again."""
+    def _take_part(self, incarnation: str) -> None:
+        """Checks the configurations again: of two workers that join at once, the later one now sees the other."""
         world = self.world
-        if self.incarnation != joined or self.session not in world.keeper.alive or not self._fits():
+        if self.incarnation != incarnation or self.session not in world.keeper.alive or not self._fits():
             return
         self.participant = Participant(self.incarnation)
         world.machines.append(self.participant)
@@ -137,15 +138,15 @@ class Process:
         self.notice()
 
     def _contend(self) -> None:
-        member = self.participant is not None and self.session in self.world.keeper.alive
-        if self.contender is None and not self.draining and member:
+        is_member = self.participant is not None and self.session in self.world.keeper.alive
+        if self.contender is None and not self.draining and is_member:
             self.world.keeper.bootstrap(self.config)
             self.contender = self.world.keeper.contend(self.incarnation, self.session)
-            self.seen = self.world.keeper.latest
+            self.last_zxid = self.world.keeper.latest
             self.notice()
 
     def session_lost(self) -> None:
-        """The process learns that its session has ended: its machines are gone with it."""
+        """The process learns that its session has ended, and drops its machines."""
         if not self.alive or self.session in self.world.keeper.alive:
             return
         self.world.count("sessions lost")
@@ -181,8 +182,8 @@ class Process:
             return
         self.paused = False
         self.world.trace(self.name, "resumed")
-        waiting, self.waiting = self.waiting, []
-        for call in waiting:
+        calls, self.waiting = self.waiting, []
+        for call in calls:
             self.locally(self.world.rng.random() * 0.05, call)
         self.notice()
 
@@ -201,18 +202,18 @@ class Process:
         session, limit = self.session, self.world.profile.session_timeout
         if service == "keeper" and seconds > limit:
             self.world.after(limit, lambda: self.world.expire(session) if self.session == session else None)
-        self.world.after(seconds, lambda: self._joined_again(service))
+        self.world.after(seconds, lambda: self._reconnect(service))
 
     @property
     def knows_of_store(self) -> bool:
-        """Whether it cannot reach the table and says that this is the store's fault."""
+        """Whether the process cannot reach the table, and reports that as the store's fault."""
         return "table" in self.cut and self.world.profile.store_is_known
 
     def _look_at_store(self) -> None:
         if self.coordinator is not None and self.world.profile.store_is_known:
             self.feed(self.coordinator, StoreSeen(self.at, self.knows_of_store))
 
-    def _joined_again(self, service: str) -> None:
+    def _reconnect(self, service: str) -> None:
         self.cut.discard(service)
         self.notice()
 
@@ -231,7 +232,7 @@ class Process:
         self.locally(DRAIN_SECONDS, self._abandon)
 
     def _abandon(self) -> None:
-        """A drain that takes too long is given up, as the worker does: what it waits for may never come."""
+        """Leaves when a drain takes too long, as a worker does: what the drain waits for may never come."""
         if self.alive:
             self._leave()
 
@@ -248,7 +249,7 @@ class Process:
         return self.world.now + self._clock
 
     def locally(self, delay: float, call: Callable[[], None]) -> None:
-        """Something the process itself does: it waits while the process is paused, and dies with it."""
+        """Schedules an action of the process itself: it waits while the process is paused, and dies with it."""
 
         def run() -> None:
             if not self.alive:
@@ -269,14 +270,16 @@ class Process:
         for machine in (self.participant, self.coordinator):
             if machine is not None:
                 self.feed(machine, Tick(self.at, self.world.now + self.wall))
-                self.world.invariants.remembers(machine)
+                self.world.invariants.check_queues(machine)
         if self.coordinator is not None and (admitted := self.admits(self.coordinator)) is not None:
             self.feed(self.coordinator, Admission(self.at, admitted))
-        self._check_that_news_arrive()
+        self._check_freshness()
 
     def admits(self, coordinator: Coordinator) -> bool | None:
-        """Whether this process lets it open a transaction; None where it never withholds that. What waits for others to
-        end waits long, and not for ever."""
+        """Whether this process lets the coordinator open a transaction; None if it admits every transaction.
+
+        A coordinator may wait long for the transactions of other sinks, but not for ever.
+        """
         if not self.world.profile.admission:
             return None
         if not coordinator.waits_for_admission:
@@ -285,21 +288,21 @@ class Process:
         self.world.count("admissions" if admitted else "admissions withheld")
         return admitted
 
-    def _check_that_news_arrive(self) -> None:
-        """A coordinator that rests on a reading, with nothing on its way to it, has read the tree as it is now."""
+    def _check_freshness(self) -> None:
+        """Checks that an idle coordinator has the present view, unless a change is on its way to it."""
         coordinator = self.coordinator
         expired = self.session not in self.world.keeper.alive
         if coordinator is None or coordinator._term.view is None or self._noticing or self.cut or expired:
             return
         latest = self.world.tree()
-        # Most often the very same reading: comparing two takes a look at every znode.
+        # Most often both are the same object: comparing two views looks at every znode.
         if latest is None or coordinator._term.view is latest:
             return
         if self._effects.idle(coordinator) and coordinator._term.view != latest:
             raise Violation("a coordinator hears of every change", f"{self.name} has missed one")
 
     def notice(self) -> None:
-        """Something in ZooKeeper changed: the watch reaches this process some time later."""
+        """Delivers a watch: the process learns some time later that ZooKeeper has changed."""
         if self._noticing or not self.alive:
             return
         self._noticing = True
@@ -331,7 +334,7 @@ class Process:
         if view.asked_to_drain:
             self.drain()
         contender = self.contender if self.coordinator is None and self.alive else None
-        if contender is not None and contender == world.keeper.first_contender(self.seen):
+        if contender is not None and contender == world.keeper.first_contender(self.last_zxid):
             self._be_coordinator(contender)
 
     def _be_coordinator(self, contender: str) -> None:
@@ -365,14 +368,14 @@ class Process:
         self.feed(self.coordinator, Tick(self.at, self.world.now))
 
     def read(self) -> KeeperView | None:
-        """The whole tree, as `_read` reads."""
+        """Reads the whole tree, as `_read` does."""
         return self._read(self._tree_reader)
 
     def _read(self, reader: Reader[T]) -> T | None:
-        """A reading as `Keeper` makes it: stale perhaps, torn perhaps, never older than the last one. None when
-        it was torn each time; raises Corrupt when it cannot be understood as it is now."""
+        """Reads as `Keeper` does: the view may be stale, but never older than the last one. Returns None if every
+        attempt was torn. Raises Corrupt if the present tree cannot be decoded."""
         keeper, rng = self.world.keeper, self.world.rng
-        low = keeper.oldest_readable(self.seen)
+        low = keeper.oldest_readable(self.last_zxid)
         if rng.random() >= min(self.world.profile.lag, 0.3):
             low = keeper.latest
         for _ in range(3):
@@ -389,9 +392,9 @@ class Process:
                 self.world.count("torn readings tried again")
                 low = keeper.latest
                 continue
-            self.seen = at
+            self.last_zxid = at
             if began < keeper.latest:
-                # A watch was set on what was read, so that its change is heard of, sooner or later.
+                # The reading set watches, so that a change after it reaches this process sooner or later.
                 self.world.count("stale readings")
                 self.notice()
             return view
@@ -427,7 +430,7 @@ class Process:
             if self.draining:
                 self.locally(0.05, self._leave_when_done)
             else:
-                # Its member znode is gone though the session may live on: begin anew.
+                # The member znode is gone though the session may live on: begin with a new session.
                 self.world.keeper.expire(self.session)
                 self.locally(self.world.rng.random() * 0.5, self.session_lost)
 

@@ -1,6 +1,6 @@
 """Runs many seeds: `python -m tests.simulation.run --seeds 0..1000`, or one with its whole trace.
 
-The exit status is 1 if any seed broke an invariant. Each failing seed is printed with what it broke and its
+The exit status is 1 if any seed broke an invariant. The output has each failing seed with the broken invariant and the
 last transitions; the same seed breaks the same invariant at the same moment again.
 """
 
@@ -22,14 +22,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.simulation.world import Report, World
 
-SAY_SECONDS = 60.0
+REPORT_SECONDS = 60.0
 CHUNK = 5
-"""Seeds that a process is given at a time."""
+"""Seeds that a process gets at a time."""
 CHUNKS = 20
-"""After which another process takes its place: each run leaves about a megabyte."""
+"""Chunks after which another process replaces it: each run leaks about a megabyte."""
 ENOUGH = 100
-LEAST = {"commits": 3.0, "takeovers": 1.0, "unknown outcomes": 0.5, "crashes": 0.5, "ended ABORTED": 0.5}
-"""A run each, on the average of at least `ENOUGH` runs: where less happened, nothing was shown."""
+MINIMUM = {"commits": 3.0, "takeovers": 1.0, "unknown outcomes": 0.5, "crashes": 0.5, "ended ABORTED": 0.5}
+"""The least counts per run, on the average of at least `ENOUGH` runs: with less, the runs show nothing."""
 COLUMNS = (
     TextColumn("{task.description}"),
     BarColumn(),
@@ -40,8 +40,8 @@ COLUMNS = (
 
 
 def processes(jobs: int, start: str | None = None) -> Pool:
-    """Processes that do nothing but simulate, some runs each and never for their cycles: those are few, and looking
-    for them takes time."""
+    """Returns a pool of processes that simulate without garbage collection: a run has few cycles, and looking for them
+    takes time. Each process ends after some runs."""
     return multiprocessing.get_context(start).Pool(jobs, gc.disable, maxtasksperchild=CHUNKS)
 
 
@@ -49,19 +49,19 @@ def simulate(seed: int) -> Report:
     try:
         return World(seed).run()
     except Exception:
-        # A defect of the simulator itself: which run shows it?
+        # A defect of the simulator itself: print the seed that shows it.
         print(f"the simulator fails at seed {seed}", file=sys.stderr, flush=True)
         raise
 
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
-    """Counts that are below the least for so many runs."""
-    return {what: totals[what] for what, least in LEAST.items() if totals[what] < least * runs}
+    """Returns the counts that are below the minimum for so many runs."""
+    return {name: totals[name] for name, minimum in MINIMUM.items() if totals[name] < minimum * runs}
 
 
 def described(report: Report, lines: int) -> str:
-    shown = "\n".join(report.trace[-lines:])
-    return f"{shown}\nseed {report.seed} at {report.seconds:.3f} s: {report.violation}\n{report.profile}"
+    transitions = "\n".join(report.trace[-lines:])
+    return f"{transitions}\nseed {report.seed} at {report.seconds:.3f} s: {report.violation}\n{report.profile}"
 
 
 def many(pool: Pool, seeds: Iterable[int]) -> Iterator[Report]:
@@ -95,17 +95,17 @@ def main(arguments: list[str] | None = None) -> int:
                 if len(failing) <= options.show:
                     print(described(report, options.lines), flush=True)
             bar.update(task, completed=done, failing=len(failing))
-            if not sys.stderr.isatty() and time.monotonic() - reported_at > SAY_SECONDS:
+            if not sys.stderr.isatty() and time.monotonic() - reported_at > REPORT_SECONDS:
                 reported_at = time.monotonic()
                 print(f"{done} of {len(seeds)} runs, {len(failing)} failing", file=sys.stderr, flush=True)
     seconds = time.monotonic() - began
     print(f"{len(seeds)} runs in {seconds:.0f} s ({len(seeds) / seconds:.1f}/s), {len(failing)} failing; in them:")
-    for what, count in sorted(totals.items()):
-        print(f"{count:10d}  {what}")
+    for name, count in sorted(totals.items()):
+        print(f"{count:10d}  {name}")
     for seed, text in sorted(failing):
         print(f"seed {seed}: {text}")
-    for what, count in broken.most_common():
-        print(f"{count:6d} broke: {what}")
+    for invariant, count in broken.most_common():
+        print(f"{count:6d} broke: {invariant}")
     if len(seeds) >= ENOUGH and (missing := too_little(totals, len(seeds))):
         print(f"too little happened: {missing}")
         return 1

@@ -2,11 +2,10 @@
 
 `python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot. The
 section about real topics comes out of the benchmark's results.
-The real machines run against ZooKeeper in memory, without faults: every partition has new records, each worker
-reports the slices of its write task with a write stat as long as a real one. The second transaction is counted: the
-first also records the partitions. Every worker reads its share whenever it is told of a change, with the real
-`Keeper`; write statuses arrive together. `seconds` is the CPU time that the coordinator's steps and all reports took
-together.
+The real machines run against ZooKeeper in memory, without faults. Every partition has new records, and each worker
+reports the slices of its write task with a write stat as long as a real one. The figures are of the second transaction:
+the first one also records the partitions. Every worker reads its view at each change, with the real `Keeper`; write
+statuses arrive together. `seconds` is the CPU time of the coordinator's steps and of all reports together.
 """
 
 from __future__ import annotations
@@ -72,20 +71,20 @@ class Cost:
     multis: int
     operations: int
     written: int
-    """Bytes."""
+    """Bytes written."""
     reads: int
-    """Requests, of the coordinator and all participants."""
+    """Read requests of the coordinator and all participants."""
     read: int
-    """Bytes."""
+    """Bytes read."""
     largest_znode: int
     largest_multi: int
     most_children: int
-    """Bytes of names in the longest answer to a listing."""
+    """Bytes of names in the largest answer to a listing."""
     seconds: float
 
 
 class Scale:
-    """One coordinator at work; participants report as soon as they see what is theirs."""
+    """One coordinator at work; every participant reports as soon as a transaction is STARTED."""
 
     def __init__(self, workers: int, partitions: int) -> None:
         self.workers, self.partitions = workers, partitions
@@ -186,7 +185,7 @@ class Scale:
             case Complete():
                 return self.table.complete(replace(request.operation, stats=()))
             case _:
-                raise SinkError(f"nobody asks for this without faults: {request.operation}")
+                raise SinkError(f"no machine asks for this without faults: {request.operation}")
 
     def _report(self) -> None:
         for t in self._view().transactions:
@@ -228,9 +227,9 @@ def main() -> int:
 
 
 def _page(costs: Sequence[Cost]) -> str:
-    heads = [field.name.replace("_", " ") for field in fields(Cost)]
+    headings = [field.name.replace("_", " ") for field in fields(Cost)]
     rows = [[f"{value:,}" for value in asdict(cost).values()] for cost in costs]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows))
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, ["---:"] * len(headings), *rows))
     return f"""\
 # Scale
 
@@ -255,13 +254,14 @@ def _draw(costs: Sequence[Cost], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
-    for axis, (by, fixed) in zip(axes, (("partitions", "workers"), ("workers", "partitions")), strict=True):
-        most = Counter(getattr(cost, fixed) for cost in costs).most_common(1)[0][0]
-        line = sorted((cost for cost in costs if getattr(cost, fixed) == most), key=lambda cost: getattr(cost, by))
-        for what, unit in (("written", "MB written"), ("operations", "operations"), ("seconds", "seconds")):
-            shown = [getattr(cost, what) / (1e6 if what == "written" else 1) for cost in line]
-            axis.loglog([getattr(cost, by) for cost in line], shown, marker="o", label=unit)
-        axis.set_xlabel(f"{by} ({most:,} {fixed})")
+    for axis, (varied, fixed) in zip(axes, (("partitions", "workers"), ("workers", "partitions")), strict=True):
+        constant = Counter(getattr(cost, fixed) for cost in costs).most_common(1)[0][0]
+        selected = (cost for cost in costs if getattr(cost, fixed) == constant)
+        line = sorted(selected, key=lambda cost: getattr(cost, varied))
+        for figure_name, label in (("written", "MB written"), ("operations", "operations"), ("seconds", "seconds")):
+            values = [getattr(cost, figure_name) / (1e6 if figure_name == "written" else 1) for cost in line]
+            axis.loglog([getattr(cost, varied) for cost in line], values, marker="o", label=label)
+        axis.set_xlabel(f"{varied} ({constant:,} {fixed})")
         axis.grid(visible=True, alpha=0.3)
         axis.legend()
     figure.tight_layout()

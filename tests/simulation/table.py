@@ -1,7 +1,7 @@
-"""A Hudi table in memory: a timeline of instants, the files written under each, completion under the lock.
+"""A Hudi table in memory: a timeline of instants, the files of each, and completion under the lock.
 
-Completion is check-then-create, in two steps: between the checks and the creation anything may happen. The name that
-is created carries the time of completion, so that nothing stops a second completion of the same instant. Files that
+Completion is check-then-create, in two steps: between the checks and the creation anything may happen. The created
+file's name contains the completion time, so that nothing stops a second completion of the same instant. Files that
 arrive after a rollback stay where they are, invisible.
 """
 
@@ -34,7 +34,7 @@ class SimInstant:
     files: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
     columns: set[str] = field(default_factory=set)
-    """Those that its files were written with."""
+    """The column lists that its files were written with."""
     stats: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     completions: int = 0
@@ -49,7 +49,7 @@ class TableWatcher(Protocol):
 
 
 class NoWatcher:
-    """For where the table itself has to refuse."""
+    """Accepts everything, for tests in which the table itself has to refuse."""
 
     def completing(self, *_: object) -> None: ...
 
@@ -59,9 +59,9 @@ class NoWatcher:
 
 
 def stat_of(task: WriteTask) -> str:
-    """Stands for a Hudi write stat: the deterministic file id and the contents of the file."""
-    written = file_ids.file_id(TABLE, SINK, task, "", 0)
-    stat = {"partitionPath": "", "fileId": written, "tasks": encode_tasks([task])}
+    """Returns what stands for a Hudi write stat: the deterministic file id and the contents of the file."""
+    task_file_id = file_ids.file_id(TABLE, SINK, task, "", 0)
+    stat = {"partitionPath": "", "fileId": task_file_id, "tasks": encode_tasks([task])}
     return json.dumps(stat, separators=(",", ":"))
 
 
@@ -92,11 +92,11 @@ class SimTable:
         self.errors: set[tuple[Slice, int]] = set()
         """The rows of the errors table."""
         self._moments = 0
-        self._others: list[int] = []
+        self._foreign_commits: list[int] = []
         self._newest_clock = 0.0
 
     def begin(self, number: int, epoch: int, owner: object, clock: float = 0.0) -> str | None:
-        """None, and rolled back at once, if its owner's clock makes it older than the newest commit."""
+        """Requests an instant. Returns None, and rolls it back, if the owner's clock is behind the newest commit."""
         name = f"i{len(self.instants) + 1:05d}"
         self.instants[name] = SimInstant(name, number, epoch, owner, self._moment(), clock)
         if clock < self._newest_clock:
@@ -105,33 +105,33 @@ class SimTable:
         return name
 
     def quarantine(
-        self, name: str, by: str, bad_offsets: Collection[tuple[Slice, int]]
+        self, name: str, incarnation: str, bad_offsets: Collection[tuple[Slice, int]]
     ) -> tuple[QuarantinedRecords, ...]:
         """Keeps one participant's bad records for the errors table."""
         if not bad_offsets:
             return ()
-        path = f"{name}/{by}/{len(self.aside)}"
+        path = f"{name}/{incarnation}/{len(self.aside)}"
         self.aside[path] = frozenset(bad_offsets)
         piece, offset = min(bad_offsets)
         return (QuarantinedRecords(path, len(bad_offsets), piece.topic, piece.partition, offset, "bad"),)
 
     def publish(self, op: Complete) -> None:
-        """By key: another time changes nothing."""
+        """Upserts bad records into the errors table by key: doing it again changes nothing."""
         for quarantined in op.errors:
             self.errors |= self.aside[quarantined.path]
 
     def write_file(self, name: str, task: WriteTask, columns: str = "") -> None:
         instant = self.instants[name]
         instant.columns.add(columns)
-        pending = instant.state is InstantState.PENDING
-        (instant.files if pending else instant.strays).add(stat_of(task))
+        is_pending = instant.state is InstantState.PENDING
+        (instant.files if is_pending else instant.strays).add(stat_of(task))
 
     def complete(self, op: Complete) -> Outcome:
-        """Both steps at once."""
+        """Completes an instant in both steps at once."""
         return self.refusal(op) or self.create(op)
 
     def refusal(self, op: Complete) -> Outcome | None:
-        """The answer, where the timeline leaves nothing to create."""
+        """Returns the outcome if the timeline leaves nothing to create, else None."""
         instant = self.instants.get(op.instant)
         if instant is None or instant.state is InstantState.ABSENT:
             return Failed(f"instant {op.instant} is not on the timeline")
@@ -142,8 +142,8 @@ class SimTable:
         newest = self.newest.number if self.newest else 0
         if newest != op.checkpoint.base:
             return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
-        broken = continuity.discontinuity(op.checkpoint, self.newest)
-        return None if broken is None else Refused(broken)
+        discontinuity = continuity.discontinuity(op.checkpoint, self.newest)
+        return None if discontinuity is None else Refused(discontinuity)
 
     def create(self, op: Complete) -> Outcome:
         """Marks the instant as complete; Hudi creates the file only beside the instant's inflight file."""
@@ -161,7 +161,7 @@ class SimTable:
         self.commits.append(instant)
         self._newest_clock = instant.clock
         self.existing_file_ids.update(file_id(stat) for stat in op.stats)
-        self._others = [moment for moment in self._others if moment > instant.moment]
+        self._foreign_commits = [moment for moment in self._foreign_commits if moment > instant.moment]
         return Done()
 
     def roll_back(self, name: str) -> Outcome:
@@ -179,14 +179,14 @@ class SimTable:
         if instant.state is InstantState.PENDING:
             instant.state = InstantState.ROLLED_BACK
             instant.files.clear()
-            # A rollback stands on the timeline too.
+            # A rollback is an instant of the timeline too.
             self.foreign_commit()
 
     def foreign_commit(self) -> None:
-        self._others.append(self._moment())
+        self._foreign_commits.append(self._moment())
 
     def restore(self, kept: int) -> None:
-        """Only the first `kept` commits are left, with their files, and nothing that is pending."""
+        """Keeps the first `kept` commits with their files, and drops later commits and pending instants."""
         for instant in (*self.commits[kept:], *map(self.instants.__getitem__, self.pending())):
             instant.state = InstantState.ABSENT
         del self.commits[kept:]
@@ -203,9 +203,9 @@ class SimTable:
 
     def view(self, names: Collection[str]) -> TableView:
         states = {name: self.instants[name].state if name in self.instants else InstantState.ABSENT for name in names}
-        return TableView(self.newest, states, self.pending(), len(self._others))
+        return TableView(self.newest, states, self.pending(), len(self._foreign_commits))
 
     def _moment(self) -> int:
-        """Instants are requested one after another."""
+        """Returns the next request time: instants are requested one after another."""
         self._moments += 1
         return self._moments

@@ -23,7 +23,7 @@ from tests.simulation.table import SINK, TABLE, task_of
 from tests.simulation.violation import Violation
 
 BYTES = 100
-"""Bytes of an offset at most."""
+"""The most bytes of an offset."""
 
 States = Mapping[TopicPartition, PartitionState]
 
@@ -32,17 +32,17 @@ class TaskInvariants:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._cores = 1
-        """The most that the fleet had at any time: a plan may be made of an older reading."""
+        """The most cores that the fleet ever had: a plan may be made from an older reading."""
         self._contents: dict[str, WriteTask] = {}
         self._too_large: dict[int, Counter[WriteTask]] = {}
         """Write tasks of batches that ran out of memory."""
 
-    def seen(self, members: Iterable[Member]) -> None:
+    def note_members(self, members: Iterable[Member]) -> None:
         cores = [member.cores for member in members if member.state is WorkerState.ACTIVE] or [1]
         self._cores = max(self._cores, max(cores) if self._profile.single_writer else sum(cores))
 
     def planned(self, t: Transaction, states: States) -> None:
-        """A transaction has come to count."""
+        """Checks the write tasks of a transaction that has just been opened."""
         tasks = t.plan.all_tasks
         if not tasks:
             return
@@ -51,9 +51,9 @@ class TaskInvariants:
                 "write tasks are those on record", f"{t.header.number}: {tasks}, not {recorded(states, t.header.batch)}"
             )
         for task in tasks:
-            written = file_ids.file_id(TABLE, SINK, task, "", 0)
-            if self._contents.setdefault(written, task) != task:
-                raise Violation("a file id names one content", f"{written}: {task}, {self._contents[written]}")
+            file_id = file_ids.file_id(TABLE, SINK, task, "", 0)
+            if self._contents.setdefault(file_id, task) != task:
+                raise Violation("a file id names one content", f"{file_id}: {task}, {self._contents[file_id]}")
         offsets = sum(task.size for task in tasks)
         if offsets > 1 and self._too_large.get(t.header.batch) == Counter(tasks):
             raise Violation("what was too large for the memory is not tried again as it was", f"{t.header}")
@@ -63,7 +63,7 @@ class TaskInvariants:
             raise Violation("a new batch has no more write tasks than cores or target sizes", f"{len(tasks)} > {bound}")
 
     def prepared(self, t: Transaction) -> None:
-        """Each planned slice was reported once, by the incarnation that it was planned for."""
+        """Checks that each planned slice was reported once, by the incarnation that it was planned for."""
         written = Counter((name, r.slice) for name, status in t.statuses.items() for r in status.results)
         planned = Counter((name, piece) for name, pieces in t.plan.slices.items() for piece in pieces)
         if written != planned:
@@ -79,46 +79,48 @@ class TaskInvariants:
             self._too_large[t.header.batch] = Counter(t.plan.all_tasks)
 
     def forget(self) -> None:
-        """The tree is another one, whose numbers of batches may be those of before; or a reset forgot the attempts."""
+        """Forgets batches: another tree may use their numbers again, or a reset has forgotten their attempts."""
         self._too_large.clear()
 
-    def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange], before: States) -> None:
-        """Half of the largest of the whole batch: a division that a conflict cut short leaves tasks of two sizes."""
-        batch = (r for state in before.values() for r in state.open if r.batch == gone.batch)
+    def divided(
+        self, source: TopicPartition, old_range: OpenRange, new_ranges: Iterable[OpenRange], before: States
+    ) -> None:
+        """Checks tasks against half of the batch's largest: a division that a conflict cut short leaves two sizes."""
+        batch = (r for state in before.values() for r in state.open if r.batch == old_range.batch)
         most = max(1, max(r.task_records or r.step for r in batch) // 2)
-        for part in now:
-            inside = gone.start <= part.start and part.end <= gone.end
-            if inside and (part.task_records is None or part.task_records > most or part.step > most):
+        for part in new_ranges:
+            is_inside = old_range.start <= part.start and part.end <= old_range.end
+            if is_inside and (part.task_records is None or part.task_records > most or part.step > most):
                 raise Violation("no write task of a divided batch is more than half as large", f"{source} {part}")
 
-    def committed(self, instant: str, stats: Iterable[str], known: Iterable[Transaction]) -> None:
-        """An instant is completed for the first time. The record by which an orphan is aborted names its instant too,
-        and no task: a commit that was under way when ZooKeeper was emptied may still land."""
+    def committed(self, instant: str, stats: Iterable[str], transactions: Iterable[Transaction]) -> None:
+        """Checks the files of an instant that is completed for the first time. The transaction that aborts an orphan
+        names its instant too, without tasks: a commit that was in flight when ZooKeeper was emptied may still land."""
         tasks = [task_of(stat) for stat in stats]
-        t = next((t for t in known if t.header.instant == instant and t.plan.all_tasks), None)
+        t = next((t for t in transactions if t.header.instant == instant and t.plan.all_tasks), None)
         if t is not None and Counter(tasks) != Counter(t.plan.all_tasks):
             raise Violation("a commit's files are those of its write tasks", f"{instant}: {tasks}")
 
 
 def recorded(states: States, batch: int) -> list[WriteTask]:
-    """The write tasks of a batch, by the rules as docs/decisions/0032-write-tasks.md states them."""
+    """Returns the write tasks of a batch, by the rules of docs/decisions/0032-write-tasks.md."""
     tasks: list[WriteTask] = []
-    open_: dict[int, list[Slice]] = {}
+    open_tasks: dict[int, list[Slice]] = {}
     for source in sorted(states):
         for r in states[source].open:
             if r.batch != batch:
                 continue
-            at = r.start
-            while at < r.end:
-                to = min(r.end, at - at % r.step + r.step)
-                piece = Slice(source.topic, source.partition, at, to, states[source].topic_id, r.generation)
+            start = r.start
+            while start < r.end:
+                end = min(r.end, start - start % r.step + r.step)
+                piece = Slice(source.topic, source.partition, start, end, states[source].topic_id, r.generation)
                 if r.task_records is None:
                     tasks.append(WriteTask((piece,), legacy=True))
                 else:
-                    task = open_.setdefault(r.task_records, [])
+                    task = open_tasks.setdefault(r.task_records, [])
                     if task and sum(other.size for other in task) + piece.size > r.task_records:
                         tasks.append(WriteTask(tuple(task)))
                         task.clear()
                     task.append(piece)
-                at = to
-    return tasks + [WriteTask(tuple(task)) for task in open_.values() if task]
+                start = end
+    return tasks + [WriteTask(tuple(task)) for task in open_tasks.values() if task]

@@ -1,4 +1,4 @@
-"""Several sinks in one set of simulated processes: what hits a process hits all of them, what hits a sink only it."""
+"""Several sinks in one set of simulated processes: a process's fault hits all sinks, a sink's fault only itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MUTANT_SEEDS = 30
 
 @pytest.fixture(autouse=True)
 def without_collecting() -> Iterator[None]:
-    """Looking for garbage takes a third of a run, and finds little."""
+    """Disables garbage collection, which takes a third of a run and finds little."""
     gc.disable()
     yield
     gc.enable()
@@ -40,8 +40,8 @@ def test_every_invariant_of_every_sink_holds_under_faults_of_processes_and_of_si
         totals.update(report.counts)
         handed_over += report.handed_over
     assert handed_over >= SEEDS / 2
-    for what in ("processes crashed", "processes paused", "processes drained", "sessions of processes lost"):
-        assert totals[what] >= SEEDS / 20, (what, totals[what])
+    for name in ("processes crashed", "processes paused", "processes drained", "sessions of processes lost"):
+        assert totals[name] >= SEEDS / 20, (name, totals[name])
     assert totals["sinks refused"]
     assert totals["admissions withheld"] >= SEEDS
     assert totals["halts for bad records"] or totals["halts"]
@@ -49,7 +49,7 @@ def test_every_invariant_of_every_sink_holds_under_faults_of_processes_and_of_si
 
 @pytest.mark.parametrize("poison", [poison for poison in Poison if poison is not Poison.NONE])
 def test_a_poisoned_sink_changes_not_one_step_of_the_others(poison: Poison) -> None:
-    """Without hand-overs, which share coordinators by all sinks that a worker leads."""
+    """Runs without hand-overs, which would depend on every sink that a worker leads."""
     for seed in range(COMPARED):
         alone = ManySinksWorld(seed, shares=False).run()
         beside = ManySinksWorld(seed, poison, shares=False).run()
@@ -65,9 +65,9 @@ def _crash_of_one_sink(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _hands_over_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(worker: str, records: Iterable[WorkerRecord], asked: Iterable[str]) -> str | None:
+    def always(worker: str, records: Iterable[WorkerRecord], handed_over: Iterable[str]) -> str | None:
         leads = next((record.leads for record in records if record.worker == worker), ())
-        return next((sink for sink in leads if sink not in asked), None)
+        return next((sink for sink in leads if sink not in handed_over), None)
 
     monkeypatch.setattr(spreading, "to_hand_over", always)
 
@@ -77,32 +77,32 @@ def _hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = spreading.to_hand_over
+    original = spreading.to_hand_over
 
-    def blind(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
-        well = [
+    def without_ailing(worker: str, records: Iterable[WorkerRecord], handed_over: Collection[str]) -> str | None:
+        healthy_records = [
             replace(record, sinks={name: replace(sink, ailing=False) for name, sink in record.sinks.items()})
             for record in records
         ]
-        return usual(worker, well, asked)
+        return original(worker, healthy_records, handed_over)
 
-    monkeypatch.setattr(spreading, "to_hand_over", blind)
+    monkeypatch.setattr(spreading, "to_hand_over", without_ailing)
 
 
 def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Host.part_left
+    original = Host.part_left
 
     def part_left(host: Host, part: Process) -> None:
         for other in host.parts.values():
             if other is not part and other.alive and not host.down:
                 other._leave()
-        usual(host, part)
+        original(host, part)
 
     monkeypatch.setattr(Host, "part_left", part_left)
 
 
 def _places_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience alone would make up for it."""
+    """Disables the time-out too, which alone would free the places."""
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", math.inf)
     monkeypatch.setattr(admission.AdmissionControl, "forget", lambda *_: None)
 

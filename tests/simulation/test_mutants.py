@@ -17,7 +17,7 @@ DEFECTIVE = "a machine never raises"
 
 @pytest.fixture(autouse=True)
 def without_collecting() -> Iterator[None]:
-    """Looking for garbage takes a third of a run, and finds little."""
+    """Disables garbage collection, which takes a third of a run and finds little."""
     gc.disable()
     yield
     gc.enable()
@@ -30,7 +30,7 @@ def test_a_broken_protocol_is_caught(mutant: Mutant) -> None:
     with mutated(mutant):
         seeds = range(mutant.first, mutant.first + mutant.seeds)
         runs = (World(seed, mutant.profile(draw(Random(seed)))).run() for seed in seeds)
-        # A machine that raises is defective, which shows nothing of the rule.
+        # A machine that raises is defective: such a run does not test the rule.
         broken = next((run for run in runs if run.violation and run.violation.invariant != DEFECTIVE), None)
     assert broken is not None, f"survived {mutant.seeds} seeds"
     assert World(broken.seed, broken.profile).run().violation is None, "the whole protocol breaks there too"

@@ -1,4 +1,4 @@
-"""The cost of a transaction grows with the fleet and with the partitions, at most in proportion."""
+"""The cost of a transaction grows at most in proportion to the fleet and the partitions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tests.simulation.scale import ZNODE_LIMIT, Cost, costs
 
 @pytest.fixture(scope="module")
 def small_to_large() -> tuple[Cost, Cost, Cost]:
-    one, two, four = costs([(10, 100), (20, 200), (40, 400)])
-    return one, two, four
+    single, double, quadruple = costs([(10, 100), (20, 200), (40, 400)])
+    return single, double, quadruple
 
 
-@pytest.mark.parametrize("what", ["multis", "operations", "written", "reads", "read", "most_children"])
+@pytest.mark.parametrize("figure", ["multis", "operations", "written", "reads", "read", "most_children"])
 def test_a_fleet_of_twice_the_size_costs_at_most_twice_as_much(
-    small_to_large: tuple[Cost, Cost, Cost], what: str
+    small_to_large: tuple[Cost, Cost, Cost], figure: str
 ) -> None:
-    one, two, four = (getattr(cost, what) for cost in small_to_large)
-    assert one > 0
-    assert four - two <= 2.05 * (two - one)
+    single, double, quadruple = (getattr(cost, figure) for cost in small_to_large)
+    assert single > 0
+    assert quadruple - double <= 2.05 * (double - single)
 
 
 def test_nothing_comes_near_what_zookeeper_takes() -> None:
-    """Where all that is written for one transaction is more than it takes at once."""
+    """The bytes written for one transaction are more than ZooKeeper takes in one request."""
     (large,) = costs([(100, 20_000)])
     assert large.written > ZNODE_LIMIT
     assert max(large.largest_znode, large.largest_multi) < ZNODE_LIMIT / 1.5

@@ -1,6 +1,6 @@
 """The protocol holds under every schedule of faults that the seeds draw.
 
-SIMULATION_SEEDS says how many of them; `python -m tests.simulation.run` runs more, on all cores, with totals.
+SIMULATION_SEEDS sets their number; `python -m tests.simulation.run` runs more, on all cores, with totals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
 SEEDS_OF_MAKE_TEST = int(os.environ.get("SIMULATION_SEEDS", "300"))
-"""The other ones run with `make test-all`, unless SIMULATION_SEEDS asks for them."""
+"""The other seeds run with `make test-all`, unless SIMULATION_SEEDS asks for them."""
 PORTION = 100
 NO_FAULTS = dict.fromkeys(
     (
@@ -70,7 +70,7 @@ NO_FAULTS = dict.fromkeys(
     0.0,
 )
 
-# One file a run that once broke an invariant; each says which bug it found.
+# One file for each run that once broke an invariant; each names the bug that it found.
 SCHEDULES = sorted(DIRECTORY.glob("*.json"), key=lambda path: int(path.stem))
 
 
@@ -81,7 +81,7 @@ def pool() -> Iterator[Pool]:
 
 
 def calm(seed: int, **changes: object) -> Profile:
-    """A profile without faults, of the size that the seed draws."""
+    """Returns a profile without faults, of the size that the seed draws."""
     settings = {
         **NO_FAULTS,
         "torn": False,
@@ -123,9 +123,9 @@ def test_a_run_that_once_found_a_bug_holds(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
 def test_a_schedule_names_functions_that_the_simulator_has(path: Path) -> None:
-    """A renamed function would lose its draws, and the run its faults, without a word."""
-    named = {place.rpartition(" ")[0] for place in Schedule.load(path).order}
-    assert {name for name in named if not name.endswith(">")} - _functions() == set()
+    """A renamed function would silently lose its draws, and the run its faults."""
+    names = {caller.rpartition(" ")[0] for caller in Schedule.load(path).order}
+    assert {name for name in names if not name.endswith(">")} - _functions() == set()
 
 
 def _functions() -> set[str]:
@@ -152,8 +152,8 @@ def test_a_draw_more_in_one_place_moves_no_draw_of_another() -> None:
     recorder = Recorder(7)
     recorded = [(first(recorder), second(recorder)) for _ in range(3)]
     replay = Replay(7, recorder.order)
-    assert [first(replay) for _ in range(4)] == [*(one for one, _ in recorded), NO_FAULT]
-    assert [second(replay) for _ in range(3)] == [other for _, other in recorded]
+    assert [first(replay) for _ in range(4)] == [*(first_draw for first_draw, _ in recorded), NO_FAULT]
+    assert [second(replay) for _ in range(3)] == [second_draws for _, second_draws in recorded]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,7 +1,7 @@
-"""The operator's verbs in the simulation: pause, resume, flush, switchover and drain, and the invariants of each.
+"""The operator's commands in the simulation: pause, resume, flush, switchover and drain, and the invariants of each.
 
-`Commands` writes the control znode as `sink.operations.control` does: on the version that was read, some time later,
-again after a conflict. `VerbInvariants` watches that znode from outside and asks no machine anything.
+`Commands` writes the control znode as `sink.operations.control` does: with the version that it read, some time later,
+and again after a conflict. `VerbInvariants` observes that znode from outside, without asking a machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordination.errors import Conflict
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import Gap, Phase, TopicPartition
 from coordination.state.tree import KeeperView, Transaction
 from tests.simulation.faults import Profile
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PAUSED_SECONDS = 8.0
-AGAIN = 10.0
+REPEAT_SECONDS = 10.0
 
 Edit = Callable[[KeeperView], Control]
 Ends = dict[TopicPartition, tuple[str, int, int]]
-"""The id of its topic, its end, and how often the log had been truncated by then."""
+"""A topic id, an end offset and the number of truncations so far, for each partition."""
 
 
 class Commands:
@@ -45,17 +45,17 @@ class Commands:
             self._write("resume", lambda view: view.control.resume())
 
     def go_on(self) -> None:
-        """Resume, again and again: a pause that was asked for may arrive after the first."""
+        """Resumes again and again: a pause that an operator asked for earlier may arrive late."""
         self.resume()
-        self._world.after(AGAIN, self.go_on)
+        self._world.after(REPEAT_SECONDS, self.go_on)
 
     def flush(self) -> None:
         self._write("flush", lambda view: view.control.ask_flush(self._asked))
 
     def flush_until_settled(self) -> None:
-        """Without an interval nothing else brings in what is left."""
+        """Flushes again and again: without an interval nothing else lands the remaining records."""
         self.flush()
-        self._world.after(AGAIN, self.flush_until_settled)
+        self._world.after(REPEAT_SECONDS, self.flush_until_settled)
 
     def switchover(self) -> None:
         def edit(view: KeeperView) -> Control:
@@ -75,11 +75,11 @@ class Commands:
         self._write("drain", edit)
 
     @property
-    def _asked(self) -> Asked:
-        return Asked("operator", self._world.now)
+    def _asked(self) -> RequestAuthor:
+        return RequestAuthor("operator", self._world.now)
 
     def _write(self, name: str, edit: Edit) -> None:
-        """A command that cannot read the tree gives up, as one that the operator runs again later."""
+        """Writes an edit of the control znode. Gives up if the tree cannot be read: the operator would try later."""
         world = self._world
         view = world.tree()
         if view is None or view.control_version < 0 or (control := edit(view)) == view.control:
@@ -104,33 +104,35 @@ class VerbInvariants:
         self._log = log
         self._is_commanded = False
         self._ends: dict[int, Ends] = {}
-        """Where the log ended when each flush was asked for, by its number."""
+        """The log's ends at the time of each flush request, by the request's number."""
         self._was_alone = False
-        """Whether the coordinator that is asked to yield has had no successor at some moment since."""
+        """Whether, since the switchover request, the coordinator has at some moment had no other contender."""
 
     def commanded(self) -> _Commanded:
         return _Commanded(self)
 
     def begin_anew(self) -> None:
-        """The tree is another one, or older."""
+        """Forgets requests: the tree is another one, or older."""
         self._ends.clear()
         self._was_alone = True
 
-    def changed(self, before: KeeperView, after: KeeperView, reached: Callable[[TopicPartition], int] | None) -> None:
-        """`reached` tells what is visible of a partition; None where nobody can say, after a restore or a reset."""
-        known = {t.header.number for t in before.transactions}
+    def changed(
+        self, before: KeeperView, after: KeeperView, visible_end: Callable[[TopicPartition], int] | None
+    ) -> None:
+        """`visible_end` returns the visible end of a partition; None after a restore or a reset, when it is unknown."""
+        numbers = {t.header.number for t in before.transactions}
         for t in after.transactions:
-            if t.header.number not in known and t.header.phase is Phase.PLANNED:
+            if t.header.number not in numbers and t.header.phase is Phase.PLANNED:
                 self._opened(t, before)
         if before.control != after.control:
             if self._is_commanded:
                 self._asked(before.control, after.control)
             elif after.control_version >= 0:
-                self._answered(before, after, reached)
+                self._answered(before, after, visible_end)
         self._was_alone = self._was_alone or len(after.contenders) < 2
 
-    def _opened(self, t: Transaction, seen: KeeperView) -> None:
-        control, lock = seen.control, seen.contenders[0][0] if seen.contenders else ""
+    def _opened(self, t: Transaction, view: KeeperView) -> None:
+        control, lock = view.control, view.contenders[0][0] if view.contenders else ""
         if control.paused is not None:
             raise Violation("a sink that is paused plans nothing", f"{t.header}")
         if leaving := control.drains.keys() & t.plan.tasks.keys():
@@ -148,29 +150,33 @@ class VerbInvariants:
         if after.switchover != before.switchover:
             self._was_alone = False
 
-    def _answered(self, before: KeeperView, after: KeeperView, reached: Callable[[TopicPartition], int] | None) -> None:
+    def _answered(
+        self, before: KeeperView, after: KeeperView, visible_end: Callable[[TopicPartition], int] | None
+    ) -> None:
         old, new = before.control, after.control
         if old.paused != new.paused or old.drains != new.drains or old.flush.asked != new.flush.asked:
             raise Violation("only an operator changes a request", f"{old} -> {new}")
         if old.switchover != new.switchover:
-            led = bool(after.contenders) and old.switchover is not None
-            same = led and old.switchover is not None and after.contenders[0][0] == old.switchover.lock_path
-            if new.switchover is not None or (same and not self._was_alone):
+            is_led = bool(after.contenders) and old.switchover is not None
+            is_same = is_led and old.switchover is not None and after.contenders[0][0] == old.switchover.lock_path
+            if new.switchover is not None or (is_same and not self._was_alone):
                 raise Violation("a switchover ends once another worker leads", f"{old} -> {new}, {after.contenders}")
         for request in [number for number in self._ends if number <= new.flush.done]:
             ends = self._ends.pop(request)
-            if reached is not None:
-                self._flushed(request, ends, reached, after.ledger.gaps)
+            if visible_end is not None:
+                self._flushed(request, ends, visible_end, after.ledger.gaps)
 
-    def _flushed(self, request: int, ends: Ends, reached: Callable[[TopicPartition], int], gaps: Sequence[Gap]) -> None:
-        """Visible, or declared lost: a gap of the ledger becomes visible no more, in a commit or not."""
-        for source, (topic_id, asked, truncations) in ends.items():
+    def _flushed(
+        self, request: int, ends: Ends, visible_end: Callable[[TopicPartition], int], gaps: Sequence[Gap]
+    ) -> None:
+        """Checks that each partition is visible to its end, or declared lost in a commit or in the ledger."""
+        for source, (topic_id, end_at_request, truncations) in ends.items():
             partition = self._log.partitions.get(source)
             if partition is None or self._log.ids[source.topic] != topic_id:
-                continue  # recreated since
-            # What the log lost has no reader, though others have its offsets since.
-            end = min([asked, *partition.truncations[truncations:]])
-            visible = beyond(reached(source), end, gaps_of(source, gaps))
+                continue  # recreated since the request
+            # Records that the log lost cannot be read, even if other records have their offsets since.
+            end = min([end_at_request, *partition.truncations[truncations:]])
+            visible = beyond(visible_end(source), end, gaps_of(source, gaps))
             if visible < end:
                 raise Violation(
                     "a flush is done once all is visible that was there when it was asked for",
@@ -192,7 +198,7 @@ class _Commanded:
 
 
 def unanswered(view: KeeperView) -> str | None:
-    """A request in the control znode that could have been answered."""
+    """Returns a request in the control znode that could have been answered, or None."""
     control = view.control
     if control.flush.is_pending:
         return "a flush"

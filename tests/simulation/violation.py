@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """`invariant` is the sentence that does not hold."""
+    """Raised where an invariant does not hold; `invariant` is its sentence."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")

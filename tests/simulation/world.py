@@ -1,7 +1,7 @@
-"""The simulated world: a virtual clock, one seeded random source, a heap of events, all that may go wrong.
+"""The simulated world: a virtual clock, one seeded random source, a heap of events, and all faults.
 
 A run is determined by its seed alone. It has a busy time, in which the log grows and faults happen, and a
-quiet one, in which everything heals; at its end all that was produced has to be visible exactly once.
+quiet one, in which everything heals. At its end every produced record has to be visible exactly once.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.simulation.violation import Violation
 SECOND_LOOK = 30.0
 QUIET = 400.0
 HALVING = 2400.0
-"""More of it, for each transaction in flight, where batches have to be divided again and again before workers can write
-them: with the older one the younger is aborted, and what it has written was for nothing."""
+"""Additional quiet time for each transaction in flight, where batches have to be divided again and again before workers
+can write them: aborting an older transaction aborts the younger one too, whose files were written in vain."""
 RECOVERING = 5.0
 MANY_OTHERS = 0.9
-"""Commits of others a second, from which on they go on for a while when nothing is produced any more."""
+"""Foreign commits a second. At a higher rate they go on for a while after producing has ended."""
 TRACE = 80
 
 
@@ -64,7 +64,7 @@ class World:
         self.healed = False
         self.ends_paused = self.profile.ends_paused
         self._recovering_until = 0.0
-        self._others_until = 0.0
+        self._foreign_commits_until = 0.0
         self.counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -91,7 +91,7 @@ class World:
     def run(self) -> Report:
         report = Report(self.seed, self.profile, self.counts, 0.0)
         limits = {"SHARD": 2, "PIECE_BYTES": 200, "MULTI_OPS": 4} if self.profile.small_multis else {}
-        usual = {name: getattr(znodes, name) for name in limits}
+        original_limits = {name: getattr(znodes, name) for name in limits}
         vars(znodes).update(limits)
         try:
             self._begin()
@@ -104,7 +104,7 @@ class World:
         except Violation as violation:
             report.violation = violation
         finally:
-            vars(znodes).update(usual)
+            vars(znodes).update(original_limits)
         report.seconds = self.now
         report.trace = [f"{at:9.3f}  {' '.join(map(_brief, parts))}" for at, parts in self._trace]
         report.digest = self._digest
@@ -130,38 +130,38 @@ class World:
 
     @property
     def faulty(self) -> float:
-        """How many times as often as the profile says something fails."""
+        """The factor on the profile's failure probabilities."""
         if self.healed:
             return 0.0
         return self.profile.recovery if self.now < self._recovering_until else 1.0
 
     def recovering(self) -> None:
-        """Somebody begins anew: what goes wrong now meets a tree and a table in the middle of something."""
+        """Raises the failure rate for RECOVERING seconds when a term begins: tree and table may be in mid-change."""
         self._recovering_until = self.now + RECOVERING
 
     def latency(self, service: str) -> float:
-        usual = {"keeper": 0.005, "log": 0.02, "table": 0.1}[service]
-        return self.rng.random() * usual * (20.0 if self.rng.random() < 0.05 else 2.0)
+        typical = {"keeper": 0.005, "log": 0.02, "table": 0.1}[service]
+        return self.rng.random() * typical * (20.0 if self.rng.random() < 0.05 else 2.0)
 
     def fate(self) -> str:
         faulty = self.faulty
         if not faulty:
             return "arrives"
-        profile, draw_ = self.profile, self.rng.random()
+        profile, roll = self.profile, self.rng.random()
         for fate, chance in (
             ("lost", profile.lost),
             ("answer lost", profile.answer_lost),
             ("late", profile.late),
             ("failed", profile.failed),
         ):
-            if draw_ < chance * faulty:
+            if roll < chance * faulty:
                 self.count(f"request {fate}" if fate != "answer lost" else fate)
                 return fate
-            draw_ -= chance * faulty
+            roll -= chance * faulty
         return "arrives"
 
     def tree(self) -> KeeperView | None:
-        """The tree as it is now; None where nobody can read it."""
+        """Returns ZooKeeper's tree as it is now; None if it cannot be decoded."""
         try:
             return self.keeper.view(self.keeper.latest)
         except Corrupt:
@@ -170,8 +170,8 @@ class World:
     def next_name(self) -> str:
         return f"{next(self._names):04d}"
 
-    def count(self, what: str) -> None:
-        self.counts[what] += 1
+    def count(self, name: str) -> None:
+        self.counts[name] += 1
 
     def trace(self, *parts: Any) -> None:
         self._trace.append((self.now, parts))
@@ -207,9 +207,9 @@ class World:
             return
         position = self.processes.index(process)
         if position == 0 or not (self._retired and self.profile.one_survivor):
-            self.processes[position] = fresh = self.new_process(process.worker, process.name)
-            fresh.config = process.config if self.faulty else CONFIG
-            fresh.start()
+            self.processes[position] = successor = self.new_process(process.worker, process.name)
+            successor.config = process.config if self.faulty else CONFIG
+            successor.start()
 
     # What happens
 
@@ -233,7 +233,7 @@ class World:
         self._grow()
         if profile.operated:
             self.operator.look()
-        for rate, what in (
+        for rate, fault in (
             (profile.crashes, lambda: self._someone().crash()),
             (profile.pauses, lambda: self._someone().pause(self._span())),
             (profile.expiries, lambda: self.expire(self._someone().session)),
@@ -260,10 +260,10 @@ class World:
             (profile.new_topics, self._new_topic),
             (profile.deletions, self._delete_topic),
         ):
-            self._every(rate, what)
+            self._every(rate, fault)
 
     def _record_as_the_version_before(self) -> None:
-        """A batch that was planned by a version without write tasks of several slices, and is to be tried again."""
+        """Records a batch as a version without write tasks of several slices planned it: it has to be tried again."""
         self.count("legacy ranges")
         self.keeper.bootstrap(CONFIG)
         states: dict[TopicPartition, PartitionState] = {}
@@ -276,20 +276,20 @@ class World:
         ledger = znodes.Ledger(last=1, attempts={1: 1})
         self.keeper.write([*znodes.shard_ops(view, states), znodes.ledger_op(view, ledger)])
 
-    def _every(self, rate: float, what: Callable[[], None]) -> None:
+    def _every(self, rate: float, fault: Callable[[], None]) -> None:
         if not rate:
             return
 
         def happen() -> None:
             if not self.faulty:
                 return
-            what()
+            fault()
             self.after(self.rng.expovariate(rate), happen)
 
         self.after(self.rng.expovariate(rate), happen)
 
     def _someone(self) -> Process:
-        """Half of the time the coordinator, for it has more to lose."""
+        """Draws a process: half of the time a coordinator's, which has more to lose."""
         leading = [p for p in self.processes if p.coordinator is not None]
         return self.rng.choice(leading) if leading and self.rng.random() < 0.5 else self.rng.choice(self.processes)
 
@@ -313,7 +313,7 @@ class World:
         self.log.schema += 1
 
     def _foreign_rollback(self) -> None:
-        """Somebody's clean-up of failed writes: meant for instants of silent owners, but clocks differ."""
+        """Another writer cleans up failed writes: it means instants of silent owners, but clocks differ."""
         for name in self.table.pending():
             owner = self.table.instants[name].owner
             silent = isinstance(owner, Process) and (not owner.alive or owner.paused)
@@ -324,7 +324,7 @@ class World:
                 return
 
     def forget(self) -> None:
-        """ZooKeeper comes back empty, or an operator has its tree forgotten."""
+        """ZooKeeper comes back empty, or an operator deletes its tree."""
         self.count("wipes")
         self.trace("zookeeper", "is emptied")
         self.invariants.keeper_emptied()
@@ -349,24 +349,24 @@ class World:
                 self._operate_soon()
 
     def _tamper(self) -> None:
-        """Somebody changes a znode by hand."""
+        """A person changes a znode by hand."""
         self.invariants.keeper_restored(tampered=True)
-        if (done := self.keeper.tamper(self.rng)) is not None:
+        if (change := self.keeper.tamper(self.rng)) is not None:
             self.count("znodes tampered with")
-            self.trace("somebody", "changes a znode:", done)
+            self.trace("somebody", "changes a znode:", change)
             self._operate_soon()
 
     def _operate_soon(self) -> None:
         self.after(self.rng.expovariate(0.2), self._operate)
 
     def _operate(self) -> None:
-        """An operator looks, and has the tree forgotten where that is what the sink asks for."""
+        """An operator deletes the tree if the sink has halted or the tree cannot be read."""
         view = self.tree()
         if view is None or view.halt is not None:
             self.forget()
 
     def _look_again(self) -> None:
-        """A late write may have left unreadable content after the operator had looked."""
+        """Deletes an unreadable tree: a late write may have spoiled it after the operator had looked."""
         if self.tree() is None:
             self.forget()
 
@@ -426,17 +426,17 @@ class World:
             for process in self.processes[1:]:
                 process.crash()
         if self.profile.foreign_commits > MANY_OTHERS:
-            self._others_until = self.now + 2.0 * REPUBLISH_AFTER
+            self._foreign_commits_until = self.now + 2.0 * REPUBLISH_AFTER
             for number in range(REPUBLISH_AFTER):
                 self.after(2.0 * number + 2.0, self.table.foreign_commit)
 
     def _end_the_pause(self) -> None:
-        """A paused sink brings to its end what is open; then it goes on."""
+        """A paused sink ends its open transactions; then it is resumed."""
         if self.ends_paused:
             self.commands.pause()
             self._until(self.now + QUIET, self._is_at_rest)
             view = self.tree()
-            # Without the pause ZooKeeper was emptied meanwhile.
+            # If the pause is gone, ZooKeeper was emptied meanwhile.
             if view is not None and view.control.paused is not None and not self._is_at_rest():
                 raise Violation("a paused sink brings what is open to its end", f"{view.transactions}")
             self.ends_paused = False
@@ -445,7 +445,7 @@ class World:
             self.commands.flush_until_settled()
 
     def _is_at_rest(self) -> bool:
-        """Nothing is open, as far as the sink is paused and not halted."""
+        """Whether the sink is halted, or paused with nothing open."""
         view = self.tree()
         if view is None or view.halt is not None:
             return True
@@ -454,7 +454,7 @@ class World:
 
     def _settled(self) -> bool:
         view = self.tree()
-        if view is None or self.now <= self._others_until:
+        if view is None or self.now <= self._foreign_commits_until:
             return False
         if view.halt is not None:
             return not self.operator.answers(view.halt)
@@ -462,8 +462,8 @@ class World:
             return False
         if unanswered(view) is not None or view.control.paused is not None:
             return False
-        stamped = view.info is not None and view.info.config == CONFIG
-        if (view.ledger.attempts or not stamped) and not self.counts["znodes tampered with"]:
+        config_is_recorded = view.info is not None and view.info.config == CONFIG
+        if (view.ledger.attempts or not config_is_recorded) and not self.counts["znodes tampered with"]:
             return False
         if self.table.newest is not None and self.table.view(()).commits_since >= REPUBLISH_AFTER:
             return False
@@ -473,7 +473,7 @@ class World:
             (
                 source in view.states
                 and view.states[source].end == partition.end
-                and self.invariants.reached(source) == partition.end
+                and self.invariants.visible_end(source) == partition.end
             )
             for source, partition in self.log.partitions.items()
         )
@@ -508,8 +508,8 @@ class World:
                 f"{state}, pending {self.table.pending()}, log {self.log.partitions}",
             )
         for source, partition in self.log.partitions.items():
-            if self.invariants.reached(source) != partition.end:
-                raise Violation("everything produced is visible", f"{source}: {self.invariants.reached(source)}")
+            if self.invariants.visible_end(source) != partition.end:
+                raise Violation("everything produced is visible", f"{source}: {self.invariants.visible_end(source)}")
         self.counts["commits"] += len(self.table.commits)
 
 

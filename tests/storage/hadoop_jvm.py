@@ -1,6 +1,6 @@
-"""A JVM with Hadoop's own small clusters, which Python starts and tells what to do; and the files that clients read.
+"""Runs Hadoop's miniclusters in a JVM that Python steers, and writes the configuration files of their clients.
 
-Its jars come from where the others come from, once (30 MB).
+Ivy downloads their jars once (30 MB), as it does those of the other servers.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ COORDINATES = (
     "org.mockito:mockito-core:2.28.2",
     "org.bouncycastle:bcpkix-jdk15on:1.70",
 )
-"""The others are named by classes of the first's."""
+"""Classes of the first artifact refer to the other artifacts."""
 _HEAP = "-Xmx512m"
 _GUICE = "--add-opens=java.base/java.lang=ALL-UNNAMED"
 """Guice is older than Java 17; YARN builds its pages with it."""
 
 
-_OF_SPARK = ("hadoop-client-*", "log4j-*", "slf4j-api-*", "commons-logging-*", "snappy-java-*")
-_JAXB = ("jakarta.xml.bind-api-*", "jaxb-*", "istack-commons-runtime-*", "activation-*")
-"""Java 8 had it."""
+_SPARK_JARS = ("hadoop-client-*", "log4j-*", "slf4j-api-*", "commons-logging-*", "snappy-java-*")
+_JAXB_JARS = ("jakarta.xml.bind-api-*", "jaxb-*", "istack-commons-runtime-*", "activation-*")
+"""Java 8 included JAXB."""
 
 
 def minicluster_jars() -> list[Path]:
-    """With those of the same Hadoop that PySpark has already."""
-    own = [jar for pattern in (*_OF_SPARK, *_JAXB) for jar in sorted(pyspark_jars().glob(f"{pattern}.jar"))]
-    brought = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "commons-logging", "snappy-java")
-    return [*own, *fetch("minicluster", COORDINATES, without=brought)]
+    """Returns PySpark's jars of the same Hadoop version, and the jars that have to be downloaded."""
+    patterns = (*_SPARK_JARS, *_JAXB_JARS)
+    spark_jars = [jar for pattern in patterns for jar in sorted(pyspark_jars().glob(f"{pattern}.jar"))]
+    in_pyspark = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "commons-logging", "snappy-java")
+    return [*spark_jars, *fetch("minicluster", COORDINATES, without=in_pyspark)]
 
 
 @contextmanager
 def hadoop_jvm(directory: Path, name: str) -> Iterator[JavaGateway]:
-    """`name` is its log's. What is wrong there is Unavailable, with the text."""
+    """Starts a JVM that logs to `<name>.log`. Raises Unavailable with the text of a Java error."""
     jars = minicluster_jars()
     directory.mkdir(parents=True, exist_ok=True)
     java = find_java()
@@ -63,7 +64,7 @@ def hadoop_jvm(directory: Path, name: str) -> Iterator[JavaGateway]:
     try:
         yield gateway
     except Py4JJavaError as error:
-        # Its text comes from a JVM that is about to be gone.
+        # The error's text has to be read before the JVM ends.
         raise Unavailable(f"the cluster: {message(error)}") from None
     finally:
         gateway.shutdown()
@@ -72,7 +73,7 @@ def hadoop_jvm(directory: Path, name: str) -> Iterator[JavaGateway]:
 
 
 def write_site(directory: Path, name: str, settings: Mapping[str, str]) -> None:
-    """A file of Hadoop's, as an administrator hands it out."""
+    """Writes a Hadoop configuration file, as an administrator hands it out."""
     directory.mkdir(parents=True, exist_ok=True)
     lines = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items())
     text = "\n".join(('<?xml version="1.0"?>', "<configuration>", *lines, "</configuration>", ""))

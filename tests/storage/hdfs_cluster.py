@@ -1,4 +1,7 @@
-"""A real HDFS cluster for tests: Hadoop's own, two namenodes of one name service and two datanodes in one JVM."""
+"""Runs a real HDFS cluster for tests: Hadoop's MiniDFSCluster, two namenodes and two datanodes in one JVM.
+
+Both namenodes belong to one name service.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,19 @@ NAMENODES = ("nn1", "nn2")
 
 @dataclass
 class HdfsCluster:
-    """As a client sees it; and what happens to its namenodes, which are known by their number."""
+    """The cluster's client settings, and faults of its namenodes, which are numbered from 0."""
 
     ports: tuple[int, ...]
     cluster: Any
     no_arguments: Any
-    """An empty array of Java's strings."""
+    """An empty Java array of strings."""
     path: Callable[[str], Any]
-    """Makes one of Hadoop's paths."""
-    _stopped: Any = None
+    """Makes a Hadoop path."""
+    _stopped_datanode: Any = None
 
     @property
     def hadoop(self) -> dict[str, str]:
-        """A client's settings, by Hadoop's names."""
+        """A client's settings, under Hadoop's names."""
         prefix = f"dfs.namenode.rpc-address.{SERVICE}"
         addresses = {f"{prefix}.{name}": f"{LOOPBACK}:{port}" for name, port in zip(NAMENODES, self.ports, strict=True)}
         return {"dfs.nameservices": SERVICE, f"dfs.ha.namenodes.{SERVICE}": ",".join(NAMENODES), **addresses}
@@ -41,31 +44,31 @@ class HdfsCluster:
         return {f"spark.hadoop.{name}": value for name, value in self.hadoop.items()}
 
     def activate(self, number: int) -> None:
-        """The other one becomes the standby, if it is there."""
+        """Makes the namenode active, and the other one the standby, if it runs."""
         for other in range(len(self.ports)):
             if other != number and self.cluster.isNameNodeUp(other):
                 self.cluster.transitionToStandby(other)
         self.cluster.transitionToActive(number)
 
     def stop(self, number: int) -> None:
-        """As a crash: nobody is active from then on, if it was this one."""
+        """Stops the namenode as a crash does. If it was active, the service has no active namenode afterwards."""
         self.cluster.shutdownNameNode(number)
 
     def start(self, number: int) -> None:
-        """As a standby."""
+        """Starts the namenode as a standby."""
         self.cluster.restartNameNode(number, False, self.no_arguments)
 
     def stop_datanode(self, number: int) -> None:
-        self._stopped = self.cluster.stopDataNode(number)
+        self._stopped_datanode = self.cluster.stopDataNode(number)
 
     def start_datanode(self) -> None:
-        """The one that was stopped, with what it has and where it was."""
-        if not self.cluster.restartDataNode(self._stopped, True):
+        """Restarts the stopped datanode with its data, on its port. Raises Unavailable."""
+        if not self.cluster.restartDataNode(self._stopped_datanode, True):
             raise Unavailable("the datanode did not start")
         self.cluster.triggerHeartbeats()
 
     def conf_dir(self, directory: Path) -> Path:
-        """Files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
+        """Writes files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
         client = {**self.hadoop, f"dfs.client.failover.proxy.provider.{SERVICE}": provider}
         write_site(directory, "core-site", {"fs.defaultFS": f"hdfs://{SERVICE}"})
@@ -77,13 +80,13 @@ class HdfsCluster:
 def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
     with hadoop_jvm(directory, "hdfs") as gateway:
         ports = tuple(free_ports(2 * len(NAMENODES)))
-        cluster = _started(gateway.jvm, directory, ports)
+        cluster = _start_cluster(gateway.jvm, directory, ports)
         path = gateway.jvm.org.apache.hadoop.fs.Path
         yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0), path)
         cluster.shutdown()
 
 
-def _started(jvm: Any, directory: Path, ports: tuple[int, ...]) -> Any:
+def _start_cluster(jvm: Any, directory: Path, ports: tuple[int, ...]) -> Any:
     hdfs = jvm.org.apache.hadoop.hdfs
     topology, service = hdfs.MiniDFSNNTopology(), getattr(hdfs, "MiniDFSNNTopology$NSConf")(SERVICE)
     for number, name in enumerate(NAMENODES):
@@ -91,7 +94,7 @@ def _started(jvm: Any, directory: Path, ports: tuple[int, ...]) -> Any:
         namenode.setIpcPort(ports[number]).setHttpPort(ports[len(NAMENODES) + number])
         service.addNN(namenode)
     conf = hdfs.HdfsConfiguration()
-    # A standby reads what the active one wrote at once: a test waits for it.
+    # The standby reads the active namenode's edits after 1 s: a test waits for it.
     conf.set("dfs.ha.tail-edits.period", "1")
     conf.set("dfs.namenode.safemode.extension", "0")
     builder = getattr(hdfs, "MiniDFSCluster$Builder")(conf, jvm.java.io.File(str(directory)))

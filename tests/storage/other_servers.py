@@ -1,6 +1,6 @@
-"""Servers of other versions than those that the tests bring: the newest ZooKeeper, and the oldest Kafka of the docs.
+"""Runs two servers of other versions than the usual test servers: the newest ZooKeeper and the docs' oldest Kafka.
 
-Their jars come from where the others come from, once (60 MB).
+Ivy downloads their jars once (60 MB), as it does those of the usual servers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sink.devtools.local.zookeeper import ZooKeeperServer
 
 ZOOKEEPER = "3.9.4"
 KAFKA = "2.8.2"
-_BESIDE = ("metrics-core", "snappy-java")
+_EXTRA_JARS = ("metrics-core", "snappy-java")
 
 
 class NewestZooKeeper(ZooKeeperServer):
     """ZooKeeper 3.9; PySpark's jars are of 3.6."""
 
     def _jars(self) -> list[Path]:
-        brought = fetch("zookeeper", (f"org.apache.zookeeper:zookeeper:{ZOOKEEPER}",))
-        # A server takes them for granted, and its artifact does not ask for them.
-        return [*brought, *(jar for name in _BESIDE for jar in pyspark_jars().glob(f"{name}-[0-9]*.jar"))]
+        jars = fetch("zookeeper", (f"org.apache.zookeeper:zookeeper:{ZOOKEEPER}",))
+        # The server needs the extra jars, but its artifact does not depend on them.
+        return [*jars, *(jar for name in _EXTRA_JARS for jar in pyspark_jars().glob(f"{name}-[0-9]*.jar"))]
 
 
 class OldestKafka(Server):
-    """Brokers give topics ids since 2.8. This one keeps its records in a ZooKeeper."""
+    """Kafka 2.8, the first version with topic ids. It stores its metadata in ZooKeeper."""
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
         super().__init__(directory, 0, f"Kafka {KAFKA}")

@@ -1,14 +1,19 @@
-"""A proxy before an S3 server that counts requests, delays each, and can refuse, cut or keep them.
+"""A proxy before an S3 server that counts requests, delays each, and can refuse, cut or hold them.
 
-`python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
-`PUT /-/delay?seconds=0.02`; `PUT /-/fault?status=503` (0: none; -1: connections are cut; -2: no answer comes) with
-`&share=0.3` for a part of the requests; `PUT /-/skew?seconds=300` for a store whose clock is ahead by so much;
-`PUT /-/trailers?refused=1` for one that takes no checksums behind the data; `PUT /-/expire?key=ASIA` for one where the
-token of that access key has expired; `PUT /-/forget`, and `GET /-/requests`, which gives a JSON list of those since,
-in their order; `PUT /-/take` gives each once. Signatures stay valid: hosts and bodies are handed on as they are.
+`python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. Control requests steer the proxy:
 
-A skewed store gives its own time in the answers' `Date` and `Last-Modified` and in listings. Beyond a quarter of an
-hour it turns away requests that were signed by another clock, as Amazon does, so that clients have to set theirs.
+- `PUT /-/delay?seconds=0.02` delays every request;
+- `PUT /-/fault?status=503` fails them (0: no fault; -1: cuts connections; -2: never answers), with `&share=0.3` a part;
+- `PUT /-/skew?seconds=300` sets the store's clock ahead;
+- `PUT /-/trailers?refused=1` refuses checksums that follow the data;
+- `PUT /-/expire?key=ASIA` lets the token of that access key expire;
+- `GET /-/requests` returns a JSON list of the requests since `PUT /-/forget`, in their order;
+- `PUT /-/take` returns each request once.
+
+Signatures stay valid: the proxy does not change hosts and bodies.
+
+A skewed store gives its own time in the responses' `Date` and `Last-Modified` and in listings. Beyond 15 minutes it
+refuses requests that another clock has signed, as Amazon does, so that clients have to correct their clocks.
 """
 
 from __future__ import annotations
@@ -29,20 +34,20 @@ from urllib.parse import parse_qsl, urlsplit
 from sink.devtools.local.servers import LOOPBACK, Server
 
 _HEAD_BYTES = 1 << 20
-_OWN = {"connection", "keep-alive", "transfer-encoding", "expect"}
+_CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "expect"}
 CUT, SILENT = -1, -2
 _LARGEST_SKEW = timedelta(minutes=15)
 _LISTED = re.compile(rb"<LastModified>(.*?)</LastModified>")
-_SKEWED = (
+_SKEW_ERROR = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the"
     b" request time and the current time is too large.</Message></Error>"
 )
-_NO_TRAILERS = (
+_TRAILER_ERROR = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NotImplemented</Code><Message>A header you provided implies"
     b" functionality that is not implemented</Message></Error>"
 )
-"""In the words of older MinIO, Ceph and Cloudflare."""
-_EXPIRED = (
+"""Older MinIO, Ceph and Cloudflare answer with this text."""
+_EXPIRED_ERROR = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>ExpiredToken</Code><Message>The provided token has expired."
     b"</Message></Error>"
 )
@@ -54,7 +59,7 @@ class Request:
     target: str
     status: int
     client: str
-    """`Java`, `C++`, `Rust` or another one, by the library that asked."""
+    """The client library: `Java`, `C++`, `Rust` or the start of another user agent."""
     started: float
 
     @property
@@ -64,7 +69,7 @@ class Request:
 
     @property
     def path(self) -> str:
-        """Below the bucket; of a listing, what it lists."""
+        """The key in the bucket; for a listing, its prefix."""
         parts = urlsplit(self.target)
         query = dict(parse_qsl(parts.query))
         return query.get("prefix", "") if self.kind == "LIST" else parts.path.partition("/")[2].partition("/")[2]
@@ -72,16 +77,16 @@ class Request:
 
 @dataclass
 class _Message:
-    first: str
+    start_line: str
     headers: list[tuple[str, str]]
     body: bytes = b""
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
-    def encoded(self, first: str, *more: tuple[str, str]) -> bytes:
-        kept = [(key, value) for key, value in self.headers if key.lower() not in _OWN]
-        lines = [first, *(f"{key}: {value}" for key, value in (*kept, *more))]
+    def encoded(self, start_line: str, *more_headers: tuple[str, str]) -> bytes:
+        headers = [(key, value) for key, value in self.headers if key.lower() not in _CONNECTION_HEADERS]
+        lines = [start_line, *(f"{key}: {value}" for key, value in (*headers, *more_headers))]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + self.body
 
 
@@ -95,10 +100,10 @@ class Proxy:
         self._skew = timedelta()
         self._refuses_trailers = False
         self._expired: set[str] = set()
-        self._well = asyncio.Event()
-        """Set while no answer is kept back."""
-        self._well.set()
-        self._seen: list[Request] = []
+        self._answering = asyncio.Event()
+        """Set while the proxy holds no answer back."""
+        self._answering.set()
+        self._requests: list[Request] = []
 
     async def serve(self, port: int) -> None:
         server = await asyncio.start_server(self._client, LOOPBACK, port, limit=_HEAD_BYTES)
@@ -109,135 +114,136 @@ class Proxy:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         try:
             while (request := await _read(reader, writer)) is not None:
-                method, target, _ = request.first.split(" ", 2)
+                method, target, _ = request.start_line.split(" ", 2)
                 if target.startswith("/-/"):
-                    writer.write(self._steered(target))
+                    writer.write(self._control(target))
                     continue
                 started = asyncio.get_running_loop().time()
                 await asyncio.sleep(self._delay)
                 if self._refuses_trailers and request.header("x-amz-trailer"):
                     head = "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: "
-                    writer.write(f"{head}{len(_NO_TRAILERS)}\r\n\r\n".encode() + _NO_TRAILERS)
+                    writer.write(f"{head}{len(_TRAILER_ERROR)}\r\n\r\n".encode() + _TRAILER_ERROR)
                     continue
                 if any(f"Credential={key}/" in request.header("authorization") for key in self._expired):
-                    body = b"" if method == "HEAD" else _EXPIRED
+                    body = b"" if method == "HEAD" else _EXPIRED_ERROR
                     head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}"
                     writer.write(f"{head}\r\n\r\n".encode() + body)
-                    self._seen.append(Request(method, target, 400, _library(request), started))
+                    self._requests.append(Request(method, target, 400, _library(request), started))
                     continue
                 status = self._fault if self._share == 1.0 or random.random() < self._share else 0
                 if status < 0:
                     if status == SILENT:
-                        await self._well.wait()
+                        await self._answering.wait()
                     break
                 if status:
                     writer.write(f"HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\n\r\n".encode())
                 elif self._is_too_skewed(request):
                     now, status = format_datetime(datetime.now(timezone.utc) + self._skew, usegmt=True), 403
                     head = f"HTTP/1.1 403 Forbidden\r\nDate: {now}\r\nContent-Type: application/xml\r\n"
-                    body = b"" if method == "HEAD" else _SKEWED
+                    body = b"" if method == "HEAD" else _SKEW_ERROR
                     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 else:
-                    answer, upstream = await self._forwarded(request, method, upstream)
-                    writer.write(answer)
-                    status = int(answer.split(b" ", 2)[1])
-                self._seen.append(Request(method, target, status, _library(request), started))
+                    response, upstream = await self._forward(request, method, upstream)
+                    writer.write(response)
+                    status = int(response.split(b" ", 2)[1])
+                self._requests.append(Request(method, target, status, _library(request), started))
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # one side has gone: so does this connection
+            pass  # one side has closed its connection: close the other
         finally:
-            for each in (writer, upstream and upstream[1]):
-                if each:
-                    each.close()
+            for stream in (writer, upstream and upstream[1]):
+                if stream:
+                    stream.close()
 
-    async def _forwarded(
+    async def _forward(
         self,
         request: _Message,
         method: str,
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None,
     ) -> tuple[bytes, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
-        """The answer, and the connection if it can be used again."""
+        """Returns the server's response, and the connection if it can be used again."""
         length = [] if request.header("content-length") else [("Content-Length", str(len(request.body)))]
-        sent = request.encoded(request.first, *length)
-        for fresh in (False, True):
-            if upstream is None or fresh:
+        request_bytes = request.encoded(request.start_line, *length)
+        for reconnect in (False, True):
+            if upstream is None or reconnect:
                 upstream = await asyncio.open_connection(self._host, self._port, limit=_HEAD_BYTES)
             try:
-                upstream[1].write(sent)
-                answer = await _read(upstream[0], None, without_body=method == "HEAD")
+                upstream[1].write(request_bytes)
+                response = await _read(upstream[0], None, without_body=method == "HEAD")
             except (OSError, asyncio.IncompleteReadError):
-                answer = None
-            if answer is not None:
+                response = None
+            if response is not None:
                 break
-        if answer is None:
+        if response is None:
             raise OSError("the server has gone")
-        version, rest = answer.first.split(" ", 1)
-        if version == "HTTP/1.0" or answer.header("connection").lower() == "close":
+        version, status_text = response.start_line.split(" ", 1)
+        if version == "HTTP/1.0" or response.header("connection").lower() == "close":
             upstream[1].close()
             upstream = None
         if self._skew:
-            self._shift(answer)
-        length = [] if answer.header("content-length") else [("Content-Length", str(len(answer.body)))]
-        return answer.encoded(f"HTTP/1.1 {rest}", *length), upstream
+            self._shift(response)
+        length = [] if response.header("content-length") else [("Content-Length", str(len(response.body)))]
+        return response.encoded(f"HTTP/1.1 {status_text}", *length), upstream
 
     def _is_too_skewed(self, request: _Message) -> bool:
-        """By the time that it was signed at."""
+        """Compares the time of the signature with the skewed clock."""
         signed = request.header("x-amz-date")
         if not self._skew or not signed:
             return False
-        at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-        return abs(datetime.now(timezone.utc) + self._skew - at) > _LARGEST_SKEW
+        signed_at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        return abs(datetime.now(timezone.utc) + self._skew - signed_at) > _LARGEST_SKEW
 
-    def _shift(self, answer: _Message) -> None:
-        """Moves the times in an answer to the skewed clock."""
-        for position, (key, value) in enumerate(answer.headers):
+    def _shift(self, response: _Message) -> None:
+        """Moves the times in a response to the skewed clock."""
+        for position, (key, value) in enumerate(response.headers):
             if key.lower() in ("date", "last-modified"):
-                answer.headers[position] = key, format_datetime(parsedate_to_datetime(value) + self._skew, usegmt=True)
-        shifted = _LISTED.sub(lambda found: b"<LastModified>%s</LastModified>" % self._shifted(found[1]), answer.body)
-        if shifted != answer.body:
-            answer.body = shifted
-            answer.headers = [each for each in answer.headers if each[0].lower() != "content-length"]
+                shifted = parsedate_to_datetime(value) + self._skew
+                response.headers[position] = key, format_datetime(shifted, usegmt=True)
+        body = _LISTED.sub(lambda match: b"<LastModified>%s</LastModified>" % self._shift_time(match[1]), response.body)
+        if body != response.body:
+            response.body = body
+            response.headers = [header for header in response.headers if header[0].lower() != "content-length"]
 
-    def _shifted(self, listed: bytes) -> bytes:
-        at = datetime.fromisoformat(listed.decode().replace("Z", "+00:00")) + self._skew
-        return at.strftime("%Y-%m-%dT%H:%M:%S.000Z").encode()
+    def _shift_time(self, iso_time: bytes) -> bytes:
+        shifted = datetime.fromisoformat(iso_time.decode().replace("Z", "+00:00")) + self._skew
+        return shifted.strftime("%Y-%m-%dT%H:%M:%S.000Z").encode()
 
-    def _steered(self, target: str) -> bytes:
+    def _control(self, target: str) -> bytes:
         parts = urlsplit(target)
-        given = dict(parse_qsl(parts.query))
+        options = dict(parse_qsl(parts.query))
         body = b""
         match parts.path:
             case "/-/delay":
-                self._delay = float(given["seconds"])
+                self._delay = float(options["seconds"])
             case "/-/fault":
-                self._fault, self._share = int(given["status"]), float(given.get("share", 1))
-                (self._well.clear if self._fault == SILENT else self._well.set)()
+                self._fault, self._share = int(options["status"]), float(options.get("share", 1))
+                (self._answering.clear if self._fault == SILENT else self._answering.set)()
             case "/-/expire":
-                self._expired.add(given["key"])
+                self._expired.add(options["key"])
             case "/-/trailers":
-                self._refuses_trailers = given["refused"] == "1"
+                self._refuses_trailers = options["refused"] == "1"
             case "/-/skew":
-                self._skew = timedelta(seconds=float(given["seconds"]))
+                self._skew = timedelta(seconds=float(options["seconds"]))
             case "/-/forget":
-                self._seen = []
+                self._requests = []
             case "/-/requests" | "/-/take":
-                body = json.dumps([asdict(request) for request in self._seen]).encode()
-                self._seen = [] if parts.path == "/-/take" else self._seen
+                body = json.dumps([asdict(request) for request in self._requests]).encode()
+                self._requests = [] if parts.path == "/-/take" else self._requests
         return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def _read(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None, without_body: bool = False
 ) -> _Message | None:
-    """A request, or with no `writer` an answer; None at the end."""
+    """Reads a request, or without a `writer` a response. Returns None at the end of the stream."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if error.partial:
             raise
         return None
-    first, *lines = head.decode("latin-1").split("\r\n")[:-2]
-    message = _Message(first, [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)])
+    start_line, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    message = _Message(start_line, [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)])
     if writer is not None and message.header("expect").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if without_body:
@@ -254,8 +260,8 @@ async def _read(
 
 def _library(request: _Message) -> str:
     agent = request.header("user-agent")
-    known = {"aws-sdk-java": "Java", "aws-sdk-cpp": "C++", "object_store": "Rust"}
-    return next((name for part, name in known.items() if part in agent), agent.partition("/")[0])
+    libraries = {"aws-sdk-java": "Java", "aws-sdk-cpp": "C++", "object_store": "Rust"}
+    return next((name for marker, name in libraries.items() if marker in agent), agent.partition("/")[0])
 
 
 class S3Proxy(Server):
@@ -288,15 +294,15 @@ class S3Proxy(Server):
         self._ask("forget")
 
     def requests(self) -> Sequence[Request]:
-        return [Request(**each) for each in json.loads(self._ask("requests"))]
+        return [Request(**fields) for fields in json.loads(self._ask("requests"))]
 
     def take(self) -> Sequence[Request]:
-        """Each request is given once."""
-        return [Request(**each) for each in json.loads(self._ask("take"))]
+        """Returns each request once."""
+        return [Request(**fields) for fields in json.loads(self._ask("take"))]
 
-    def _ask(self, what: str) -> bytes:
-        with urllib.request.urlopen(f"{self.url}/-/{what}", timeout=30) as answer:
-            return bytes(answer.read())
+    def _ask(self, command: str) -> bytes:
+        with urllib.request.urlopen(f"{self.url}/-/{command}", timeout=30) as response:
+            return bytes(response.read())
 
     def _command(self) -> list[str]:
         return [sys.executable, "-m", "tests.storage.s3_proxy", str(self.port), self._target]

@@ -1,6 +1,6 @@
-"""A real S3 server for tests: moto's, as a process of its own, with its data in memory; or somebody's.
+"""Runs a real S3 server for tests: moto in a process of its own, with its data in memory.
 
-`SINK_TEST_S3=http://host:port` with `SINK_TEST_S3_KEYS=access:secret` takes a running one, MinIO for instance.
+`SINK_TEST_S3=http://host:port` with `SINK_TEST_S3_KEYS=access:secret` uses a running server instead, such as MinIO.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SECRET_KEY = "a-secret-that-nobody-may-see"
 
 
 class MotoServer(S3Server):
-    """It takes any keys and any signature, or only so many requests of strangers."""
+    """Accepts any keys and any signature. With `free_requests`, checks them after so many requests."""
 
     def __init__(self, directory: Path, free_requests: int | None = None, tls: bool = False) -> None:
-        """With `tls` it shows a certificate that nobody has signed."""
+        """With `tls` the server shows a self-signed certificate."""
         super().__init__(directory)
         self._free_requests = free_requests
         self._tls = tls
@@ -50,19 +50,19 @@ class MotoServer(S3Server):
     def _answers(self) -> bool:
         context = ssl._create_unverified_context() if self._tls else None
         try:
-            with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=2.0, context=context) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=2.0, context=context) as response:
+                return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
 
 
 def minio() -> str | None:
-    """The program, where there is one: `SINK_TEST_MINIO`, or in the path. A stricter server than moto's."""
+    """Returns the MinIO program, from `SINK_TEST_MINIO` or the path, or None. MinIO is stricter than moto."""
     return os.environ.get("SINK_TEST_MINIO") or shutil.which("minio")
 
 
 class MinioServer(Server):
-    """MinIO's, with its data below the directory; for one region, which it insists on, if that is given."""
+    """MinIO, with its data below the directory. With `region` it accepts requests for that region only."""
 
     def __init__(self, directory: Path, program: str, region: str = "") -> None:
         super().__init__(directory, 0, "S3 (MinIO)")
@@ -75,22 +75,22 @@ class MinioServer(Server):
 
     def _command(self) -> list[str]:
         (console,) = free_ports(1)
-        given = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
-        given += [f"MINIO_SITE_REGION={self._region}"] if self._region else []
+        variables = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
+        variables += [f"MINIO_SITE_REGION={self._region}"] if self._region else []
         listen = ["--address", self.address, "--console-address", f"{LOOPBACK}:{console}"]
-        return ["env", *given, "CI=1", self._program, "server", *listen, str(self.directory / "data")]
+        return ["env", *variables, "CI=1", self._program, "server", *listen, str(self.directory / "data")]
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/minio/health/ready", timeout=2.0) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/minio/health/ready", timeout=2.0) as response:
+                return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
 
 
 @dataclass(frozen=True)
 class Store:
-    """A server's address with keys that it takes."""
+    """A server's address, with keys that the server accepts."""
 
     url: str
     access_key: str = ACCESS_KEY
@@ -99,7 +99,7 @@ class Store:
 
     @property
     def client(self) -> Any:
-        """A client that has nothing in common with the product's."""
+        """A boto3 client: it shares no code with the product's clients."""
         return boto3.client(
             "s3",
             endpoint_url=self.url,
@@ -111,8 +111,8 @@ class Store:
 
     def make_bucket(self) -> str:
         name = f"lake-{uuid.uuid4().hex[:12]}"
-        there = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
-        self.client.create_bucket(Bucket=name, **({"CreateBucketConfiguration": there} if there else {}))
+        location = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+        self.client.create_bucket(Bucket=name, **({"CreateBucketConfiguration": location} if location else {}))
         return name
 
     @property
@@ -131,9 +131,9 @@ class Store:
 
 @contextmanager
 def a_store(directory: Path) -> Iterator[Store]:
-    if given := os.environ.get("SINK_TEST_S3"):
+    if url := os.environ.get("SINK_TEST_S3"):
         access, _, secret = os.environ.get("SINK_TEST_S3_KEYS", "minioadmin:minioadmin").partition(":")
-        yield Store(given, access, secret)
+        yield Store(url, access, secret)
         return
     with MotoServer(directory) as server:
         yield Store(server.url)

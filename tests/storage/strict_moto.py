@@ -1,7 +1,7 @@
 """`python -m tests.storage.strict_moto ...`: moto's server, able to check what Amazon's library for Java has signed.
 
-moto signs a request again by botocore and compares. botocore leaves `User-Agent` out, which the library for Java signs:
-so its requests would be turned away with 403 whatever the keys are, and Amazon's own servers take them.
+moto signs a request again with botocore and compares the signatures. botocore leaves out `User-Agent`, which the
+library for Java signs: moto would refuse its requests with 403 for any keys, although Amazon's own servers accept them.
 """
 
 from __future__ import annotations

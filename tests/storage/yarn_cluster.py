@@ -1,4 +1,4 @@
-"""A real YARN cluster for tests: Hadoop's own, a resource manager and one node manager in one JVM, on loopback."""
+"""Runs a real YARN cluster for tests: Hadoop's MiniYARNCluster in one JVM, on loopback, with one node manager."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONF = {
         "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
     ),
     "yarn.scheduler.minimum-allocation-mb": "256",
-    # A full disk of the machine, and what Java reserves and never touches, are nothing to a test.
+    # Tests ignore a full disk of the machine, and memory that Java reserves but never touches.
     "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.9",
     "yarn.nodemanager.vmem-check-enabled": "false",
 }
@@ -29,7 +29,7 @@ _CONF = {
 
 @contextmanager
 def a_yarn(directory: Path) -> Iterator[Path]:
-    """The directory for `HADOOP_CONF_DIR`."""
+    """Yields the directory for `HADOOP_CONF_DIR`."""
     with hadoop_jvm(directory, "yarn") as gateway:
         yarn = gateway.jvm.org.apache.hadoop.yarn
         conf = yarn.conf.YarnConfiguration()
@@ -38,20 +38,20 @@ def a_yarn(directory: Path) -> Iterator[Path]:
         cluster = yarn.server.MiniYARNCluster("sink", 1, 1, 1)
         cluster.init(conf)
         cluster.start()
-        known = {name: cluster.getConfig().get(name) for name in _ADDRESSES}
-        write_site(directory / "conf", "yarn-site", {name: value for name, value in known.items() if value})
+        addresses = {name: cluster.getConfig().get(name) for name in _ADDRESSES}
+        write_site(directory / "conf", "yarn-site", {name: value for name, value in addresses.items() if value})
         yield directory / "conf"
         cluster.stop()
 
 
 def on_yarn(directory: Path) -> Mapping[str, object]:
-    """Settings for the cluster's only host, which has Spark's jars already."""
+    """Returns settings for the cluster's only host, which has Spark's jars already."""
     java = str(find_java().home)
     return {
         "spark.master": "yarn",
         "spark.executor.instances": 2,
         "spark.executor.memory": "600m",
-        # Beside the heap: what Python takes counts, too.
+        # Beyond the heap: YARN counts Python's memory, too.
         "spark.executor.memoryOverhead": "900m",
         "spark.yarn.am.memory": "256m",
         "spark.yarn.jars": f"local:{pyspark_jars()}/*",

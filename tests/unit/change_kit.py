@@ -1,4 +1,4 @@
-"""Changes of rows made of records without Spark: settings in, records in, rows out."""
+"""Makes changes of rows from settings and records, without Spark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sink.write.row_spec import change_spec, table_schema
 DDL = "id bigint, name string not null, at bigint"
 
 Record = tuple[Any, Any]
-"""Key and value: bytes, text, None, or what becomes JSON."""
+"""Key and value: bytes, text, None, or a value that becomes JSON."""
 
 
 def settings_of(directory: Path, **more: str) -> Settings:
-    """Names have `__` for a dot; an empty value takes a setting out."""
-    given = {
+    """Loads settings: `__` in a name of `more` is a dot, and an empty value removes the setting."""
+    properties = {
         "zookeeper.connect": "127.0.0.1:2181",
         "kafka.bootstrap.servers": "127.0.0.1:9092",
         "kafka.topic.names": "t",
@@ -35,22 +35,22 @@ def settings_of(directory: Path, **more: str) -> Settings:
         **{name.replace("__", "."): value for name, value in more.items()},
     }
     file = directory / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items() if value))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items() if value))
     return load(file, {})
 
 
 def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The rows, each with its offset and without what else tells its place. None is bad."""
+    """Returns the rows, each with its offset but without topic and partition. Asserts that no record is bad."""
     rows, bad = separated(settings, records)
     assert not bad
     return rows
 
 
 def separated(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
-    """The rows of the good records, and what is said of the bad ones."""
+    """Returns the rows of the good records, and the bad records with their reasons."""
     changes = Changes(change_spec(settings, table_schema(settings)))
-    _, found, bad = separate_bad(batch_of(records), "t", changes.decode_batch)
-    rows = [] if found is None else found.to_pylist()
+    _, decoded, bad = separate_bad(batch_of(records), "t", changes.decode_batch)
+    rows = [] if decoded is None else decoded.to_pylist()
     for row in rows:
         row["offset"] = row.pop("_sink_offset")
         del row["_sink_topic"], row["_sink_partition"]

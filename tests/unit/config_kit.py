@@ -1,4 +1,4 @@
-"""The least that a configuration has to say."""
+"""The smallest valid configuration."""
 
 MINIMAL = """
 zookeeper.connect: zk:2181

@@ -159,14 +159,14 @@ class Cases:
         return json.dumps(dict.fromkeys(self.struct.names)).encode()
 
     def _mutilated(self, text: str) -> str:
-        at = self.random.randrange(len(text))
+        position = self.random.randrange(len(text))
         kind = self.random.randrange(4)
         if kind == 0:
-            return text[:at]
+            return text[:position]
         if kind == 1:
-            return text[:at] + text[at + 1 :]
+            return text[:position] + text[position + 1 :]
         if kind == 2:
-            return text[:at] + self.random.choice('{}[]",:\\x0 \n\x01') + text[at:]
+            return text[:position] + self.random.choice('{}[]",:\\x0 \n\x01') + text[position:]
         return self.random.choice((" ", "\n", "[", "x", "\ufeff")) + text
 
     def _blank(self) -> str:

@@ -1,4 +1,4 @@
-"""Drives one machine by hand against simulated services: honest answers until the test says otherwise."""
+"""Drives one machine by hand against simulated services: honest answers unless the test gives another."""
 
 from __future__ import annotations
 
@@ -80,22 +80,24 @@ class Environment:
         return ParticipantViewReader(incarnation).read(self.keeper.snapshot(self.keeper.latest))
 
     def transaction(self, number: int = 1) -> Transaction:
-        return next(t for t in self.view.transactions if t.header.number == number)
+        return next(transaction for transaction in self.view.transactions if transaction.header.number == number)
 
     def phase(self, number: int = 1) -> Phase:
         return self.transaction(number).header.phase
 
     def report(self, number: int = 1, only: Collection[str] = WORKERS) -> None:
-        """Let participants write their slices and create their statuses, as they would."""
-        t = self.transaction(number)
-        for incarnation, tasks in t.plan.tasks.items():
+        """Let these participants write their slices and create their statuses."""
+        transaction = self.transaction(number)
+        for incarnation, tasks in transaction.plan.tasks.items():
             if incarnation in only:
-                self.keeper.write(tree.status_ops(self.written(t.header, incarnation, tasks)))
+                self.keeper.write(tree.status_ops(self.written(transaction.header, incarnation, tasks)))
 
     def written(self, header: Header, incarnation: str, tasks: tuple[WriteTask, ...]) -> WriteStatus:
         for task in tasks:
             self.table.write_file(header.instant or "", task)
-        results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
+        results = tuple(
+            SliceResult(task_slice, *self.log.read(task_slice)) for task in tasks for task_slice in task.slices
+        )
         return WriteStatus(header.number, incarnation, results, tuple(map(stat_of, tasks)))
 
 
@@ -139,10 +141,10 @@ class Driver:
 
     @property
     def resigned(self) -> str | None:
-        return next((e.reason for e in self.effects if isinstance(e, Resign)), None)
+        return next((effect.reason for effect in self.effects if isinstance(effect, Resign)), None)
 
     def notes(self, event: str) -> list[dict[str, Any]]:
-        return [dict(e.fields) for e in self.effects if isinstance(e, Note) and e.event == event]
+        return [dict(effect.fields) for effect in self.effects if isinstance(effect, Note) and effect.event == event]
 
     def until(self, wanted: type[Any] | tuple[type[Any], ...] | str) -> Any:
         """Answer honestly until the machine asks for `wanted`: an operation, or a write's purpose."""
@@ -182,7 +184,7 @@ class Driver:
             case ReadLog(topics, pattern, unfinished):
                 return Done(env.log.view(topics, pattern, unfinished))
             case Write(ops=ops):
-                return written(env.keeper, ops)
+                return write_outcome(env.keeper, ops)
             case Begin(number=number, epoch=epoch):
                 return Done(env.table.begin(number, epoch, None))
             case FindExistingFiles(stats=stats, tasks=tasks):
@@ -197,7 +199,7 @@ class Driver:
                 return Done(env.written(header, self.machine.incarnation, tasks))
 
 
-def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
+def write_outcome(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
     try:
         keeper.write(ops)
     except NotLeader as error:
@@ -216,7 +218,7 @@ def new_term(
     reset: OffsetReset = OffsetReset.EARLIEST,
     on_data_loss: DataLossPolicy = DataLossPolicy.FAIL,
 ) -> Driver:
-    """A coordinator at the head of the queue; whoever was there before has lost its lock."""
+    """Returns a coordinator at the head of the queue; an earlier coordinator has lost its lock."""
     for path, _ in env.view.contenders:
         env.keeper.remove(path)
     lock = env.keeper.contend(worker, env.sessions[worker])

@@ -1,4 +1,4 @@
-"""Protobuf messages made at random, and what the official library makes of their bytes: the oracle of the tests."""
+"""Random Protobuf messages, and their values as the official library decodes them: the oracle of the tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Proto:
         self.file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
         if syntax == "editions":
             self.file.edition = descriptor_pb2.EDITION_2023
-        self.file.dependency.extend(each.name for each in WELL_KNOWN)
+        self.file.dependency.extend(file.name for file in WELL_KNOWN)
         self.package = package
 
     def enum(self, name: str, **numbers: int) -> Proto:
@@ -96,8 +96,8 @@ class Proto:
 
     def set(self) -> descriptor_pb2.FileDescriptorSet:
         files = descriptor_pb2.FileDescriptorSet()
-        for each in WELL_KNOWN:
-            each.CopyToProto(files.file.add())
+        for well_known in WELL_KNOWN:
+            well_known.CopyToProto(files.file.add())
         files.file.append(self.file)
         return files
 
@@ -106,8 +106,8 @@ class Proto:
 
     def type(self, name: str) -> Any:
         pool = DescriptorPool()
-        for each in self.set().file:
-            pool.AddSerializedFile(each.SerializeToString())
+        for file in self.set().file:
+            pool.AddSerializedFile(file.SerializeToString())
         return GetMessageClass(pool.FindMessageTypeByName(f"{self.package}.{name}"))
 
     def reader(self, ddl: str, name: str = "M") -> ProtobufReader:
@@ -115,17 +115,17 @@ class Proto:
 
 
 def read(reader: ProtobufReader, values: Sequence[bytes]) -> list[Any]:
-    """The columns of each value, or why it is refused."""
+    """Returns the columns of each value, or the reason of its refusal."""
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = reader.read(cursors, np.arange(len(values)))
     for column in columns:
         column.validate(full=True)
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [cursors.reasons[at] if cursors.failed[at] else list(row) for at, row in enumerate(rows)]
+    return [cursors.reasons[index] if cursors.failed[index] else list(row) for index, row in enumerate(rows)]
 
 
 def one(proto: Proto, ddl: str, value: bytes) -> Any:
-    """The one column, the same alone and among many."""
+    """Returns the only column of a value, after asserting that it is the same alone and among many."""
     reader = proto.reader(ddl)
     (alone,) = read(reader, [value])
     assert repr(read(reader, [value] * 40)) == repr([alone] * 40)
@@ -134,12 +134,12 @@ def one(proto: Proto, ddl: str, value: bytes) -> Any:
 
 def varint(number: int, padding: int = 0) -> bytes:
     number &= (1 << 64) - 1
-    found = bytearray()
+    encoded = bytearray()
     while number >= 0x80 or padding:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
         padding = max(0, padding - 1)
-    return bytes([*found, number])
+    return bytes([*encoded, number])
 
 
 def tag(number: int, wire: int) -> bytes:
@@ -150,7 +150,7 @@ def sized(number: int, value: bytes) -> bytes:
     return tag(number, 2) + varint(len(value)) + value
 
 
-# What is right, by the library.
+# The expected values, by the official library.
 
 
 def ddl_of(message: Any) -> str:
@@ -158,15 +158,19 @@ def ddl_of(message: Any) -> str:
 
 
 def kind_of(field: Any) -> str:
-    of = field.message_type
-    if of is not None and of.GetOptions().map_entry:
-        return f"map<string,{kind_of(of.fields_by_name['value'])}>"
+    message_type = field.message_type
+    if message_type is not None and message_type.GetOptions().map_entry:
+        return f"map<string,{kind_of(message_type.fields_by_name['value'])}>"
     name = Field.Type.Name(field.type).removeprefix("TYPE_").lower()
-    kind = DDL[name] if of is None else f"struct<{','.join(f'{each.name}:{kind_of(each)}' for each in of.fields)}>"
+    kind = (
+        DDL[name]
+        if message_type is None
+        else f"struct<{','.join(f'{inner.name}:{kind_of(inner)}' for inner in message_type.fields)}>"
+    )
     return f"array<{kind}>" if field.is_repeated else kind
 
 
-def right(message: Any) -> list[Any]:
+def expected_row(message: Any) -> list[Any]:
     return [value_of(message, field) for field in message.DESCRIPTOR.fields]
 
 
@@ -174,20 +178,26 @@ def value_of(message: Any, field: Any) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]
-        return {str(key).lower() if isinstance(key, bool) else str(key): plain(value[key], inner) for key in value}
+        return {
+            str(key).lower() if isinstance(key, bool) else str(key): python_value(value[key], inner) for key in value
+        }
     if field.is_repeated:
-        return [plain(each, field) for each in value]
+        return [python_value(item, field) for item in value]
     if field.has_presence and not message.HasField(field.name) and not field.has_default_value:
         return None
-    return plain(value, field)
+    return python_value(value, field)
 
 
-def plain(value: Any, field: Any) -> Any:
+def python_value(value: Any, field: Any) -> Any:
     if field.message_type is not None:
-        return dict(zip(value.DESCRIPTOR.fields_by_name, right(value), strict=True))
+        return dict(zip(value.DESCRIPTOR.fields_by_name, expected_row(value), strict=True))
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else next(v.name for v in field.enum_type.values if v.number == value)
+        enum_value = field.enum_type.values_by_number.get(value)
+        return (
+            str(value)
+            if enum_value is None
+            else next(symbol.name for symbol in field.enum_type.values if symbol.number == value)
+        )
     if Field.Type.Name(field.type) in ("TYPE_UINT64", "TYPE_FIXED64"):
         return Decimal(value)
     return value
@@ -196,28 +206,28 @@ def plain(value: Any, field: Any) -> Any:
 def judged(kind: Any, value: bytes) -> list[Any] | str:
     try:
         message = kind.FromString(value)
-        return right(message) if message.IsInitialized() else "not initialized"
+        return expected_row(message) if message.IsInitialized() else "not initialized"
     except (DecodeError, UnicodeDecodeError) as error:
         return str(error)
 
 
 def comparable(row: Any) -> Any:
-    """Maps without order; NaN like NaN."""
+    """Makes values comparable: maps without order, NaN equal to NaN."""
     if isinstance(row, float):
         return "NaN" if math.isnan(row) else struct.pack("<d", row)
     if isinstance(row, dict):
-        return {name: comparable(each) for name, each in row.items()}
-    if isinstance(row, list) and row and all(isinstance(each, tuple) for each in row):
-        return {name: comparable(each) for name, each in row}
-    return [comparable(each) for each in row] if isinstance(row, list) else row
+        return {name: comparable(inner) for name, inner in row.items()}
+    if isinstance(row, list) and row and all(isinstance(inner, tuple) for inner in row):
+        return {name: comparable(inner) for name, inner in row}
+    return [comparable(inner) for inner in row] if isinstance(row, list) else row
 
 
-def same(found: Any, expected: Any, kinds: Sequence[Any]) -> bool:
-    if isinstance(found, str) or isinstance(expected, str):
-        return isinstance(found, str) and isinstance(expected, str)
+def same(actual: Any, expected: Any, kinds: Sequence[Any]) -> bool:
+    if isinstance(actual, str) or isinstance(expected, str):
+        return isinstance(actual, str) and isinstance(expected, str)
     maps = [isinstance(kind.dataType, T.MapType) for kind in kinds]
-    found = [dict(each) if is_map else each for each, is_map in zip(found, maps, strict=True)]
-    return bool(comparable(found) == comparable(expected))
+    actual = [dict(value) if is_map else value for value, is_map in zip(actual, maps, strict=True)]
+    return bool(comparable(actual) == comparable(expected))
 
 
 # Random message types, and random bytes of them at the level of the wire.
@@ -228,7 +238,7 @@ WIRES = {**dict.fromkeys(NUMBERS[:7], 0), **dict.fromkeys(NUMBERS[7:10], 5), **d
 
 
 class Maker:
-    """Types and values by chance. `plain_only`: none whose wrong bytes the two judge differently."""
+    """Random types and values; `plain_only` leaves out types whose wrong bytes reader and library judge differently."""
 
     def __init__(self, chance: random.Random, plain_only: bool = False) -> None:
         self.chance = chance
@@ -241,11 +251,13 @@ class Maker:
         fields = self.fields(chance.randint(1, 6), rich)
         if not plain_only:
             keys = ["string", "int32", "sint64", "bool", "fixed64"]
-            # An entry that a later one replaced counts for the library only if its bytes are wrong, not if it lacks
-            # what is required.
+            # The library judges an entry that a later one replaced by its bytes, not by missing required fields.
             values = ["string", "enum:E", "double", "uint64", "string" if self.syntax == "proto2" else "Inner"]
             fields.append(f"map<{chance.choice(keys)},{chance.choice(values)}> m = 20")
-        oneof = [f"{kind} o{at} = {30 + at}" for at, kind in enumerate(chance.sample(rich[:-2], chance.choice([0, 3])))]
+        oneof = [
+            f"{kind} o{index} = {30 + index}"
+            for index, kind in enumerate(chance.sample(rich[:-2], chance.choice([0, 3])))
+        ]
         if plain_only:
             oneof = [text for text in oneof if "Inner" not in text]
         self.proto.message("M", *fields, oneof=oneof)
@@ -254,27 +266,29 @@ class Maker:
     def fields(self, count: int, kinds: list[str]) -> list[str]:
         labels = {"proto2": ["optional", "required", "repeated"], "editions": ["", "repeated"]}
         numbers = self.chance.sample([*range(1, 20), 2000, (1 << 29) - 1], count)
-        made = []
+        declarations = []
         for number in numbers:
             label = self.chance.choice(labels.get(self.syntax, ["", "optional", "repeated"]))
             kind = self.chance.choice(kinds)
             default = ""
             if label != "repeated" and self.syntax != "proto3" and self.chance.random() < 0.3:
                 default = {"string": "old", "int32": "7", "double": "2.5", "enum:E": "UNO"}.get(kind, "")
-            made.append(f"{label} {kind} f{number} = {number} {default}".strip())
-        return made
+            declarations.append(f"{label} {kind} f{number} = {number} {default}".strip())
+        return declarations
 
     def number(self, wire: int) -> bytes:
         if wire:
             return self.chance.randbytes(8 if wire == 1 else 4)
-        small, any_ = self.chance.randint(-2, 3), self.chance.getrandbits(64)
-        return varint(self.chance.choice([small, any_ >> self.chance.randint(0, 63)]), self.chance.choice([0, 0, 0, 1]))
+        small, wide = self.chance.randint(-2, 3), self.chance.getrandbits(64)
+        return varint(self.chance.choice([small, wide >> self.chance.randint(0, 63)]), self.chance.choice([0, 0, 0, 1]))
 
-    def piece(self, field: Any) -> bytes:
-        """An occurrence of a field, now and then in a form that makes it an unknown one."""
+    def occurrence(self, field: Any) -> bytes:
+        """Returns an occurrence of a field, now and then in a form that makes it an unknown field."""
         name = Field.Type.Name(field.type).removeprefix("TYPE_").lower()
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            entry = b"".join(self.piece(each) for each in field.message_type.fields if self.chance.random() < 0.8)
+            entry = b"".join(
+                self.occurrence(entry_field) for entry_field in field.message_type.fields if self.chance.random() < 0.8
+            )
             return sized(field.number, entry)
         if self.chance.random() < 0.05 and field.containing_type.full_name == "t.M":
             return self.unknown(field.number if WIRES.get(name) in (1, 5) and not field.is_repeated else 999)
@@ -298,19 +312,21 @@ class Maker:
         )
 
     def value(self, descriptor: Any) -> bytes:
-        pieces = [self.piece(field) for field in descriptor.fields for _ in range(self.chance.choice([0, 1, 1, 1, 2]))]
+        occurrences = [
+            self.occurrence(field) for field in descriptor.fields for _ in range(self.chance.choice([0, 1, 1, 1, 2]))
+        ]
         required = [field for field in descriptor.fields if field.is_required]
         if self.chance.random() < 0.9:
-            pieces += [self.piece(field) for field in required]
+            occurrences += [self.occurrence(field) for field in required]
         if self.chance.random() < 0.5:
-            self.chance.shuffle(pieces)
-        return b"".join(pieces) + self.chance.choice([b"", b"", self.unknown()])
+            self.chance.shuffle(occurrences)
+        return b"".join(occurrences) + self.chance.choice([b"", b"", self.unknown()])
 
     def values(self, count: int) -> list[bytes]:
         return [self.value(self.type.DESCRIPTOR) for _ in range(count)]
 
 
-def compared(made: Maker, values: list[bytes]) -> tuple[list[Any], list[Any], list[Any]]:
-    ddl = ddl_of(made.type.DESCRIPTOR)
-    reader, kinds = made.proto.reader(ddl), parse_ddl(ddl).value_struct.fields
-    return read(reader, values), [judged(made.type, value) for value in values], kinds
+def compared(maker: Maker, values: list[bytes]) -> tuple[list[Any], list[Any], list[Any]]:
+    ddl = ddl_of(maker.type.DESCRIPTOR)
+    reader, kinds = maker.proto.reader(ddl), parse_ddl(ddl).value_struct.fields
+    return read(reader, values), [judged(maker.type, value) for value in values], kinds

@@ -1,4 +1,4 @@
-"""Settings of a sink whose servers nobody asks."""
+"""Settings of a sink whose servers are never contacted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sink.config import Settings, load
 
 
 def minimal_settings(directory: Path, **more: str) -> Settings:
-    """As loaded from a file in `directory`; `__` in a name of `more` is a dot."""
-    given = {
+    """Loads settings from a file in `directory`; `__` in a name of `more` is a dot."""
+    properties = {
         "zookeeper.connect": "127.0.0.1:2181",
         "kafka.bootstrap.servers": "127.0.0.1:9092",
         "kafka.topic.names": "orders",
@@ -19,5 +19,5 @@ def minimal_settings(directory: Path, **more: str) -> Settings:
         **{name.replace("__", "."): value for name, value in more.items()},
     }
     file = directory / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return load(file, {})

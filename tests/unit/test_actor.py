@@ -1,4 +1,4 @@
-"""An actor performs requests: a hanging one is seen, and one that nobody waits for is ended."""
+"""An actor performs requests: a hanging request is seen, and an unwanted one is cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sink.runtime.actor import Actor
 from sink.runtime.effect_handlers import ParticipantEffectHandler
 from sink.runtime.pools import SerialExecutor, Ticker
 from sink.telemetry.metrics import ProcessMetrics
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from tests.waiting import eventually
 
 SLICES = (Slice("t", 0, 0, 10, "id", 0),)
@@ -31,7 +31,7 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> Written:
+    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> WriteResult:
         assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)
@@ -42,24 +42,24 @@ class Blocking:
         self.cancelled.set()
 
 
-class Asking:
-    """A machine that asks once."""
+class SingleRequest:
+    """A machine that makes one request."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
 
     def step(self, _: Event) -> list[Any]:
-        if self._asked:
+        if self._requested:
             return []
-        self._asked = True
+        self._requested = True
         return [Request(1, ReadKeeper())]
 
 
 def an_actor(name: str, handler: object, pool: ThreadPoolExecutor) -> Actor:
-    """Its ticker never ticks."""
+    """Returns an actor whose ticker never ticks."""
     steps = SerialExecutor(pool)
     return Actor(
-        name, Asking(), cast(Any, handler), SerialExecutor(pool), steps, Ticker(), lambda _: None, lambda _: None
+        name, SingleRequest(), cast(Any, handler), SerialExecutor(pool), steps, Ticker(), lambda _: None, lambda _: None
     )
 
 
@@ -69,35 +69,35 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-@pytest.mark.parametrize(("ends", "request_id"), [(True, None), (True, 7), (False, 8)])
+@pytest.mark.parametrize(("cancels", "request_id"), [(True, None), (True, 7), (False, 8)])
 def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
-    pool: ThreadPoolExecutor, ends: bool, request_id: int | None
+    pool: ThreadPoolExecutor, cancels: bool, request_id: int | None
 ) -> None:
     engine = Blocking()
     handler = ParticipantEffectHandler(cast(Any, None), engine, "w1:1", ProcessMetrics().sink("orders"))
-    written = pool.submit(handler.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
+    pending_write = pool.submit(handler.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
     assert engine.writing.wait(30)
     handler.cancel(request_id)
-    assert engine.cancelled.is_set() is ends
+    assert engine.cancelled.is_set() is cancels
     handler.cancel()
-    assert "cancelled" in str(written.result(30))
+    assert "cancelled" in str(pending_write.result(30))
 
 
 def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
     pool: ThreadPoolExecutor,
 ) -> None:
-    """A takeover waits for it."""
-    asked = threading.Event()
+    """A takeover waits for this first step."""
+    performed = threading.Event()
 
     class Performing:
         def perform(self, _: Request) -> Any:
-            asked.set()
+            performed.set()
 
         def cancel(self, request_id: int) -> None: ...
 
     actor = an_actor("new", Performing(), pool)
     actor.start()
-    assert asked.wait(30)
+    assert performed.wait(30)
     actor.stop()
 
 
@@ -111,14 +111,14 @@ def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> Non
         def cancel(self, request_id: int) -> None: ...
 
     actor = an_actor("slow", Slow(), pool)
-    before = time.monotonic()
+    posted_at = time.monotonic()
     actor.post(cast(Any, object()))
     actor.start()
-    eventually("it has asked", lambda: actor._request_started_at is not None)
-    first = actor.request_started_at
-    assert before <= first == actor.request_started_at
+    eventually("a request has started", lambda: actor._request_started_at is not None)
+    started_at = actor.request_started_at
+    assert posted_at <= started_at == actor.request_started_at
     gate.set()
-    eventually("it has its answer", lambda: actor._request_started_at is None)
-    assert actor.request_started_at > first
+    eventually("the request is answered", lambda: actor._request_started_at is None)
+    assert actor.request_started_at > started_at
     actor.stop()
     actor.join(30)

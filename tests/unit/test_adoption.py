@@ -1,4 +1,4 @@
-"""Which offsets of other writers are found in a table, and when a sink may begin there."""
+"""A sink may begin at offsets that other writers left in its table, under conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sink.operations.adoption import (
     offsets_in_commit,
     offsets_of,
     read_foreign_offsets,
-    refuse_if_begun,
+    require_not_begun,
     unadopted_offsets_warning,
 )
 from sink.operations.reset import TimelineSnapshot
@@ -48,7 +48,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = LogView("cluster", {P0: PartitionLog("id", 3, 100), P1: PartitionLog("id", 0, 80)})
 TABLE = TimelineSnapshot(None, {}, frozenset({"20260101000000000"}), frozenset())
 V1, V2 = STREAMER_V1[0], STREAMER_V2[0]
-NOTHING_SAID = Ledger()
+EMPTY_LEDGER = Ledger()
 
 
 def streamer(text: str) -> CommitOffsets:
@@ -62,7 +62,7 @@ def connect(text: str) -> CommitOffsets:
 def view(
     states: Mapping[TopicPartition, PartitionState],
     transactions: tuple[Transaction, ...] = (),
-    ledger: Ledger = NOTHING_SAID,
+    ledger: Ledger = EMPTY_LEDGER,
     members: tuple[Member, ...] = (),
     halt: Halt | None = None,
 ) -> KeeperView:
@@ -72,10 +72,10 @@ def view(
 
 
 class OthersTable(HandmadeTable):
-    """One into which other writers have committed too."""
+    """A table into which other writers have committed too."""
 
-    def left(self, extra: Mapping[str, str], operation: str = "UPSERT") -> str:
-        """A commit with that extra metadata."""
+    def commit_extra(self, extra: Mapping[str, str], operation: str = "UPSERT") -> str:
+        """Commits with this extra metadata, and returns the instant."""
         instant = self.tick()
         path = self.complete(instant, (), operation=operation)
         [document] = list(fastavro.reader(io.BytesIO(path.read_bytes())))
@@ -109,17 +109,17 @@ def test_with_several_topics_the_one_of_hudi_kafka_connect_has_to_be_named():
 
 
 def test_several_streamers_of_one_table_write_a_map_and_all_of_it_counts():
-    left = streamer('{"a": "orders,0:120", "b": "payments,0:7"}')
+    commit_offsets = streamer('{"a": "orders,0:120", "b": "payments,0:7"}')
     payments = TopicPartition("payments", 0)
-    assert offsets_of(left, ["orders", "payments"]) == {P0: 120, payments: 7}
+    assert offsets_of(commit_offsets, ["orders", "payments"]) == {P0: 120, payments: 7}
     with pytest.raises(ConfigError, match=r"offsets of orders, payments, but .* is orders; add payments"):
-        offsets_of(left, ["orders"])
+        offsets_of(commit_offsets, ["orders"])
 
 
 def test_two_streamers_that_have_read_one_partition_are_not_guessed_about():
-    left = streamer('{"a": "orders,0:120", "b": "orders,0:7"}')
+    commit_offsets = streamer('{"a": "orders,0:120", "b": "orders,0:7"}')
     with pytest.raises(ConfigError, match="two writers have read orders-0, one up to 120, one up to 7"):
-        offsets_of(left, ["orders"])
+        offsets_of(commit_offsets, ["orders"])
 
 
 def test_offsets_of_a_topic_that_is_not_configured_are_refused():
@@ -130,7 +130,7 @@ def test_offsets_of_a_topic_that_is_not_configured_are_refused():
 
 
 @pytest.mark.parametrize(
-    "left",
+    "commit_offsets",
     [
         streamer("20260101000000000"),
         streamer("1767225600000"),
@@ -152,16 +152,16 @@ def test_offsets_of_a_topic_that_is_not_configured_are_refused():
         connect("0=-1"),
     ],
 )
-def test_what_is_not_of_kafka_is_refused_in_one_sentence_that_quotes_it(left: CommitOffsets):
+def test_what_is_not_of_kafka_is_refused_in_one_sentence_that_quotes_it(commit_offsets: CommitOffsets):
     with pytest.raises(ConfigError, match="nothing that was read from Kafka can be gone on with") as refused:
-        offsets_of(left, ["orders"])
+        offsets_of(commit_offsets, ["orders"])
     assert "\n" not in str(refused.value)
 
 
 def test_a_partition_that_is_named_twice_is_refused():
-    for left in (streamer("orders,0:1,0:2"), connect("0=1,0=2")):
+    for commit_offsets in (streamer("orders,0:1,0:2"), connect("0=1,0=2")):
         with pytest.raises(ConfigError, match="names orders-0 twice"):
-            offsets_of(left, ["orders"])
+            offsets_of(commit_offsets, ["orders"])
 
 
 @given(st.dictionaries(st.integers(0, 999), st.integers(0, 2**59), min_size=1))
@@ -174,68 +174,70 @@ def test_whatever_offsets_either_writes_are_read_back(offsets):
 
 @given(st.text())
 def test_any_other_text_is_read_or_refused_but_breaks_nothing(text):
-    for left in (streamer(text), connect(text)):
+    for commit_offsets in (streamer(text), connect(text)):
         try:
-            offsets_of(left, ["orders"])
+            offsets_of(commit_offsets, ["orders"])
         except ConfigError:
             continue
 
 
 def test_version_2_counts_before_version_1_as_for_hudi():
     extra = {V1: "orders,0:1", V2: "orders,0:2"}
-    assert [left.text for left in offsets_in_commit(extra, "i")] == ["orders,0:2"]
-    assert [left.text for left in offsets_in_commit({V1: "orders,0:1", V2: ""}, "i")] == ["orders,0:1"]
+    assert [commit_offsets.text for commit_offsets in offsets_in_commit(extra, "i")] == ["orders,0:2"]
+    assert [commit_offsets.text for commit_offsets in offsets_in_commit({V1: "orders,0:1", V2: ""}, "i")] == [
+        "orders,0:1"
+    ]
     assert list(offsets_in_commit({"schema": "{}", V1: "", CONNECT: ""}, "i")) == []
 
 
 def test_a_streamer_that_was_set_to_somewhere_and_wrote_no_offsets_hides_older_ones(table: OthersTable):
-    table.left({V2: "orders,0:7"})
-    table.left({STREAMER_V2[1]: "orders,0:3"})
-    left = choose("table", read_foreign_offsets(str(table.path)))
+    table.commit_extra({V2: "orders,0:7"})
+    table.commit_extra({STREAMER_V2[1]: "orders,0:3"})
+    commit_offsets = choose("table", read_foreign_offsets(str(table.path)))
     with pytest.raises(ConfigError, match="it was reset, and says no offsets"):
-        offsets_of(left, ["orders"])
+        offsets_of(commit_offsets, ["orders"])
 
 
 def test_the_newest_commit_with_offsets_counts_and_later_ones_without_are_passed_over(table: OthersTable):
-    table.left({V1: "orders,0:7"})
-    instant = table.left({V2: "orders,0:9"})
-    table.left({}, operation="CLUSTER")
-    left = choose("table", read_foreign_offsets(str(table.path)))
-    assert (left.tool, left.instant, left.text) == (Tool.STREAMER, instant, "orders,0:9")
+    table.commit_extra({V1: "orders,0:7"})
+    instant = table.commit_extra({V2: "orders,0:9"})
+    table.commit_extra({}, operation="CLUSTER")
+    commit_offsets = choose("table", read_foreign_offsets(str(table.path)))
+    assert (commit_offsets.tool, commit_offsets.instant, commit_offsets.text) == (Tool.STREAMER, instant, "orders,0:9")
 
 
 def test_offsets_that_are_archived_count_too(table: OthersTable):
-    older, newer = table.left({CONNECT: "0=7"}), table.left({CONNECT: "0=9"})
-    table.left({})
+    older, newer = table.commit_extra({CONNECT: "0=7"}), table.commit_extra({CONNECT: "0=9"})
+    table.commit_extra({})
     table.archive(newer)
     table.archive(older)
-    left = choose("table", read_foreign_offsets(str(table.path)))
-    assert (left.tool, left.instant, left.text) == (Tool.CONNECT, newer, "0=9")
+    commit_offsets = choose("table", read_foreign_offsets(str(table.path)))
+    assert (commit_offsets.tool, commit_offsets.instant, commit_offsets.text) == (Tool.CONNECT, newer, "0=9")
 
 
 def test_a_table_without_such_offsets_is_refused(table: OthersTable):
-    table.left({})
+    table.commit_extra({})
     with pytest.raises(ConfigError, match="there is nothing to adopt"):
         choose("table", read_foreign_offsets(str(table.path)))
 
 
 def test_offsets_of_both_writers_in_one_commit_are_not_guessed_about(table: OthersTable):
-    table.left({V2: "orders,0:9", CONNECT: "0=7"})
+    table.commit_extra({V2: "orders,0:9", CONNECT: "0=7"})
     with pytest.raises(ConfigError, match=r"and kafka\.commit\.offsets of hudi-kafka-connect are in one commit"):
         choose("table", read_foreign_offsets(str(table.path)))
 
 
 def test_a_timeline_that_cannot_be_read_whole_has_no_newest_offsets(table: OthersTable):
-    table.left({V2: "orders,0:9"})
-    newest = table.left({V2: "orders,0:12"})
+    table.commit_extra({V2: "orders,0:9"})
+    newest = table.commit_extra({V2: "orders,0:12"})
     next(table.timeline.glob(f"{newest}_*.commit")).write_bytes(b"broken")
     with pytest.raises(TableError, match="cannot be read"):
         read_foreign_offsets(str(table.path))
 
 
 def test_an_archive_that_cannot_be_read_is_not_taken_for_empty(table: OthersTable):
-    instant = table.left({V2: "orders,0:9"})
-    table.left({})
+    instant = table.commit_extra({V2: "orders,0:9"})
+    table.commit_extra({})
     table.archive(instant)
     next((table.timeline / "history").glob("*.parquet")).write_bytes(b"broken")
     with pytest.raises(TableError, match="cannot be read whole"):
@@ -244,35 +246,37 @@ def test_an_archive_that_cannot_be_read_is_not_taken_for_empty(table: OthersTabl
 
 def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
     committed = Checkpoint("orders", "uuid", "cluster", 5, 3, 2, "digest", {"orders": "id"}, {})
-    truth = TimelineSnapshot(committed, {}, frozenset(), frozenset())
+    snapshot = TimelineSnapshot(committed, {}, frozenset(), frozenset())
     with pytest.raises(Conflict, match="has committed to this table already, up to transaction 3"):
-        refuse_if_begun("orders", truth, ForeignOffsets((), {}), ["orders"])
+        require_not_begun("orders", snapshot, ForeignOffsets((), {}), ["orders"])
 
 
 def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: OthersTable):
-    table.left({V2: "orders,0:9"})
+    table.commit_extra({V2: "orders,0:9"})
     table.commit(span(0, 9, 20))
-    remains = read_foreign_offsets(str(table.path))
+    foreign_offsets = read_foreign_offsets(str(table.path))
     with pytest.raises(Conflict, match="sink orders has read orders into this table"):
-        refuse_if_begun("renamed", TABLE, remains, ["orders"])
-    refuse_if_begun("renamed", TABLE, remains, ["payments"])
+        require_not_begun("renamed", TABLE, foreign_offsets, ["orders"])
+    require_not_begun("renamed", TABLE, foreign_offsets, ["payments"])
 
 
 def test_who_has_not_begun_in_a_table_with_offsets_of_others_is_told_of_them_and_nobody_else(table: OthersTable):
-    table.left({V2: "orders,0:9"})
-    remains = read_foreign_offsets(str(table.path))
-    said = unadopted_offsets_warning(remains, "payments", view({}))
-    assert said is not None
-    assert f"{V2} of Hudi Streamer" in said
-    assert "sink payments has not begun" in said
+    table.commit_extra({V2: "orders,0:9"})
+    foreign_offsets = read_foreign_offsets(str(table.path))
+    warning = unadopted_offsets_warning(foreign_offsets, "payments", view({}))
+    assert warning is not None
+    assert f"{V2} of Hudi Streamer" in warning
+    assert "sink payments has not begun" in warning
     assert (
-        unadopted_offsets_warning(remains, "payments", view(adopt(view({}), "payments", {P0: 40}, TABLE, LOG).changed))
+        unadopted_offsets_warning(
+            foreign_offsets, "payments", view(adopt(view({}), "payments", {P0: 40}, TABLE, LOG).changed)
+        )
         is None
     )
     table.commit(span(0, 9, 20))
-    begun = read_foreign_offsets(str(table.path))
-    assert unadopted_offsets_warning(begun, "orders", view({})) is None
-    assert unadopted_offsets_warning(begun, "payments", view({}))
+    with_own_commit = read_foreign_offsets(str(table.path))
+    assert unadopted_offsets_warning(with_own_commit, "orders", view({})) is None
+    assert unadopted_offsets_warning(with_own_commit, "payments", view({}))
     assert unadopted_offsets_warning(ForeignOffsets((), {}), "payments", view({})) is None
 
 
@@ -290,9 +294,9 @@ def test_what_a_worker_recorded_before_it_read_anything_is_replaced():
 
 
 def test_to_adopt_twice_before_the_first_commit_changes_no_offset():
-    once = adopt(view({}), "orders", {P0: 40}, TABLE, LOG)
-    twice = adopt(view(once.changed), "orders", {P0: 40}, TABLE, LOG)
-    assert [(move.after.start, move.after.end, move.after.generation) for move in twice.moves] == [(40, 40, 1)]
+    first = adopt(view({}), "orders", {P0: 40}, TABLE, LOG)
+    second = adopt(view(first.changed), "orders", {P0: 40}, TABLE, LOG)
+    assert [(move.after.start, move.after.end, move.after.generation) for move in second.moves] == [(40, 40, 1)]
 
 
 @pytest.mark.parametrize("offset", [3, 100])
@@ -320,7 +324,7 @@ HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("keeper_view", "reason"),
     [
         (view({P0: PartitionState("id", 3, 9, 0)}), "ZooKeeper records that sink orders has committed"),
         (view({}, ledger=Ledger(last=5, committed=5)), "ZooKeeper records that sink orders has committed"),
@@ -328,6 +332,6 @@ HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101
         (view({}, halt=Halt("bad record")), r"sink orders has halted \(bad record\)"),
     ],
 )
-def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(now: KeeperView, said: str):
-    with pytest.raises(Conflict, match=said):
-        adopt(now, "orders", {P0: 40}, TABLE, LOG)
+def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(keeper_view: KeeperView, reason: str):
+    with pytest.raises(Conflict, match=reason):
+        adopt(keeper_view, "orders", {P0: 40}, TABLE, LOG)

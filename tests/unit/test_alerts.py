@@ -30,7 +30,7 @@ def steady(value: float) -> str:
     return f"{value:g}x{SAMPLES}"
 
 
-def then(before: float, after: float) -> str:
+def changing(before: float, after: float) -> str:
     return f"{before:g}x{FAULT - 1} {after:g}x{SAMPLES - FAULT}"
 
 
@@ -39,16 +39,16 @@ def rising(start: float, step: float) -> str:
 
 
 def ended(series: Mapping[str, str]) -> dict[str, str]:
-    """Until the fault; then nobody serves them any more."""
+    """Returns these series until the fault; after it no worker serves them."""
     return {name: f"{values.split('x')[0]}x{FAULT - 1} stale" for name, values in series.items()}
 
 
 def turning(start: float, step: float, then_step: float, jump: float = 0) -> str:
-    reached = start + step * FAULT + jump
-    return f"{start:g}{step:+g}x{FAULT - 1} {reached:g}{then_step:+g}x{SAMPLES - FAULT}"
+    value_at_fault = start + step * FAULT + jump
+    return f"{start:g}{step:+g}x{FAULT - 1} {value_at_fault:g}{then_step:+g}x{SAMPLES - FAULT}"
 
 
-OF_ANY_WORKER = {
+WORKER_SERIES = {
     "sink_build_info": steady(1),
     "sink_worker_time_seconds": rising(0, STEP),
     "sink_jvm_silent_seconds": steady(0.7),
@@ -58,7 +58,7 @@ OF_ANY_WORKER = {
     "sink_commit_allowance_seconds": steady(300),
     "sink_bad_records_total": steady(0),
 }
-OF_THE_COORDINATOR = {
+COORDINATOR_SERIES = {
     f"sink_workers{{{A}}}": steady(2),
     f"sink_freshness_seconds{{{A}}}": steady(20),
     f"sink_last_commit_timestamp_seconds{{{A}}}": rising(-10, STEP),
@@ -70,15 +70,15 @@ OF_THE_COORDINATOR = {
     f"sink_partition_lag_offsets{{{P0}}}": steady(100),
 }
 QUIET: dict[str, str] = {
-    **{f"{name}{{{worker}}}": values for name, values in OF_ANY_WORKER.items() for worker in (A, B)},
-    **{f'sink_waiting{{{worker},for="{what}"}}': steady(0) for what in WAITS for worker in (A, B)},
+    **{f"{name}{{{worker}}}": values for name, values in WORKER_SERIES.items() for worker in (A, B)},
+    **{f'sink_waiting{{{worker},for="{dependency}"}}': steady(0) for dependency in WAITS for worker in (A, B)},
     'up{instance="a:9400",job="sink"}': steady(1),
     'up{instance="b:9400",job="sink"}': steady(1),
     f"sink_coordinator{{{A}}}": steady(1),
     f"sink_coordinator{{{B}}}": steady(0),
     f'sink_transactions_ended_total{{{A},outcome="COMMITTED"}}': rising(0, 1),
     f'sink_transactions_ended_total{{{A},outcome="ABORTED"}}': steady(0),
-    **OF_THE_COORDINATOR,
+    **COORDINATOR_SERIES,
     f'sink_table_service_failed{{{B},service="cleaning"}}': steady(0),
     f"sink_catalog_failures{{{B}}}": steady(0),
     f"sink_audit_timestamp_seconds{{{B}}}": steady(-86_400),
@@ -99,16 +99,16 @@ def fires(*alerts: str, after: int, series: Mapping[str, str]) -> Case:
     return Case(frozenset(alerts), after, series)
 
 
-def waiting(what: str) -> dict[str, str]:
-    return {of(A, "sink_waiting", **{"for": what}): then(0, 1)}
+def waiting(dependency: str) -> dict[str, str]:
+    return {series_name(A, "sink_waiting", **{"for": dependency}): changing(0, 1)}
 
 
-def of(worker: str, name: str, **labels: str) -> str:
+def series_name(worker: str, name: str, **labels: str) -> str:
     return f"{name}{{{','.join([worker, *(f'{key}=' + chr(34) + value + chr(34) for key, value in labels.items())])}}}"
 
 
-LAG, FRESHNESS = of(P0, "sink_partition_lag_offsets"), of(A, "sink_freshness_seconds")
-LAST_COMMIT, LEFT = of(A, "sink_last_commit_timestamp_seconds"), of(A, "sink_retention_left_seconds")
+LAG, FRESHNESS = series_name(P0, "sink_partition_lag_offsets"), series_name(A, "sink_freshness_seconds")
+LAST_COMMIT, LEFT = series_name(A, "sink_last_commit_timestamp_seconds"), series_name(A, "sink_retention_left_seconds")
 B_ENDS = ended({name: values for name, values in QUIET.items() if B in name})
 STANDSTILL = {FRESHNESS: turning(20, 0, STEP), LAST_COMMIT: turning(-10, STEP, 0)}
 
@@ -119,58 +119,68 @@ CASES: dict[str, Case] = {
     "storage away": fires("SinkWaiting", after=30, series=waiting("storage")),
     "registry away": fires("SinkWaiting", after=30, series=waiting("registry")),
     "a wait of one look": fires(
-        after=30, series={of(A, "sink_waiting", **{"for": "kafka"}): f"0x{FAULT - 1} 1 0x{SAMPLES - FAULT}"}
+        after=30, series={series_name(A, "sink_waiting", **{"for": "kafka"}): f"0x{FAULT - 1} 1 0x{SAMPLES - FAULT}"}
     ),
-    "a halt": fires("SinkHalted", after=15, series={of(w, "sink_halted"): then(0, 1) for w in (A, B)}),
-    "a sink that cannot be used": fires("SinkRefused", after=75, series={of(B, "sink_refused"): then(0, 1)}),
-    "a bad record": fires("SinkBadRecords", after=15, series={of(A, "sink_bad_records_total"): then(0, 1)}),
+    "a halt": fires("SinkHalted", after=15, series={series_name(w, "sink_halted"): changing(0, 1) for w in (A, B)}),
+    "a sink that cannot be used": fires(
+        "SinkRefused", after=75, series={series_name(B, "sink_refused"): changing(0, 1)}
+    ),
+    "a bad record": fires(
+        "SinkBadRecords", after=15, series={series_name(A, "sink_bad_records_total"): changing(0, 1)}
+    ),
     "a stuck JVM": fires(
-        "SinkJvmSilent", after=15, series={of(B, "sink_jvm_silent_seconds"): turning(0.7, 0, STEP, 6)}
+        "SinkJvmSilent", after=15, series={series_name(B, "sink_jvm_silent_seconds"): turning(0.7, 0, STEP, 6)}
     ),
     "a worker gone": fires(
         "SinkWorkerGone",
         "SinkWorkerSilent",
         after=60,
-        series={**B_ENDS, 'up{instance="b:9400",job="sink"}': then(1, 0), of(A, "sink_workers"): then(2, 1)},
+        series={
+            **B_ENDS,
+            'up{instance="b:9400",job="sink"}': changing(1, 0),
+            series_name(A, "sink_workers"): changing(2, 1),
+        },
     ),
     "no coordinator": fires(
         "SinkNoCoordinator",
         after=75,
         series={
-            **ended(OF_THE_COORDINATOR),
-            of(A, "sink_coordinator"): then(1, 0),
+            **ended(COORDINATOR_SERIES),
+            series_name(A, "sink_coordinator"): changing(1, 0),
         },
     ),
     "no coordinator for half a minute": fires(
-        after=120, series={of(A, "sink_coordinator"): f"1x{FAULT - 1} 0x1 1x{SAMPLES - FAULT}"}
+        after=120, series={series_name(A, "sink_coordinator"): f"1x{FAULT - 1} 0x1 1x{SAMPLES - FAULT}"}
     ),
     "no worker": fires(
         "SinkNoWorkers",
         "SinkWorkerSilent",
         after=75,
-        series={**ended(QUIET), **{f'up{{instance="{name}:9400",job="sink"}}': then(1, 0) for name in "ab"}},
+        series={**ended(QUIET), **{f'up{{instance="{name}:9400",job="sink"}}': changing(1, 0) for name in "ab"}},
     ),
-    "retention at risk": fires("SinkRetentionAtRisk", after=30, series={LEFT: then(WEEK - 20, 0.4 * WEEK)}),
+    "retention at risk": fires("SinkRetentionAtRisk", after=30, series={LEFT: changing(WEEK - 20, 0.4 * WEEK)}),
     "half of the retention gone, and catching up": fires(
-        after=1800, series={LEFT: then(WEEK - 20, 0.4 * WEEK), LAG: rising(10_000_000, -10_000)}
+        after=1800, series={LEFT: changing(WEEK - 20, 0.4 * WEEK), LAG: rising(10_000_000, -10_000)}
     ),
     "nearly all of the retention gone": fires(
-        "SinkRetentionAtRisk", after=30, series={LEFT: then(WEEK, 0.09 * WEEK), LAG: rising(10_000_000, -10_000)}
+        "SinkRetentionAtRisk", after=30, series={LEFT: changing(WEEK, 0.09 * WEEK), LAG: rising(10_000_000, -10_000)}
     ),
     "the log's start comes near": fires(
         "SinkLogStartNear",
         after=75,
-        series={of(P0, "sink_partition_log_start_offset"): turning(100_000, 150, 150, 900_000)},
+        series={series_name(P0, "sink_partition_log_start_offset"): turning(100_000, 150, 150, 900_000)},
     ),
     "a new topic, of which nothing has landed": fires(
         after=1800,
-        series={of(P0, f"sink_partition_{name}_offset"): steady(0) for name in ("log_start", "committed")},
+        series={series_name(P0, f"sink_partition_{name}_offset"): steady(0) for name in ("log_start", "committed")},
     ),
     "a table service that fails": fires(
-        "SinkServiceFails", after=15, series={of(B, "sink_table_service_failed", service="cleaning"): then(0, 1)}
+        "SinkServiceFails",
+        after=15,
+        series={series_name(B, "sink_table_service_failed", service="cleaning"): changing(0, 1)},
     ),
     "a clock behind": fires(
-        "SinkClockOff", after=45, series={of(B, "sink_worker_time_seconds"): turning(0, STEP, STEP, -60)}
+        "SinkClockOff", after=45, series={series_name(B, "sink_worker_time_seconds"): turning(0, STEP, STEP, -60)}
     ),
     "no commit for longer than one may take": fires("SinkNotCommitting", after=375, series=STANDSTILL),
     "no commit, but not for long": fires(after=270, series=STANDSTILL),
@@ -182,36 +192,45 @@ CASES: dict[str, Case] = {
         },
     ),
     "no commit, for the sink is paused": fires(
-        after=900, series={**STANDSTILL, of(A, "sink_paused"): then(0, 1), of(B, "sink_paused"): then(0, 1)}
+        after=900,
+        series={
+            **STANDSTILL,
+            series_name(A, "sink_paused"): changing(0, 1),
+            series_name(B, "sink_paused"): changing(0, 1),
+        },
     ),
     "a backlog that is landed": fires(after=900, series={FRESHNESS: turning(20, 0, STEP)}),
     "a lag that grows": fires("SinkLagGrows", after=3600, series={LAG: turning(100, 0, 1000)}),
     "aborts": fires(
         "SinkAborts",
         after=300,
-        series={of(A, "sink_transactions_ended_total", outcome="ABORTED"): turning(0, 0, 0.5)},
+        series={series_name(A, "sink_transactions_ended_total", outcome="ABORTED"): turning(0, 0, 0.5)},
     ),
-    "one abort": fires(after=300, series={of(A, "sink_transactions_ended_total", outcome="ABORTED"): then(0, 1)}),
+    "one abort": fires(
+        after=300, series={series_name(A, "sink_transactions_ended_total", outcome="ABORTED"): changing(0, 1)}
+    ),
     "a catalogue that refuses": fires(
-        "SinkCatalogFails", after=15, series={of(B, "sink_catalog_failures"): then(0, 3)}
+        "SinkCatalogFails", after=15, series={series_name(B, "sink_catalog_failures"): changing(0, 3)}
     ),
-    "an audit that did not hold": fires("SinkAuditFailed", after=15, series={of(B, "sink_audit_held"): then(1, 0)}),
+    "an audit that did not hold": fires(
+        "SinkAuditFailed", after=15, series={series_name(B, "sink_audit_held"): changing(1, 0)}
+    ),
     "an audit of long ago": fires(
-        "SinkAuditStale", after=15, series={of(B, "sink_audit_timestamp_seconds"): steady(-8 * 86_400)}
+        "SinkAuditStale", after=15, series={series_name(B, "sink_audit_timestamp_seconds"): steady(-8 * 86_400)}
     ),
     "no audit ever": fires(
         after=3000,
-        series={of(B, "sink_audit_timestamp_seconds"): "stale", of(B, "sink_audit_held"): "stale"},
+        series={series_name(B, "sink_audit_timestamp_seconds"): "stale", series_name(B, "sink_audit_held"): "stale"},
     ),
 }
 
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
+    executable = shutil.which("promtool")
+    if executable is None:
         pytest.skip("promtool is not installed: `apt-get install prometheus` has it")
-    return found
+    return executable
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -219,8 +238,8 @@ def test_a_fault_raises_its_alerts_and_no_other(name: str, promtool: str, tmp_pa
     case = CASES[name]
     assert set(case.series) <= set(QUIET)
     expected = [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in sorted(case.alerts)]
-    look = {
-        # Whatever has fired since the fault, be it over by now.
+    expectation = {
+        # Every alert that has fired since the fault, even if it is over by now.
         "expr": f'group by (alertname) (present_over_time(ALERTS{{alertstate="firing"}}[{case.after + STEP}s]))',
         "eval_time": f"{FAULT * STEP + case.after}s",
         "exp_samples": expected,
@@ -229,14 +248,14 @@ def test_a_fault_raises_its_alerts_and_no_other(name: str, promtool: str, tmp_pa
     document: dict[str, Any] = {
         "rule_files": [str(RULES)],
         "evaluation_interval": f"{STEP}s",
-        "tests": [{"interval": f"{STEP}s", "input_series": series, "promql_expr_test": [look]}],
+        "tests": [{"interval": f"{STEP}s", "input_series": series, "promql_expr_test": [expectation]}],
     }
     file = tmp_path / "alerts.test.yaml"
     file.write_text(yaml.safe_dump(document, width=1000))
-    done = subprocess.run(
+    result = subprocess.run(
         [promtool, "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_the_rules_are_well_formed(promtool: str) -> None:
@@ -260,4 +279,6 @@ def test_every_alert_leads_to_a_page_that_says_what_to_do() -> None:
         assert rule["annotations"].keys() == {"summary", "description", "runbook"}
         path, _, anchor = rule["annotations"]["runbook"].partition("#")
         headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
-        assert not anchor or anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+        assert not anchor or anchor in {
+            re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }

@@ -1,4 +1,4 @@
-"""The audit must be able to fail: each test breaks a sound table in one way and sees it found and named."""
+"""The audit must be able to fail: each test breaks a sound table in one way, and the audit names it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def table(tmp_path: Path) -> HandmadeTable:
 def test_a_sound_table_holds_and_is_counted_to_the_row(table: HandmadeTable) -> None:
     report = table.audit()
     assert report.held, report.failures
-    assert [(r.partition, r.rows, r.first, r.last, r.end, r.gaps) for r in report.partitions] == [
+    assert [
+        (partition.partition, partition.rows, partition.first, partition.last, partition.end, partition.gaps)
+        for partition in report.partitions
+    ] == [
         (0, 49, 0, 49, 50, 1),
         (1, 20, 0, 19, 20, 0),
     ]
@@ -105,7 +108,7 @@ def test_a_removed_commit_breaks_the_chain_and_leaves_a_hole(table: HandmadeTabl
 
 def test_a_forged_end_is_found(table: HandmadeTable) -> None:
     instant = sorted(table.timeline.glob("*_*.commit"))[2].name[:17]
-    table.rewrite_commit(instant, lambda c: c["ends"]["orders"].update({"0": [60, 0]}))
+    table.rewrite_commit(instant, lambda checkpoint: checkpoint["ends"]["orders"].update({"0": [60, 0]}))
     report = table.audit()
     assert kinds(report) == {FindingKind.END_MISMATCH}
     assert "orders-0 ends at 60, its ranges at 50" in sentences(report, FindingKind.END_MISMATCH)
@@ -132,7 +135,7 @@ def test_a_garbled_checkpoint_is_unreadable_and_never_taken_for_a_foreign_commit
     table: HandmadeTable,
 ) -> None:
     [path] = sorted(table.timeline.glob("*_*.commit"))[1:2]
-    table.rewrite_commit(path.name[:17], lambda c: c.update(number="two"))
+    table.rewrite_commit(path.name[:17], lambda checkpoint: checkpoint.update(number="two"))
     report = table.audit()
     assert FindingKind.UNREADABLE_CHECKPOINT in kinds(report)
     assert path.name in sentences(report, FindingKind.UNREADABLE_CHECKPOINT)
@@ -146,14 +149,14 @@ def test_a_truncated_commit_file_is_named(table: HandmadeTable) -> None:
 
 
 def test_a_commit_file_with_bytes_changed_anywhere_is_read_or_named(table: HandmadeTable) -> None:
-    path, chance = sorted(table.timeline.glob("*_*.commit"))[1], Random(1)
+    path, random = sorted(table.timeline.glob("*_*.commit"))[1], Random(1)
     sound, files = path.read_bytes(), open_table(str(table.path))
     unread = 0
     for _ in range(3000):
         spoiled = bytearray(sound)
-        for _ in range(chance.choice((1, 1, 2, 5))):
-            spoiled[chance.randrange(len(sound))] = chance.randrange(256)
-        path.write_bytes(spoiled if chance.random() < 0.8 else spoiled[: chance.randrange(len(sound))])
+        for _ in range(random.choice((1, 1, 2, 5))):
+            spoiled[random.randrange(len(sound))] = random.randrange(256)
+        path.write_bytes(spoiled if random.random() < 0.8 else spoiled[: random.randrange(len(sound))])
         problems = read_timeline(files, active_names(files)).problems
         unread += any(path.name in problem.sentence for problem in problems)
     assert unread > 500
@@ -202,11 +205,11 @@ def test_a_missing_partition_metafile_is_found(table: HandmadeTable) -> None:
 
 
 def test_rows_deleted_by_others_are_named_and_not_held_against_us(table: HandmadeTable) -> None:
-    [old] = table.path.glob("file-3-1-*")
+    [old_file] = table.path.glob("file-3-1-*")
     instant = table.tick()
     path = table.write_file(f"file-3-1-0_1-1-1_{instant}.parquet", ((1, offset) for offset in range(5, 18)))
     table.complete(instant, [table.stat("file-3-1-0", path, 0, writes=13, deletes=2)], operation="DELETE")
-    old.unlink()
+    old_file.unlink()
     report = table.audit()
     assert report.held, report.failures
     assert report.missing == 0
@@ -225,27 +228,27 @@ def test_more_rows_gone_than_others_deleted_is_missing(table: HandmadeTable) -> 
 
 
 def test_a_clustering_by_others_moves_rows_and_loses_none(table: HandmadeTable) -> None:
-    old = [path.name.partition("_")[0] for path in sorted(table.path.glob("file-*.parquet"))]
-    rows = [(0, o) for o in range(50) if o != 25] + [(1, o) for o in range(20)]
+    replaced_ids = [path.name.partition("_")[0] for path in sorted(table.path.glob("file-*.parquet"))]
+    rows = [(0, offset) for offset in range(50) if offset != 25] + [(1, offset) for offset in range(20)]
     instant = table.tick()
     path = table.write_file(f"clustered-0_1-1-1_{instant}.parquet", reversed(rows))
-    table.complete(instant, [table.stat("clustered-0", path, len(rows))], operation="CLUSTER", replaced=old)
+    table.complete(instant, [table.stat("clustered-0", path, len(rows))], operation="CLUSTER", replaced=replaced_ids)
     report = table.audit()
     assert report.held, report.failures
     assert (report.rows, report.others) == (69, 0)
 
 
 def test_a_clustering_that_lost_a_row_is_found(table: HandmadeTable) -> None:
-    old = [path.name.partition("_")[0] for path in sorted(table.path.glob("file-*.parquet"))]
-    rows = [(0, o) for o in range(50) if o != 25] + [(1, o) for o in range(19)]
+    replaced_ids = [path.name.partition("_")[0] for path in sorted(table.path.glob("file-*.parquet"))]
+    rows = [(0, offset) for offset in range(50) if offset != 25] + [(1, offset) for offset in range(19)]
     instant = table.tick()
     path = table.write_file(f"clustered-0_1-1-1_{instant}.parquet", rows)
-    table.complete(instant, [table.stat("clustered-0", path, len(rows))], operation="CLUSTER", replaced=old)
+    table.complete(instant, [table.stat("clustered-0", path, len(rows))], operation="CLUSTER", replaced=replaced_ids)
     assert kinds(table.audit()) == {FindingKind.MISSING}
 
 
 def test_rows_written_under_a_replaced_file_id_are_missed(table: HandmadeTable) -> None:
-    """The trap of a reused id: the commit is complete and its file is there, yet no reader is shown it."""
+    """The trap of a reused id: the commit is complete and its file is there, yet no reader sees it."""
     file = sorted(table.path.glob("file-3-0-*"))[0]
     instant = table.tick()
     path = table.write_file(f"clustered-0_1-1-1_{instant}.parquet", [])
@@ -322,13 +325,13 @@ def test_a_deleted_timeline_is_a_failure_though_its_archive_is_left(table: Handm
     assert "1 commits are archived and none is active" in sentences(report, FindingKind.NO_COMMIT)
 
 
-ODD = ["with blank", "per%20cent", "hash#mark", "what?=1&2", "a[b]c", "a*b", "ümläut", "a=b,c"]
+ODD_NAMES = ["with blank", "per%20cent", "hash#mark", "what?=1&2", "a[b]c", "a*b", "ümläut", "a=b,c"]
 
 
-@pytest.mark.parametrize("place", ODD)
+@pytest.mark.parametrize("directory_name", ODD_NAMES)
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
-def test_a_table_path_may_have_odd_characters(tmp_path: Path, place: str, scheme: str) -> None:
-    table = HandmadeTable(tmp_path / place / "table")
+def test_a_table_path_may_have_odd_characters(tmp_path: Path, directory_name: str, scheme: str) -> None:
+    table = HandmadeTable(tmp_path / directory_name / "table")
     table.commit(span(0, 0, 10))
     report = audit(f"{scheme}{table.path}", SINK)
     assert report.held, report.failures
@@ -362,4 +365,6 @@ def test_the_report_as_json_says_the_same(table: HandmadeTable) -> None:
     report = table.audit()
     document = json.loads(report.to_json())
     assert (document["held"], document["missing"]) == (False, 29)
-    assert {f["kind"] for f in document["findings"] if f["fails"]} == {kind.name for kind in kinds(report)}
+    assert {finding["kind"] for finding in document["findings"] if finding["fails"]} == {
+        kind.name for kind in kinds(report)
+    }

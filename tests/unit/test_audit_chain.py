@@ -1,4 +1,4 @@
-"""The chain of checkpoints, by itself: what may follow what."""
+"""Each checkpoint continues the one before it, or the chain is broken."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def checkpoint(
 
 
 def commit(checkpoint: Checkpoint, completed: int | None = None) -> Commit:
-    at = f"{completed or checkpoint.number:017d}"
+    instant = f"{completed or checkpoint.number:017d}"
     rows = sum(entry.records for entry in checkpoint.results)
     file = WrittenFile("id", "id.parquet", "", rows, rows, 0, 1)
-    return Commit(at, at, "commit", "BULK_INSERT", (file,), frozenset(), {"orders": checkpoint}, {})
+    return Commit(instant, instant, "commit", "BULK_INSERT", (file,), frozenset(), {"orders": checkpoint}, {})
 
 
 def check(*checkpoints: Checkpoint) -> Chain:
@@ -129,8 +129,8 @@ def test_a_partition_never_leaves_the_checkpoint() -> None:
 
 
 def test_a_new_partition_may_start_anywhere() -> None:
-    new = TopicPartition("orders", 2)
-    follower = checkpoint(2, {P0: (10, 0), P1: (5, 0), new: (90, 0)}, [result(new, 70, 90)])
+    new_partition = TopicPartition("orders", 2)
+    follower = checkpoint(2, {P0: (10, 0), P1: (5, 0), new_partition: (90, 0)}, [result(new_partition, 70, 90)])
     assert failures(check(FIRST, follower)) == []
 
 
@@ -141,8 +141,8 @@ def test_the_epoch_never_falls() -> None:
 
 
 def test_another_topic_id_needs_another_generation() -> None:
-    same = replace(checkpoint(2, {P0: (10, 0), P1: (5, 1)}), topics={"orders": "other"})
-    assert failures(check(FIRST, same)) == [FindingKind.TOPIC_ID]
+    same_generation = replace(checkpoint(2, {P0: (10, 0), P1: (5, 1)}), topics={"orders": "other"})
+    assert failures(check(FIRST, same_generation)) == [FindingKind.TOPIC_ID]
     raised = replace(checkpoint(2, {P0: (0, 1), P1: (0, 1)}), topics={"orders": "other"})
     assert failures(check(FIRST, raised)) == []
 
@@ -162,8 +162,8 @@ def test_a_number_is_committed_once_but_its_checkpoint_may_be_published_again() 
     second = checkpoint(2, {P0: (20, 0), P1: (5, 0)}, [result(P0, 10, 20)])
     twice = [commit(FIRST), commit(second, 2), commit(second, 3)]
     assert failures(check_chain("orders", twice)) == [FindingKind.REPEATED_NUMBER]
-    again = [commit(FIRST), commit(second, 2), commit(replace(second, results=()), 3)]
-    assert failures(check_chain("orders", again)) == []
+    republished = [commit(FIRST), commit(second, 2), commit(replace(second, results=()), 3)]
+    assert failures(check_chain("orders", republished)) == []
 
 
 def test_write_stats_and_write_status_count_the_same() -> None:
@@ -174,8 +174,8 @@ def test_write_stats_and_write_status_count_the_same() -> None:
 
 
 def test_another_sinks_commits_are_passed_over() -> None:
-    other = replace(commit(FIRST), checkpoints={"other": FIRST})
-    assert check_chain("orders", [other]).newest is None
+    foreign_commit = replace(commit(FIRST), checkpoints={"other": FIRST})
+    assert check_chain("orders", [foreign_commit]).newest is None
 
 
 def test_a_partition_begins_with_its_first_range_or_where_it_stands_without_one() -> None:

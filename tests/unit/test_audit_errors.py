@@ -1,4 +1,4 @@
-"""Each record is once in the table or once in the errors table; the audit must see it when it is not."""
+"""Each record is once in the table or once in the errors table; the audit must see one that is not."""
 
 from __future__ import annotations
 
@@ -47,33 +47,33 @@ class HandmadeErrors(HandmadeTable):
         return (*super()._provenance_types(), ("generation", "int"), ("instant", "string"))
 
 
-class Sound:
-    """Offsets 0 to 19, three of them bad; the first commit passed them over."""
+class SoundTables:
+    """A table of offsets 0 to 19 without three bad ones of the first commit, and an empty errors table."""
 
-    def __init__(self, place: Path) -> None:
-        self.table = HandmadeTable(place / "table")
-        self.errors = HandmadeErrors(place / "table_errors")
+    def __init__(self, directory: Path) -> None:
+        self.table = HandmadeTable(directory / "table")
+        self.errors = HandmadeErrors(directory / "table_errors")
         good = [offset for offset in range(10) if offset not in BAD]
         self.instant = self.table.commit(Added(0, good, 0, 10))
         self.table.commit(span(0, 10, 20))
-        self.table.rewrite_commit(self.instant, lambda said: said["results"][0].append(len(BAD)))
+        self.table.rewrite_commit(self.instant, lambda checkpoint: checkpoint["results"][0].append(len(BAD)))
 
     def audit(self) -> Report:
         return self.table.audit()
 
     def replay(self, *offsets: int) -> None:
-        """A commit that adds them to the table, and says so."""
+        """Commits these offsets to the table, and records that they were replayed."""
         instant = self.table.commit(span(1, 0, 1))
-        for old in self.table.files_of(instant):
-            old.unlink()
+        for file in self.table.files_of(instant):
+            file.unlink()
         path = self.table.write_file(f"replay-0_0-0-0_{instant}.parquet", [(0, offset) for offset in offsets])
         [commit] = self.table.timeline.glob(f"{instant}_*commit")
         [document] = list(fastavro.reader(io.BytesIO(commit.read_bytes())))
         document["partitionToWriteStats"] = {"": [self.table.stat("replay-0", path, len(offsets))]}
         extra: dict[str, Any] = document["extraMetadata"]
-        said = json.loads(extra[f"sink.checkpoint.{SINK}"])
-        del said["ends"][self.table.topic]["1"]
-        extra[f"sink.checkpoint.{SINK}"] = json.dumps({**said, "results": []})
+        checkpoint = json.loads(extra[f"sink.checkpoint.{SINK}"])
+        del checkpoint["ends"][self.table.topic]["1"]
+        extra[f"sink.checkpoint.{SINK}"] = json.dumps({**checkpoint, "results": []})
         runs = [[self.table.topic, 0, 0, offset, offset + 1] for offset in offsets]
         extra[f"sink.replayed.{SINK}"] = json.dumps(runs)
         buffer = io.BytesIO()
@@ -82,69 +82,69 @@ class Sound:
 
 
 @pytest.fixture
-def sound(tmp_path: Path) -> Sound:
-    return Sound(tmp_path)
+def tables(tmp_path: Path) -> SoundTables:
+    return SoundTables(tmp_path)
 
 
-def test_rows_and_bad_records_together_are_all_records(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
-    report = sound.audit()
+def test_rows_and_bad_records_together_are_all_records(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD))
+    report = tables.audit()
     assert report.held, report.failures
     assert (report.rows, report.errors, report.missing, report.replayed) == (17, 3, 0, 0)
     assert [(row.rows, row.errors, row.gaps) for row in report.partitions] == [(17, 3, 0)]
     assert "17 rows and 3 bad records" in report.verdict()
 
 
-def test_a_bad_record_that_is_nowhere_is_missing(sound: Sound) -> None:
-    sound.errors.add((3, 0, sound.instant), (7, 0, sound.instant))
-    report = sound.audit()
+def test_a_bad_record_that_is_nowhere_is_missing(tables: SoundTables) -> None:
+    tables.errors.add((3, 0, tables.instant), (7, 0, tables.instant))
+    report = tables.audit()
     assert kinds(report) == {FindingKind.MISSING, FindingKind.ERRORS_COUNT}
     assert report.missing == 1
     assert "counts 3 bad records" in sentences(report, FindingKind.ERRORS_COUNT)
 
 
-def test_a_record_that_is_in_both_tables_is_a_duplicate(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in (*BAD[:2], 9)))
-    report = sound.audit()
+def test_a_record_that_is_in_both_tables_is_a_duplicate(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in (*BAD[:2], 9)))
+    report = tables.audit()
     assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.MISSING}
     assert "orders-0 offset 9" in sentences(report, FindingKind.DUPLICATE)
     assert "the errors table" in sentences(report, FindingKind.DUPLICATE)
 
 
-def test_a_bad_record_that_is_there_twice_is_a_duplicate(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
-    sound.errors.add((7, 0, sound.instant))
-    report = sound.audit()
+def test_a_bad_record_that_is_there_twice_is_a_duplicate(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD))
+    tables.errors.add((7, 0, tables.instant))
+    report = tables.audit()
     assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.ERRORS_COUNT}
 
 
-def test_an_errors_table_that_is_not_there_is_told(sound: Sound) -> None:
-    (sound.errors.path / ".hoodie" / "hoodie.properties").unlink()
+def test_an_errors_table_that_is_not_there_is_told(tables: SoundTables) -> None:
+    (tables.errors.path / ".hoodie" / "hoodie.properties").unlink()
     with pytest.raises(TableError, match="table_errors: not a Hudi table"):
-        sound.audit()
+        tables.audit()
 
 
-def test_rows_of_a_transaction_that_was_not_committed_are_only_noted(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD), (25, 0, "20990101000000000"))
-    report = sound.audit()
+def test_rows_of_a_transaction_that_was_not_committed_are_only_noted(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD), (25, 0, "20990101000000000"))
+    report = tables.audit()
     assert report.held, report.failures
     assert "1 rows of the errors table" in sentences(report, FindingKind.UNPUBLISHED)
 
 
-def test_what_a_commit_says_it_replayed_is_in_the_table_and_no_longer_counted_as_bad(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
-    sound.replay(3, 8)
-    report = sound.audit()
+def test_what_a_commit_says_it_replayed_is_in_the_table_and_no_longer_counted_as_bad(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD))
+    tables.replay(3, 8)
+    report = tables.audit()
     assert report.held, report.failures
     assert (report.rows, report.errors, report.replayed) == (19, 1, 2)
 
 
-def test_a_replay_that_says_more_than_it_added_is_found_out(sound: Sound) -> None:
-    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
-    sound.replay(3, 8)
-    for path in sound.table.path.glob("replay-0_*.parquet"):
+def test_a_replay_that_says_more_than_it_added_is_found_out(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD))
+    tables.replay(3, 8)
+    for path in tables.table.path.glob("replay-0_*.parquet"):
         path.unlink()
-    assert kinds(sound.audit()) >= {FindingKind.FILE_MISSING, FindingKind.MISSING}
+    assert kinds(tables.audit()) >= {FindingKind.FILE_MISSING, FindingKind.MISSING}
 
 
 def test_a_table_without_bad_records_needs_no_errors_table(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The mirror shows hudi-rs a table that hudi-rs does not reach."""
+"""The mirror shows hudi-rs a table that hudi-rs cannot reach."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ from tests.handmade import HandmadeTable, span
 
 @pytest.fixture
 def table(tmp_path: Path) -> HandmadeTable:
-    made = HandmadeTable(tmp_path / "with blank" / "table")
-    made.commit(span(0, 0, 10), span(1, 0, 5))
-    made.commit(span(0, 10, 12))
-    return made
+    handmade = HandmadeTable(tmp_path / "with blank" / "table")
+    handmade.commit(span(0, 0, 10), span(1, 0, 5))
+    handmade.commit(span(0, 10, 12))
+    return handmade
 
 
 def test_slices_and_rows_are_those_of_the_table_itself(table: HandmadeTable) -> None:
     files = open_table(str(table.path))
-    itself, mirrored = rust_table(files), MirroredTable(files)
-    assert mirrored.get_schema() == itself.get_schema()
-    shown = [sorted(each.get_file_slices(HudiReadOptions()), key=str) for each in (itself, mirrored)]
-    paths = [[piece.base_file_relative_path() for piece in pieces] for pieces in shown]
+    direct, mirrored = rust_table(files), MirroredTable(files)
+    assert mirrored.get_schema() == direct.get_schema()
+    slices_by_reader = [sorted(reader.get_file_slices(HudiReadOptions()), key=str) for reader in (direct, mirrored)]
+    paths = [[file_slice.base_file_relative_path() for file_slice in file_slices] for file_slices in slices_by_reader]
     assert len(paths[0]) == 3
     assert sorted(paths[0]) == sorted(paths[1])
     read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
-    assert sum(batch.num_rows for piece in shown[1] for batch in read(piece, HudiReadOptions())) == 17
+    assert (
+        sum(batch.num_rows for file_slice in slices_by_reader[1] for batch in read(file_slice, HudiReadOptions())) == 17
+    )
 
 
 def test_the_local_disk_holds_one_slice_at_a_time(table: HandmadeTable) -> None:
     mirrored = MirroredTable(open_table(str(table.path)))
     read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
-    for piece in mirrored.get_file_slices(HudiReadOptions()):
-        for _ in read(piece, HudiReadOptions()):
+    for file_slice in mirrored.get_file_slices(HudiReadOptions()):
+        for _ in read(file_slice, HudiReadOptions()):
             assert sum(_blocks(file) for file in _data(mirrored)) == _blocks(
-                table.path / piece.base_file_relative_path()
+                table.path / file_slice.base_file_relative_path()
             )
     assert sum(_blocks(file) for file in _data(mirrored)) == 0
-    place = mirrored.directory
+    directory = mirrored.directory
     del mirrored, read
-    assert not place.exists()
+    assert not directory.exists()
 
 
 def test_a_file_that_is_gone_is_named(table: HandmadeTable) -> None:
     mirrored = MirroredTable(open_table(str(table.path)))
-    piece = mirrored.get_file_slices(HudiReadOptions())[0]
-    (table.path / piece.base_file_relative_path()).unlink()
+    file_slice = mirrored.get_file_slices(HudiReadOptions())[0]
+    (table.path / file_slice.base_file_relative_path()).unlink()
     read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
-    with pytest.raises(NotFetched, match=piece.base_file_relative_path()):
-        list(read(piece, HudiReadOptions()))
+    with pytest.raises(NotFetched, match=file_slice.base_file_relative_path()):
+        list(read(file_slice, HudiReadOptions()))
 
 
 def _data(mirrored: MirroredTable) -> list[Path]:

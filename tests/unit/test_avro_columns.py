@@ -1,4 +1,4 @@
-"""Avro read as columns, held against fastavro, which reads a record at a time and knows nothing of ours."""
+"""Avro read as columns, compared with fastavro, an independent reader of one record at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def micros(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
-# What a type is, how it is written without its logical type, and what a column shows of the number written.
+# A type, its values as written without the logical type, and the function from a written value to a column's.
 SIMPLE: list[tuple[Any, st.SearchStrategy[Any], Any]] = [
     ("boolean", st.booleans(), None),
     ("int", st.integers(-(1 << 31), (1 << 31) - 1), None),
@@ -67,13 +67,6 @@ SIMPLE: list[tuple[Any, st.SearchStrategy[Any], Any]] = [
 ]
 
 
-class Case:
-    """A type with values of it: `written` for fastavro, by a schema without logical types, and `shown` by a column."""
-
-    def __init__(self, schema: Any, bare: Any, written: Any, shown: Any) -> None:
-        self.schema, self.bare, self.written, self.shown = schema, bare, written, shown
-
-
 class Namer:
     def __init__(self) -> None:
         self.count = 0
@@ -96,7 +89,7 @@ def as_bytes(number: int, schema: Any) -> bytes:
 
 @st.composite
 def types(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
-    """A schema, the same without logical types, values as fastavro writes them, and a function to what is shown."""
+    """Draws a schema, the same without logical types, and pairs of a written value and the one that a column shows."""
     kinds = ["simple"] * 4 + (["nullable", "array", "map", "record"] if depth else [])
     match draw(st.sampled_from(kinds)):
         case "simple":
@@ -120,7 +113,7 @@ def types(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
         case "map":
             schema, bare, values, _ = draw(types(namer, depth - 1))
             items = st.dictionaries(st.text(max_size=3), values, max_size=4).map(
-                lambda found: ({k: a for k, (a, _) in found.items()}, [(k, b) for k, (_, b) in found.items()])
+                lambda entries: ({k: a for k, (a, _) in entries.items()}, [(k, b) for k, (_, b) in entries.items()])
             )
             return {"type": "map", "values": schema}, {"type": "map", "values": bare}, items, None
         case _:
@@ -132,12 +125,12 @@ def records(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
     fields = [draw(types(namer, depth)) for _ in range(draw(st.integers(1, 4)))]
     name = namer.name()
     head = {"type": "record", "name": name}
-    schema = {**head, "fields": [{"name": f"f{i}", "type": one[0]} for i, one in enumerate(fields)]}
-    bare = {**head, "fields": [{"name": f"f{i}", "type": one[1]} for i, one in enumerate(fields)]}
-    values = st.tuples(*(one[2] for one in fields)).map(
-        lambda found: (
-            {f"f{i}": written for i, (written, _) in enumerate(found)},
-            {f"f{i}": shown for i, (_, shown) in enumerate(found)},
+    schema = {**head, "fields": [{"name": f"f{i}", "type": field[0]} for i, field in enumerate(fields)]}
+    bare = {**head, "fields": [{"name": f"f{i}", "type": field[1]} for i, field in enumerate(fields)]}
+    values = st.tuples(*(field[2] for field in fields)).map(
+        lambda pairs: (
+            {f"f{i}": written for i, (written, _) in enumerate(pairs)},
+            {f"f{i}": shown for i, (_, shown) in enumerate(pairs)},
         )
     )
     return schema, bare, values, None
@@ -145,30 +138,30 @@ def records(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
 
 @st.composite
 def topics(draw: Any) -> tuple[Any, Any, list[tuple[Any, Any]]]:
-    """A writer's schema and some records: as written, and as the table shows them."""
+    """Draws a writer's schema and pairs of records: as written, and as the table shows them."""
     schema, bare, values, _ = draw(records(Namer(), 2))
     return schema, bare, draw(st.lists(values, min_size=1, max_size=12))
 
 
 def encoded(bare: Any, records: list[Any]) -> list[bytes]:
     parsed = fastavro.parse_schema(json.loads(json.dumps(bare)))
-    found = []
+    values = []
     for record in records:
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, parsed, record)
-        found.append(stream.getvalue())
-    return found
+        values.append(stream.getvalue())
+    return values
 
 
 def read(schema: Any, values: list[bytes], target: T.StructType) -> tuple[list[dict[str, Any]], dict[int, str]]:
-    """The good rows, and what is wrong with the others."""
+    """Returns the good rows, and the reasons of the bad ones by index."""
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = AvroReader(json.dumps(schema), target).read(cursors, np.arange(len(values)))
-    kept = np.flatnonzero(~cursors.failed)
+    good = np.flatnonzero(~cursors.failed)
     types_ = [stored_type(field.dataType) for field in target.fields]
     assert [column.type for column in columns] == types_
     rows = pa.RecordBatch.from_arrays(
-        [column.take(pa.array(kept)) for column in columns],
+        [column.take(pa.array(good)) for column in columns],
         schema=pa.schema([pa.field(f.name, kind, f.nullable) for f, kind in zip(target.fields, types_, strict=True)]),
     )
     rows.validate(full=True)
@@ -187,64 +180,66 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields]}
 
 
-def one(schema: Any, value: bytes, target: str) -> Any:
-    """The value that a record of the one field `f` gives in a column `f`, or why it is refused."""
+def read_one(schema: Any, value: bytes, target: str) -> Any:
+    """Returns the value of column `f` for a record whose only field is `f`, or the reason of its refusal."""
     rows, reasons = read(schema, [value], columns(f"f {target}"))
     return reasons[0] if reasons else rows[0]["f"]
 
 
 @given(topics())
 def test_every_record_that_fastavro_writes_is_read_as_it_was(topic: tuple[Any, Any, list[tuple[Any, Any]]]) -> None:
-    schema, bare, found = topic
-    rows, reasons = read(schema, encoded(bare, [written for written, _ in found]), struct(schema))
+    schema, bare, pairs = topic
+    rows, reasons = read(schema, encoded(bare, [written for written, _ in pairs]), struct(schema))
     assert reasons == {}
-    assert rows == [shown for _, shown in found]
+    assert rows == [shown for _, shown in pairs]
 
 
 @given(topics(), st.data())
 def test_fields_that_the_table_has_not_are_stepped_over(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
 ) -> None:
-    schema, bare, found = topic
-    whole = struct(schema)
-    kept = data.draw(st.lists(st.sampled_from(whole.fields), unique_by=lambda field: field.name, max_size=3))
-    target = T.StructType([*kept, T.StructField("new", T.DateType())])
-    rows, reasons = read(schema, encoded(bare, [written for written, _ in found]), target)
+    schema, bare, pairs = topic
+    record_struct = struct(schema)
+    kept_fields = data.draw(
+        st.lists(st.sampled_from(record_struct.fields), unique_by=lambda field: field.name, max_size=3)
+    )
+    target = T.StructType([*kept_fields, T.StructField("new", T.DateType())])
+    rows, reasons = read(schema, encoded(bare, [written for written, _ in pairs]), target)
     assert reasons == {}
-    assert rows == [{**{field.name: shown[field.name] for field in kept}, "new": None} for _, shown in found]
+    assert rows == [{**{field.name: shown[field.name] for field in kept_fields}, "new": None} for _, shown in pairs]
 
 
 @given(topics(), st.integers(1, 11))
 def test_what_is_read_of_a_record_does_not_depend_on_where_batches_end(
-    topic: tuple[Any, Any, list[tuple[Any, Any]]], at: int
+    topic: tuple[Any, Any, list[tuple[Any, Any]]], split_at: int
 ) -> None:
-    schema, bare, found = topic
-    values = encoded(bare, [written for written, _ in found])
-    both = [read(schema, part, struct(schema))[0] for part in (values[:at], values[at:]) if part]
-    assert [row for rows in both for row in rows] == read(schema, values, struct(schema))[0]
+    schema, bare, pairs = topic
+    values = encoded(bare, [written for written, _ in pairs])
+    rows_of_parts = [read(schema, part, struct(schema))[0] for part in (values[:split_at], values[split_at:]) if part]
+    assert [row for rows in rows_of_parts for row in rows] == read(schema, values, struct(schema))[0]
 
 
 @given(topics(), st.data())
 def test_a_record_cut_short_or_with_bytes_behind_it_is_refused_and_harms_no_other(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
 ) -> None:
-    schema, bare, found = topic
-    values = encoded(bare, [written for written, _ in found])
+    schema, bare, pairs = topic
+    values = encoded(bare, [written for written, _ in pairs])
     broken = data.draw(st.integers(0, len(values) - 1))
     size = len(values[broken])
     cut = data.draw(st.integers(0, size - 1)) if size else 0
     values[broken] = values[broken][:cut] if size and data.draw(st.booleans()) else values[broken] + b"\0"
     rows, reasons = read(schema, values, struct(schema))
     assert list(reasons) == [broken]
-    assert rows == [shown for number, (_, shown) in enumerate(found) if number != broken]
+    assert rows == [shown for number, (_, shown) in enumerate(pairs) if number != broken]
 
 
 @given(topics(), st.data())
 def test_of_changed_bytes_only_what_fastavro_reads_alike_is_taken(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
 ) -> None:
-    _, bare, found = topic
-    values = encoded(bare, [written for written, _ in found])
+    _, bare, pairs = topic
+    values = encoded(bare, [written for written, _ in pairs])
     changed = [bytearray(value) for value in values]
     for value in changed:
         if value:
@@ -252,23 +247,23 @@ def test_of_changed_bytes_only_what_fastavro_reads_alike_is_taken(
     # By the bare schema: its values are plain numbers, texts and bytes, which can be compared as they are.
     rows, reasons = read(bare, [bytes(value) for value in changed], struct(bare))
     parsed = fastavro.parse_schema(json.loads(json.dumps(bare)))
-    taken = iter(rows)
+    accepted_rows = iter(rows)
     for number, value in enumerate(changed):
         if number not in reasons:
             stream = io.BytesIO(bytes(value))
-            theirs = fastavro.schemaless_reader(stream, parsed)
-            assert comparable(next(taken)) == comparable(theirs)
+            expected = fastavro.schemaless_reader(stream, parsed)
+            assert comparable(next(accepted_rows)) == comparable(expected)
             assert stream.read() == b""
 
 
 def comparable(value: Any) -> Any:
-    """Maps come as pairs from one and as dicts from the other; NaN equals nothing."""
+    """Makes dicts of the pairs that columns give for a map, and a text of NaN, which equals nothing."""
     if isinstance(value, dict):
         return {key: comparable(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        if value and all(isinstance(each, tuple) for each in value):
+        if value and all(isinstance(item, tuple) for item in value):
             return {key: comparable(inner) for key, inner in value}
-        return [comparable(each) for each in value] or {}
+        return [comparable(item) for item in value] or {}
     return "NaN" if value != value else value
 
 
@@ -278,7 +273,7 @@ def test_a_column_of_no_values_has_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrote", "ddl", "value", "shown"),
+    ("written_type", "ddl", "value", "shown"),
     [
         ("int", "bigint", b"\x53", -42),
         ("int", "double", b"\x53", -42.0),
@@ -289,7 +284,7 @@ def test_a_column_of_no_values_has_its_type() -> None:
         ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "string", b"\x02", "B"),
         (["null", "int", "long"], "bigint", b"\x04\x09", -5),
         (["null", "int", "string"], "int", b"\x02\x06", 3),
-        # What a type cannot be beyond itself is passed over.
+        # A logical type that does not fit its type is ignored.
         ({"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}, "string", b"\x061.5", "1.5"),
         ({"type": "int", "logicalType": "decimal", "precision": 9, "scale": 2}, "int", b"\x06", 3),
         ({"type": "string", "logicalType": "varchar"}, "string", b"\x02a", "a"),
@@ -300,13 +295,13 @@ def test_a_column_of_no_values_has_its_type() -> None:
         ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "decimal(4,0)", b"\x28" + b"\xff" * 20, "-1"),
     ],
 )
-def test_a_column_takes_what_it_can_hold_of_another_type(wrote: Any, ddl: str, value: bytes, shown: Any) -> None:
-    found = one(record(("f", wrote)), value, ddl)
-    assert (str(found) if isinstance(found, Decimal) else found) == shown
+def test_a_column_takes_what_it_can_hold_of_another_type(written_type: Any, ddl: str, value: bytes, shown: Any) -> None:
+    actual = read_one(record(("f", written_type)), value, ddl)
+    assert (str(actual) if isinstance(actual, Decimal) else actual) == shown
 
 
 @pytest.mark.parametrize(
-    ("wrote", "ddl"),
+    ("written_type", "ddl"),
     [
         ("long", "int"),
         ("double", "float"),
@@ -324,9 +319,9 @@ def test_a_column_takes_what_it_can_hold_of_another_type(wrote: Any, ddl: str, v
         ({"type": "map", "values": "string"}, "array<string>"),
     ],
 )
-def test_schemas_that_cannot_go_together_are_refused_with_both_sides(wrote: Any, ddl: str) -> None:
+def test_schemas_that_cannot_go_together_are_refused_with_both_sides(written_type: Any, ddl: str) -> None:
     with pytest.raises(SchemaMismatch, match=r"field 'f(\[\])?' is written as .*, and the table's column is "):
-        AvroReader(json.dumps(record(("f", wrote))), columns(f"f {ddl}"))
+        AvroReader(json.dumps(record(("f", written_type))), columns(f"f {ddl}"))
 
 
 def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
@@ -335,7 +330,7 @@ def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrote", "ddl", "value", "reason"),
+    ("written_type", "ddl", "value", "reason"),
     [
         ("boolean", "boolean", b"\x02", "a boolean that is neither 0 nor 1"),
         ("int", "int", b"\x80\x80\x80\x80\x10", "a number outside -2147483648..2147483647"),
@@ -362,8 +357,10 @@ def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
         ),
     ],
 )
-def test_a_value_that_the_column_cannot_hold_fails_its_row(wrote: Any, ddl: str, value: bytes, reason: str) -> None:
-    assert reason in one(record(("f", wrote)), value, ddl)
+def test_a_value_that_the_column_cannot_hold_fails_its_row(
+    written_type: Any, ddl: str, value: bytes, reason: str
+) -> None:
+    assert reason in read_one(record(("f", written_type)), value, ddl)
 
 
 def test_blocks_of_an_array_may_tell_their_size_and_be_several() -> None:
@@ -377,7 +374,7 @@ def test_blocks_of_an_array_may_tell_their_size_and_be_several() -> None:
 
 def test_of_a_key_that_a_map_has_twice_the_last_value_counts() -> None:
     value = b"\x06\x02a\x02\x02b\x04\x02a\x06\x00"
-    assert one(record(("f", {"type": "map", "values": "int"})), value, "map<string,int>") == [("a", 3), ("b", 2)]
+    assert read_one(record(("f", {"type": "map", "values": "int"})), value, "map<string,int>") == [("a", 3), ("b", 2)]
 
 
 def test_a_type_that_contains_itself_is_stepped_over() -> None:
@@ -403,20 +400,20 @@ def test_a_value_within_itself_is_stepped_over_to_a_depth_beyond_which_it_is_bad
 
 
 def test_a_named_type_may_come_from_a_reference() -> None:
-    place = json.dumps({"type": "record", "name": "geo.Place", "fields": [{"name": "city", "type": "string"}]})
+    place_schema = json.dumps({"type": "record", "name": "geo.Place", "fields": [{"name": "city", "type": "string"}]})
     schema = json.dumps(record(("at", "geo.Place"), ("from", ["null", "geo.Place"])))
     cursors = Cursors(pa.array([b"\x02a\x02\x02b"], pa.binary()))
     target = columns("at struct<city string>, from struct<city string>")
-    found = AvroReader(schema, target, [place]).read(cursors, np.arange(1))
-    assert [column.to_pylist() for column in found] == [[{"city": "a"}], [{"city": "b"}]]
+    read_columns = AvroReader(schema, target, [place_schema]).read(cursors, np.arange(1))
+    assert [column.to_pylist() for column in read_columns] == [[{"city": "a"}], [{"city": "b"}]]
 
 
 def test_moments_at_both_ends_of_64_bits_are_exact() -> None:
     schema = record(("f", {"type": "long", "logicalType": "timestamp-micros"}))
     ends = [-(1 << 63) + 1, (1 << 63) - 1]
     cursors = Cursors(pa.array(encoded(record(("f", "long")), [{"f": end} for end in ends]), pa.binary()))
-    found = AvroReader(json.dumps(schema), columns("f timestamp")).read(cursors, np.arange(2))[0]
-    assert found.cast(pa.int64()).to_pylist() == ends
+    timestamps = AvroReader(json.dumps(schema), columns("f timestamp")).read(cursors, np.arange(2))[0]
+    assert timestamps.cast(pa.int64()).to_pylist() == ends
 
 
 @pytest.mark.parametrize("text", ["{", '"no.such.type"', '{"type": "strange"}', "[]", "3"])
@@ -430,5 +427,7 @@ def test_the_types_of_columns_are_those_that_the_table_holds() -> None:
     inner = {**record(("c", "int")), "name": "s"}
     schema = record(("a", "int"), ("b", inner), ("d", {"type": "array", "items": "int"}))
     cursors = Cursors(pa.array([b"\x02\x04\x02\x06\x00"], pa.binary()))
-    found = AvroReader(json.dumps(schema), target).read(cursors, np.arange(1))
-    assert [column.type for column in found] == parse_ddl("a int, b struct<c int>, d array<int>").stored_arrow.types
+    read_columns = AvroReader(json.dumps(schema), target).read(cursors, np.arange(1))
+    assert [column.type for column in read_columns] == parse_ddl(
+        "a int, b struct<c int>, d array<int>"
+    ).stored_arrow.types

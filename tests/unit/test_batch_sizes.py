@@ -1,4 +1,4 @@
-"""Batches are bounded by bytes, as far as record sizes are known, and made smaller for want of memory alone."""
+"""Batches are bounded by bytes, as far as record sizes are known, and only a lack of memory makes them smaller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = [TopicPartition("orders", number) for number in range(6)]
 SMALL, LARGE = 130, 10 << 20
 
 
-def held(source: TopicPartition, size: int, records: int = 1000, largest: int = 0) -> SliceSizes:
+def slice_sizes(source: TopicPartition, size: int, records: int = 1000, largest: int = 0) -> SliceSizes:
     return SliceSizes(source, records, size * records, largest or size)
 
 
@@ -33,7 +33,7 @@ def test_nothing_is_known_before_records_were_seen() -> None:
 @pytest.mark.parametrize("size", [1, 130, 10_000, 1 << 20, 10 << 20, 1 << 30])
 def test_a_batch_of_mean_records_and_one_of_the_largest_stay_within_their_bounds(size: int) -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], size, largest=4 * size)])
+    sizes.learn([slice_sizes(ORDERS[0], size, largest=4 * size)])
     rows = sizes.rows_per_batch(ORDERS[:1])
     assert rows == 1 or rows * size <= BATCH_BYTES
     assert rows == 1 or rows * 4 * size <= BURST_BYTES
@@ -42,14 +42,14 @@ def test_a_batch_of_mean_records_and_one_of_the_largest_stay_within_their_bounds
 
 def test_small_records_are_not_held_back() -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], SMALL)])
+    sizes.learn([slice_sizes(ORDERS[0], SMALL)])
     assert sizes.rows_per_batch(ORDERS[:1]) == BATCH_ROWS
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_partition_of_large_records_bounds_the_batches_whichever_was_learned_last(order: int) -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], LARGE), *(held(source, SMALL) for source in ORDERS[1:])][::order])
+    sizes.learn([slice_sizes(ORDERS[0], LARGE), *(slice_sizes(source, SMALL) for source in ORDERS[1:])][::order])
     assert sizes.rows_per_batch(ORDERS) * LARGE <= BATCH_BYTES
     assert sizes.rows_per_batch(ORDERS[1:]) == BATCH_ROWS
 
@@ -57,36 +57,36 @@ def test_one_partition_of_large_records_bounds_the_batches_whichever_was_learned
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_several_slices_of_a_partition_the_one_with_large_records_counts(order: int) -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], LARGE), *(held(ORDERS[0], SMALL) for _ in range(9))][::order])
+    sizes.learn([slice_sizes(ORDERS[0], LARGE), *(slice_sizes(ORDERS[0], SMALL) for _ in range(9))][::order])
     assert sizes.rows_per_batch(ORDERS[:1]) * LARGE <= BATCH_BYTES
 
 
 def test_large_records_are_forgotten_slowly() -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], LARGE)])
-    seen = []
+    sizes.learn([slice_sizes(ORDERS[0], LARGE)])
+    batch_rows = []
     for _ in range(40):
-        sizes.learn([held(ORDERS[0], SMALL)])
-        seen.append(sizes.rows_per_batch(ORDERS[:1]))
-    assert seen == sorted(seen)
-    assert seen[0] * LARGE <= 2 * BATCH_BYTES
-    assert seen[-1] == BATCH_ROWS
+        sizes.learn([slice_sizes(ORDERS[0], SMALL)])
+        batch_rows.append(sizes.rows_per_batch(ORDERS[:1]))
+    assert batch_rows == sorted(batch_rows)
+    assert batch_rows[0] * LARGE <= 2 * BATCH_BYTES
+    assert batch_rows[-1] == BATCH_ROWS
 
 
 def test_larger_records_are_believed_at_once() -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], SMALL)])
-    sizes.learn([held(ORDERS[0], LARGE)])
+    sizes.learn([slice_sizes(ORDERS[0], SMALL)])
+    sizes.learn([slice_sizes(ORDERS[0], LARGE)])
     assert sizes.rows_per_batch(ORDERS[:1]) * LARGE <= BATCH_BYTES
 
 
 def test_a_failure_shrinks_batches_and_success_lets_them_grow_again() -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], SMALL)])
+    sizes.learn([slice_sizes(ORDERS[0], SMALL)])
     sizes.shrink()
     assert sizes.rows_per_batch(ORDERS) == BATCH_ROWS // 4
     for _ in range(2):
-        sizes.learn([held(source, SMALL) for source in ORDERS])
+        sizes.learn([slice_sizes(source, SMALL) for source in ORDERS])
     assert sizes.rows_per_batch(ORDERS) == BATCH_ROWS
 
 
@@ -94,13 +94,13 @@ def test_a_write_of_many_slices_is_one_success() -> None:
     sizes = RecordSizes()
     for _ in range(3):
         sizes.shrink()
-    sizes.learn([held(source, SMALL) for source in ORDERS])
+    sizes.learn([slice_sizes(source, SMALL) for source in ORDERS])
     assert sizes.rows_per_batch(ORDERS) == 2 * BATCH_ROWS // MAX_DIVISOR
 
 
 def test_however_many_failures_leave_some_hundred_small_records_to_a_batch() -> None:
     sizes = RecordSizes()
-    sizes.learn([held(ORDERS[0], SMALL), held(ORDERS[1], LARGE)])
+    sizes.learn([slice_sizes(ORDERS[0], SMALL), slice_sizes(ORDERS[1], LARGE)])
     for _ in range(20):
         sizes.shrink()
     assert sizes.rows_per_batch(ORDERS[:1]) == 256
@@ -111,7 +111,7 @@ CANCELLED = "org.apache.spark.SparkException: Job 7 cancelled part of cancelled 
 
 
 @pytest.mark.parametrize(
-    ("said", "memory"),
+    ("error_text", "is_memory"),
     [
         ("Lost task 0.0 in stage 3.0: java.lang.OutOfMemoryError: Java heap space", True),
         ("java.lang.OutOfMemoryError: GC overhead limit exceeded", True),
@@ -128,5 +128,5 @@ CANCELLED = "org.apache.spark.SparkException: Job 7 cancelled part of cancelled 
         ("java.io.IOException: Connection reset by peer", False),
     ],
 )
-def test_only_what_memory_may_have_caused_counts_as_such(said: str, memory: bool) -> None:
-    assert from_memory(RuntimeError(said)) is memory
+def test_only_what_memory_may_have_caused_counts_as_such(error_text: str, is_memory: bool) -> None:
+    assert from_memory(RuntimeError(error_text)) is is_memory

@@ -58,14 +58,14 @@ def test_records_are_rounded_down_by_less_than_one_for_each_partition_and_transa
 
 
 def test_what_is_compared_runs_in_turn_and_the_rest_only_where_it_belongs() -> None:
-    places = {"d": Where.EVERYWHERE, "spread": Where.SPREAD, "e": Where.NARROW, "f": Where.EVERYWHERE}
-    names = list(places)
-    found = [(names[index], shape) for index, shape in in_turn(AXES, list(places.values()))]
+    measurements = {"d": Where.EVERYWHERE, "spread": Where.SPREAD, "e": Where.NARROW, "f": Where.EVERYWHERE}
+    names = list(measurements)
+    order = [(names[index], shape) for index, shape in in_turn(AXES, list(measurements.values()))]
     narrow = [("d", Shape(4, 2 * MILLION)), ("e", Shape(4, 2 * MILLION)), ("f", Shape(4, 2 * MILLION))]
-    assert found[:3] == narrow
-    assert [shape for name, shape in found if name == "spread"] == [Shape(128, 2 * MILLION)]
-    assert [shape.partitions for name, shape in found if name == "e"] == [4, 4]
-    assert len(found) == 6 + 6 + 2 + 1
+    assert order[:3] == narrow
+    assert [shape for name, shape in order if name == "spread"] == [Shape(128, 2 * MILLION)]
+    assert [shape.partitions for name, shape in order if name == "e"] == [4, 4]
+    assert len(order) == 6 + 6 + 2 + 1
 
 
 def test_without_the_wide_topic_the_commit_phase_is_not_looked_at() -> None:
@@ -81,20 +81,20 @@ def test_only_the_usual_arguments_write_the_docs_by_themselves() -> None:
 
 
 def test_every_partition_gets_its_records_in_runs_of_a_batch() -> None:
-    found = list(runs(3, BATCH + 5))
+    partition_runs = list(runs(3, BATCH + 5))
     counted: Counter[int] = Counter()
-    for partition, count in found:
+    for partition, count in partition_runs:
         counted[partition] += count
     assert counted == dict.fromkeys(range(3), BATCH + 5)
-    assert found == [(0, BATCH), (1, BATCH), (2, BATCH), (0, 5), (1, 5), (2, 5)]
+    assert partition_runs == [(0, BATCH), (1, BATCH), (2, BATCH), (0, 5), (1, 5), (2, 5)]
 
 
 def test_orders_are_documents_whose_numbers_rise_and_equal_ones_are_equal_bytes() -> None:
     keys, values = chunk(100_000, 50, regions=8)
-    found = [json.loads(value) for value in values]
-    assert [each["id"] for each in found] == list(range(100_000, 100_050))
-    assert [str(each["user"]).encode() for each in found] == keys
-    assert {each["region"] for each in found} <= {f"region-{number}" for number in range(8)}
+    documents = [json.loads(value) for value in values]
+    assert [document["id"] for document in documents] == list(range(100_000, 100_050))
+    assert [str(document["user"]).encode() for document in documents] == keys
+    assert {document["region"] for document in documents} <= {f"region-{number}" for number in range(8)}
     assert chunk(100_000, 50, regions=8) == (keys, values)
     assert "region" not in json.loads(chunk(0, 1)[1][0])
 

@@ -1,4 +1,4 @@
-"""The benchmark's figures of its runs: medians, targets, the sampler's windows."""
+"""The benchmark computes figures of its runs: medians, targets, the sampler's windows."""
 
 from __future__ import annotations
 
@@ -55,38 +55,40 @@ def test_a_rate_is_the_median_of_its_rounds_with_both_ends() -> None:
     assert rate([a_run("a", 1.0), a_run("a", 2.0), a_run("a", 4.0)]) == Spread(500.0, 250.0, 1000.0)
 
 
-def by_name(found: Results) -> dict[str, Target]:
-    return {target.what: target for target in targets(found)}
+def by_name(measured: Results) -> dict[str, Target]:
+    return {target.what: target for target in targets(measured)}
 
 
 def test_a_target_compares_medians_and_says_when_it_is_missed() -> None:
     against_spark = "(d) Arrow writer against (a), 4 partitions, 4 million to warm up"
-    found = by_name(results(a_run("a", 2.0), a_run("d", 1.0)))
-    assert found[against_spark].measured == pytest.approx(2.0)
-    assert found[against_spark].reached
+    named_targets = by_name(results(a_run("a", 2.0), a_run("d", 1.0)))
+    assert named_targets[against_spark].measured == pytest.approx(2.0)
+    assert named_targets[against_spark].reached
     assert not by_name(results(a_run("a", 1.0), a_run("d", 1.0)))[against_spark].reached
 
 
 def test_runs_on_topics_of_other_shapes_are_never_one_figure() -> None:
     wide = Shape(1024, 2 * MILLION)
     runs = [a_run("d", 1.0), a_run("d", 3.0, 2), a_run("d", 8.0, 1, wide), a_run("f", 4.0, 1, wide)]
-    found = results(*runs)
-    assert list(by_case(found)) == [Case("d", NARROW), Case("d", wide), Case("f", wide)]
-    assert rate(by_case(found)[Case("d", NARROW)]).median == pytest.approx(2000 / 3)
-    assert shapes(found, "d", "f") == [wide]
-    assert by_name(found)[f"(d) Arrow writer against (f), {wide}"].measured == pytest.approx(0.5)
+    measured = results(*runs)
+    assert list(by_case(measured)) == [Case("d", NARROW), Case("d", wide), Case("f", wide)]
+    assert rate(by_case(measured)[Case("d", NARROW)]).median == pytest.approx(2000 / 3)
+    assert shapes(measured, "d", "f") == [wide]
+    assert by_name(measured)[f"(d) Arrow writer against (f), {wide}"].measured == pytest.approx(0.5)
 
 
 def test_the_widest_topics_may_be_slower_than_narrow_ones_and_only_those() -> None:
     warm = 2 * MILLION
     seconds = {4: 1.0, 128: 1.1, 1024: 1.1}
-    runs = [a_run("d", each, 1, Shape(partitions, warm)) for partitions, each in seconds.items()]
-    found = by_name(results(*runs, a_run("f", 1.375, 1, Shape(128, warm)), a_run("f", 1.375, 1, Shape(1024, warm))))
+    runs = [a_run("d", duration, 1, Shape(partitions, warm)) for partitions, duration in seconds.items()]
+    named_targets = by_name(
+        results(*runs, a_run("f", 1.375, 1, Shape(128, warm)), a_run("f", 1.375, 1, Shape(1024, warm)))
+    )
     beside_narrow = "(d) rate against that on 4 partitions, {}"
-    assert not found[beside_narrow.format(Shape(128, warm))].reached
-    assert found[beside_narrow.format(Shape(1024, warm))].reached
-    assert not found[f"(d) Arrow writer against (f), {Shape(128, warm)}"].reached
-    assert found[f"(d) Arrow writer against (f), {Shape(1024, warm)}"].reached
+    assert not named_targets[beside_narrow.format(Shape(128, warm))].reached
+    assert named_targets[beside_narrow.format(Shape(1024, warm))].reached
+    assert not named_targets[f"(d) Arrow writer against (f), {Shape(128, warm)}"].reached
+    assert named_targets[f"(d) Arrow writer against (f), {Shape(1024, warm)}"].reached
 
 
 def test_the_page_shows_every_number_of_partitions_with_its_ratio() -> None:
@@ -141,10 +143,12 @@ BACKLOG = Backlog(
 
 def test_a_backlog_has_to_land_whole_without_an_abort_and_in_little_memory() -> None:
     good = dataclasses.replace(results(), backlogs=(BACKLOG,))
-    assert all(target.reached for what, target in by_name(good).items() if what.startswith("backlog"))
+    assert all(target.reached for description, target in by_name(good).items() if description.startswith("backlog"))
     bad = dataclasses.replace(BACKLOG, landed=4999, aborted=1, out_of_memory=1, together=4 * 2**30, trouble="too late")
     missed = dataclasses.replace(results(), backlogs=(bad,))
-    assert not any(target.reached for what, target in by_name(missed).items() if what.startswith("backlog"))
+    assert not any(
+        target.reached for description, target in by_name(missed).items() if description.startswith("backlog")
+    )
     text = render(missed, "x")
     assert "**4,999**" in text
     assert "Trouble: too late" in text
@@ -152,8 +156,12 @@ def test_a_backlog_has_to_land_whole_without_an_abort_and_in_little_memory() -> 
 
 def test_freshness_of_a_wide_topic_has_a_bound_of_its_own() -> None:
     narrow = Freshness(10, 60000, 1000, 1.8, 3.5, 4.0, 55)
-    found = results(freshness=(narrow, dataclasses.replace(narrow, partitions=128)))
-    reached = {what: target.reached for what, target in by_name(found).items() if what.startswith("freshness p50")}
+    measured = results(freshness=(narrow, dataclasses.replace(narrow, partitions=128)))
+    reached = {
+        description: target.reached
+        for description, target in by_name(measured).items()
+        if description.startswith("freshness p50")
+    }
     assert reached == {
         "freshness p50 after 10 commits, 4 partitions": False,
         "freshness p50 after 10 commits, 128 partitions": True,
@@ -165,29 +173,29 @@ def test_the_scale_page_gets_real_topics_once_a_wide_one_was_measured() -> None:
     page = "# Scale\n\n![plot](scale.png)\n"
     assert section(narrow) == ""
     assert with_section(page, narrow) == page
-    once = with_section(page, results(a_run("d", 1.0), a_run("d", 2.0, 1, Shape(1024, 4 * MILLION))))
-    assert once.startswith(page)
-    assert "## Real topics, the widest of 1,024 partitions" in once
-    assert "| 1,024 | 4 | **500** |" in once
-    again = with_section(once, results(a_run("d", 4.0, 1, Shape(1024, 4 * MILLION))))
-    assert "**500**" not in again
-    assert "| 1,024 | 4 | **250** |" in again
-    assert with_section(again, narrow) == page
+    first_page = with_section(page, results(a_run("d", 1.0), a_run("d", 2.0, 1, Shape(1024, 4 * MILLION))))
+    assert first_page.startswith(page)
+    assert "## Real topics, the widest of 1,024 partitions" in first_page
+    assert "| 1,024 | 4 | **500** |" in first_page
+    second_page = with_section(first_page, results(a_run("d", 4.0, 1, Shape(1024, 4 * MILLION))))
+    assert "**500**" not in second_page
+    assert "| 1,024 | 4 | **250** |" in second_page
+    assert with_section(second_page, narrow) == page
 
 
 def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
     phases = ({"plan": 0.0, "begin": 0.5, "write": 4.0, "commit": 0.5, "settle": 0.0},)
-    one = dataclasses.replace(a_run("d", 2.0), phases=phases, details=cold(3.0))
-    two = dataclasses.replace(a_run("d-two", 1.0), details=cold(2.4))
-    gain = next(gains(results(one, two)))
+    single = dataclasses.replace(a_run("d", 2.0), phases=phases, details=cold(3.0))
+    pipelined = dataclasses.replace(a_run("d-two", 1.0), details=cold(2.4))
+    gain = next(gains(results(single, pipelined)))
     assert (gain.seconds, gain.outside) == (5.0, 1.0)
     assert gain.ratio == pytest.approx(1.25)
-    assert "+25 %" in render(results(one, two), "x")
+    assert "+25 %" in render(results(single, pipelined), "x")
 
 
 def test_what_a_person_says_of_a_run_stands_at_its_head() -> None:
-    said = dataclasses.replace(results(a_run("d", 1.0)), note="On a slow machine.")
-    assert "\nOn a slow machine.\n" in render(said, "x").partition("## How it is measured")[0]
+    noted = dataclasses.replace(results(a_run("d", 1.0)), note="On a slow machine.")
+    assert "\nOn a slow machine.\n" in render(noted, "x").partition("## How it is measured")[0]
 
 
 def test_what_was_not_run_is_neither_reached_nor_a_figure() -> None:
@@ -204,10 +212,17 @@ def test_phases_are_the_seconds_between_the_ledgers_times() -> None:
     first = {"PLANNED": 10.0, "STARTED": 11.0, "PREPARED": 15.0, "COMMITTED": 16.0, "ENDED": 16.5}
     second = {phase: at + 10 for phase, at in first.items()}
     summaries = [Summary(n, n, "COMMITTED", "i", 1, "", times) for n, times in ((1, first), (2, second))]
-    found = phases(summaries)
-    assert found[1] == {"plan": 3.5, "begin": 1.0, "write": 4.0, "commit": 1.0, "settle": 0.5, "idle": 6.0}
-    assert found[0]["plan"] == 0.0
-    assert outside_write(phase_seconds(found)) == 3.5
+    phases_of_transactions = phases(summaries)
+    assert phases_of_transactions[1] == {
+        "plan": 3.5,
+        "begin": 1.0,
+        "write": 4.0,
+        "commit": 1.0,
+        "settle": 0.5,
+        "idle": 6.0,
+    }
+    assert phases_of_transactions[0]["plan"] == 0.0
+    assert outside_write(phase_seconds(phases_of_transactions)) == 3.5
 
 
 def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
@@ -253,25 +268,25 @@ def test_a_trigger_that_moved_nothing_is_no_batch_and_the_first_begins_with_its_
         }
 
     zero = datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
-    found = batches_of([progress(2, 10), progress(3, 10), progress(4, 25)], zero, 4)
-    assert found == [Batch(zero, zero + 2.5, 16), Batch(zero + 4, zero + 4.5, 30)]
+    batches = batches_of([progress(2, 10), progress(3, 10), progress(4, 25)], zero, 4)
+    assert batches == [Batch(zero, zero + 2.5, 16), Batch(zero + 4, zero + 4.5, 30)]
 
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     fresh = Freshness(20, 60000, 1000, 1.0, 2.0, 3.0, 55, ({"write": 1.0},))
-    found = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
-    kept = dataclasses.replace(found, note="On a slow machine.", backlogs=(BACKLOG,))
-    kept.save(tmp_path / "results" / "x.json")
-    assert Results.load(tmp_path / "results" / "x.json") == kept
+    measured = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
+    saved = dataclasses.replace(measured, note="On a slow machine.", backlogs=(BACKLOG,))
+    saved.save(tmp_path / "results" / "x.json")
+    assert Results.load(tmp_path / "results" / "x.json") == saved
 
 
 def test_results_from_before_shapes_were_noted_are_of_four_partitions_and_the_lead(tmp_path: Path) -> None:
-    kept = results(a_run("d", 1.0))
-    old = dataclasses.asdict(kept)
+    saved = results(a_run("d", 1.0))
+    document = dataclasses.asdict(saved)
     for name in ("partitions", "warm_up", "together", "files", "write_tasks", "table_partitions"):
-        del old["runs"][0][name]
-    del old["backlogs"]
-    (tmp_path / "old.json").write_text(json.dumps(old))
+        del document["runs"][0][name]
+    del document["backlogs"]
+    (tmp_path / "old.json").write_text(json.dumps(document))
     run = Results.load(tmp_path / "old.json").runs[0]
     assert run.shape == Shape(4, int(CONDITIONS["lead"]))
 
@@ -279,5 +294,5 @@ def test_results_from_before_shapes_were_noted_are_of_four_partitions_and_the_le
 def test_results_of_several_commands_are_one_page() -> None:
     first = results(a_run("d", 1.0))
     second = dataclasses.replace(results(a_run("f", 1.0)), backlogs=(BACKLOG,))
-    whole = joined([first, second])
-    assert (len(whole.runs), whole.backlogs) == (2, (BACKLOG,))
+    merged = joined([first, second])
+    assert (len(merged.runs), merged.backlogs) == (2, (BACKLOG,))

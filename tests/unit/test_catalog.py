@@ -1,4 +1,4 @@
-"""Settings of a catalogue reach Hudi's sync, and it is tried when it is due."""
+"""Settings of a catalogue reach Hudi's sync, and the sink syncs when a sync is due."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_the_extractor_is_the_one_that_fits_how_partitions_are_named(
 
 
 def test_an_extractor_of_ones_own_is_taken_for_paths_that_none_of_hudis_fits(tmp_path: Path) -> None:
-    own = "org.example.Days"
+    extractor = "org.example.Days"
     settings = minimal_settings(
-        tmp_path, **URI, **SLASHES, partition__hive__style="false", catalog__partition__extractor=own
+        tmp_path, **URI, **SLASHES, partition__hive__style="false", catalog__partition__extractor=extractor
     )
-    assert sync_options(settings)[f"{SYNC}.partition_extractor_class"] == own
+    assert sync_options(settings)[f"{SYNC}.partition_extractor_class"] == extractor
 
 
 def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_status_tells_how_far_behind_a_catalogue_is_and_forgets_another_one(
 
 
 def test_hudis_own_class_finds_a_metastore_that_spark_knows(tmp_path: Path) -> None:
-    known = {"spark__hadoop__hive__metastore__uris": "thrift://metastore:9083"}
-    assert minimal_settings(tmp_path, **known, catalog__class=HIVE_SYNC).catalogued
-    assert not minimal_settings(tmp_path, **known).catalogued
+    spark_settings = {"spark__hadoop__hive__metastore__uris": "thrift://metastore:9083"}
+    assert minimal_settings(tmp_path, **spark_settings, catalog__class=HIVE_SYNC).catalogued
+    assert not minimal_settings(tmp_path, **spark_settings).catalogued
     assert minimal_settings(tmp_path, **URI).catalog_class == HIVE_SYNC

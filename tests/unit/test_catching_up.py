@@ -18,7 +18,7 @@ P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicP
 
 
 class TimedLog:
-    """Answers offsets by time as a broker does: -1 there, None here, where there is no such record."""
+    """Answers offsets by time as a broker does, with None where a broker answers -1: there is no such record."""
 
     def __init__(self, **offsets: int | None) -> None:
         self._offsets = offsets
@@ -28,7 +28,7 @@ class TimedLog:
 
 
 def log_of(**ends: tuple[int, int]) -> dict[TopicPartition, PartitionLog]:
-    return {TopicPartition("orders", int(p[1:])): PartitionLog("id", *bounds) for p, bounds in ends.items()}
+    return {TopicPartition("orders", int(name[1:])): PartitionLog("id", *bounds) for name, bounds in ends.items()}
 
 
 def state(end: int, topic_id: str = "id") -> PartitionState:
@@ -52,9 +52,9 @@ def test_another_topic_of_the_same_name_has_committed_nothing_of_it() -> None:
 
 
 def test_the_records_of_a_time_begin_at_the_first_that_is_not_older_or_at_the_end() -> None:
-    seen = LogView("cluster", log_of(p0=(3, 10), p1=(3, 10)))
-    assert positions_at(cast(Log, TimedLog(p0=5, p1=None)), seen, 1.0) == {P0: 5, P1: 10}
-    assert positions_at(cast(Log, TimedLog(p0=1, p1=12)), seen, 1.0) == {P0: 3, P1: 10}
+    log_view = LogView("cluster", log_of(p0=(3, 10), p1=(3, 10)))
+    assert positions_at(cast(Log, TimedLog(p0=5, p1=None)), log_view, 1.0) == {P0: 5, P1: 10}
+    assert positions_at(cast(Log, TimedLog(p0=1, p1=12)), log_view, 1.0) == {P0: 3, P1: 10}
 
 
 def test_a_reset_to_a_time_moves_the_topics_that_it_names() -> None:

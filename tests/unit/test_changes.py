@@ -1,4 +1,4 @@
-"""Records as changes of rows: what deletes, what orders, and which record is bad."""
+"""Records become changes of rows: deletes, their order, and bad records."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def row(key: int, **more: object) -> dict[str, object]:
 
 def test_a_null_value_deletes_the_row_of_its_key_and_keeps_its_place_among_the_others(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, delete__key__format="string")
-    found = changes_of(settings, [("1", row(1)), ("7", None), ("1", None), ("2", row(2))])
-    assert [(each["offset"], each["id"], each["_hoodie_is_deleted"]) for each in found] == [
+    changes = changes_of(settings, [("1", row(1)), ("7", None), ("1", None), ("2", row(2))])
+    assert [(change["offset"], change["id"], change["_hoodie_is_deleted"]) for change in changes] == [
         (0, 1, False),
         (1, 7, True),
         (2, 1, True),
         (3, 2, False),
     ]
-    assert [each["name"] for each in found] == ["n1", None, None, "n2"]
+    assert [change["name"] for change in changes] == ["n1", None, None, "n2"]
 
 
 @pytest.mark.parametrize(
-    ("form", "keys", "key"),
+    ("key_format", "keys", "key"),
     [
         ("string", "id", "12"),
         ("json", "id", {"id": 12, "other": 1}),
@@ -34,56 +34,56 @@ def test_a_null_value_deletes_the_row_of_its_key_and_keeps_its_place_among_the_o
         ("json", "name,id", {"name": "x", "id": 12}),
     ],
 )
-def test_a_key_in_each_format_names_the_row(tmp_path: Path, form: str, keys: str, key: object) -> None:
-    settings = settings_of(tmp_path, delete__key__format=form, record__key__fields=keys)
-    (found,) = changes_of(settings, [(key, None)])
-    assert (found["id"], found["_hoodie_is_deleted"]) == (12, True)
-    assert found["name"] == ("x" if "name" in keys else None)
+def test_a_key_in_each_format_names_the_row(tmp_path: Path, key_format: str, keys: str, key: object) -> None:
+    settings = settings_of(tmp_path, delete__key__format=key_format, record__key__fields=keys)
+    (deleted,) = changes_of(settings, [(key, None)])
+    assert (deleted["id"], deleted["_hoodie_is_deleted"]) == (12, True)
+    assert deleted["name"] == ("x" if "name" in keys else None)
 
 
 def test_the_records_own_key_may_be_the_record_key(tmp_path: Path) -> None:
     texts = {"value__format": "string", "schema__ddl": "value string", "key__format": "string"}
     settings = settings_of(tmp_path, record__key__fields="_kafka_key", **texts)
-    found = changes_of(settings, [("k", "hello"), ("k", None)])
-    assert [(each["_kafka_key"], each["value"], each["_hoodie_is_deleted"]) for each in found] == [
+    changes = changes_of(settings, [("k", "hello"), ("k", None)])
+    assert [(change["_kafka_key"], change["value"], change["_hoodie_is_deleted"]) for change in changes] == [
         ("k", "hello", False),
         ("k", None, True),
     ]
 
 
 @pytest.mark.parametrize(
-    ("form", "bad"), [("string", ["x", "0x1F", "1.5", None]), ("json", ["x", "[]", '{"id": "no"}', None])]
+    ("key_format", "bad_keys"), [("string", ["x", "0x1F", "1.5", None]), ("json", ["x", "[]", '{"id": "no"}', None])]
 )
-def test_a_key_that_names_no_row_is_bad_alone(tmp_path: Path, form: str, bad: list[str | None]) -> None:
-    settings = settings_of(tmp_path, delete__key__format=form)
-    good = ["1", "2"] if form == "string" else ['{"id": 1}', '{"id": 2}']
-    rows, found = separated(settings, [(good[0], None), *((key, None) for key in bad), (good[1], None)])
-    assert [(each["id"], each["offset"]) for each in rows] == [(1, 0), (2, len(bad) + 1)]
-    assert [each.row for each in found] == [*range(1, len(bad) + 1)]
+def test_a_key_that_names_no_row_is_bad_alone(tmp_path: Path, key_format: str, bad_keys: list[str | None]) -> None:
+    settings = settings_of(tmp_path, delete__key__format=key_format)
+    good = ["1", "2"] if key_format == "string" else ['{"id": 1}', '{"id": 2}']
+    rows, bad_rows = separated(settings, [(good[0], None), *((key, None) for key in bad_keys), (good[1], None)])
+    assert [(change["id"], change["offset"]) for change in rows] == [(1, 0), (2, len(bad_keys) + 1)]
+    assert [bad_row.row for bad_row in bad_rows] == [*range(1, len(bad_keys) + 1)]
 
 
 @pytest.mark.parametrize("index", ["bloom", "record"])
-@pytest.mark.parametrize("by", ["field", "time"])
+@pytest.mark.parametrize("partitioned_by", ["field", "time"])
 def test_a_delete_says_in_which_partition_its_row_is_unless_the_index_knows(
-    tmp_path: Path, index: str, by: str
+    tmp_path: Path, index: str, partitioned_by: str
 ) -> None:
-    column = "name" if by == "field" else "at"
-    given = {"partition__field__name": "name"} if by == "field" else {"partition__time__field": "at"}
+    column = "name" if partitioned_by == "field" else "at"
+    partitioning = {"partition__field__name": "name"} if partitioned_by == "field" else {"partition__time__field": "at"}
     ddl = "id bigint, name string, at bigint"
-    settings = settings_of(tmp_path, index__type=index, schema__ddl=ddl, **given)
+    settings = settings_of(tmp_path, index__type=index, schema__ddl=ddl, **partitioning)
     deleted = {"id": 1, "name": "n", "at": 1, "_hoodie_is_deleted": True}
     without = {name: value for name, value in deleted.items() if name != column}
-    rows, bad = separated(settings, [(None, deleted), (None, without), (None, {"id": 2})])
-    assert [each["offset"] for each in rows] == ([0, 2] if index == "bloom" else [0, 1, 2])
-    assert [each.row for each in bad] == ([1] if index == "bloom" else [])
-    assert all(f"column '{column}' is null" in each.reason for each in bad)
+    rows, bad_rows = separated(settings, [(None, deleted), (None, without), (None, {"id": 2})])
+    assert [change["offset"] for change in rows] == ([0, 2] if index == "bloom" else [0, 1, 2])
+    assert [bad_row.row for bad_row in bad_rows] == ([1] if index == "bloom" else [])
+    assert all(f"column '{column}' is null" in bad_row.reason for bad_row in bad_rows)
 
 
 def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     values = [{"id": 3, "_hoodie_is_deleted": True}, row(4, _hoodie_is_deleted=False)]
-    found = changes_of(settings, [(None, value) for value in values])
-    assert [(each["id"], each["_hoodie_is_deleted"]) for each in found] == [(3, True), (4, False)]
+    changes = changes_of(settings, [(None, value) for value in values])
+    assert [(change["id"], change["_hoodie_is_deleted"]) for change in changes] == [(3, True), (4, False)]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_the_first_record_that_is_no_change_is_named(
     rows, (first, *_) = separated(settings_of(tmp_path, **more), [("5", row(5)), record, (None, "also bad")])
     assert first.row == offset
     assert reason in first.reason
-    assert [each["offset"] for each in rows] == [0]
+    assert [change["offset"] for change in rows] == [0]
 
 
 def test_all_bad_records_are_found_among_good_ones_whatever_is_wrong_with_them(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, delete__key__format="string")
-    bad_ones = [("x", None), (None, "{"), (None, {"id": 1}), (None, {"name": "a"})]
-    for first in range(len(bad_ones)):
-        turned = [("5", row(5)), *bad_ones[first:], *bad_ones[:first], ("6", row(6))]
-        rows, bad = separated(settings, turned)
-        assert [each.row for each in bad] == [1, 2, 3, 4], turned
-        assert [each["id"] for each in rows] == [5, 6]
+    bad_records = [("x", None), (None, "{"), (None, {"id": 1}), (None, {"name": "a"})]
+    for first in range(len(bad_records)):
+        records = [("5", row(5)), *bad_records[first:], *bad_records[:first], ("6", row(6))]
+        rows, bad_rows = separated(settings, records)
+        assert [bad_row.row for bad_row in bad_rows] == [1, 2, 3, 4], records
+        assert [change["id"] for change in rows] == [5, 6]

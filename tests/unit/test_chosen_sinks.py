@@ -1,4 +1,4 @@
-"""A command chooses sinks of a configuration by name, and says which there are where it cannot."""
+"""A command chooses sinks of a configuration by name, and lists them if it finds none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError, TableError
 from sink.config import Fleet, Settings, load_fleet
-from sink.operations.chosen import KnownSinks, _with_recorded, choose, choose_one, side_by_side
+from sink.operations.chosen import KnownSinks, _with_recorded_topics, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
 
@@ -29,8 +29,8 @@ sinks:
     return load_fleet(path, {})
 
 
-def names(fleet: Fleet, *given: str) -> list[str]:
-    return [settings.name for settings in choose(fleet, given).sinks]
+def names(fleet: Fleet, *patterns: str) -> list[str]:
+    return [settings.name for settings in choose(fleet, patterns).sinks]
 
 
 def test_without_a_name_all_are_chosen(fleet: Fleet) -> None:
@@ -85,8 +85,8 @@ sinks:
   people: {topics: people, schema.ddl: id BIGNIT}
 """)
     fleet = load_fleet(path, {}, strict=False)
-    everything = choose(fleet, ())
-    answers = side_by_side(everything, lambda settings: settings.name)
+    chosen = choose(fleet, ())
+    answers = side_by_side(chosen, lambda settings: settings.name)
     assert [(answer.name, answer.result) for answer in answers] == [("orders", "orders"), ("people", None)]
     assert "BIGNIT" in str(answers[1].error)
     assert not choose(fleet, ["orders"]).misconfigured
@@ -114,5 +114,5 @@ sinks:
 """)
     fleet = load_fleet(path, {})
     recorded = {"lake-old": ["old"], "of-another-fleet": ["orders-of-others"], "lake-odd": ["else"]}
-    [(_, topics)] = _with_recorded(fleet, [(fleet.patterns[0], {"orders"})], recorded)
+    [(_, topics)] = _with_recorded_topics(fleet, [(fleet.patterns[0], {"orders"})], recorded)
     assert topics == {"orders", "old"}

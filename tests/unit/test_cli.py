@@ -17,21 +17,21 @@ from tests.handmade import SINK, HandmadeTable, span
 COMMANDS = ("demo", "status", "audit", "reset", "adopt", "validate", "infer", "version")
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_sink(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = cli.main(arguments)
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = said(capsys, "--help")
+    code, out, _ = run_sink(capsys, "--help")
     assert code == 0
     assert [command for command in COMMANDS if command not in out] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], command: str):
-    code, out, _ = said(capsys, command, "--help")
+    code, out, _ = run_sink(capsys, command, "--help")
     assert code == 0
     assert "Usage: sink" in out
 
@@ -49,7 +49,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_status_2(capsys: pytest.CaptureFixture[str], arguments):
-    code, out, err = said(capsys, *arguments)
+    code, out, err = run_sink(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("sink: ")
     assert len(err.strip().splitlines()) == 1
@@ -58,14 +58,14 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_status_2(capsys: pytest.Ca
 def test_a_broken_configuration_does_not_validate_and_all_reasons_are_told(capsys, tmp_path: Path):
     config = tmp_path / "sink.yaml"
     config.write_text("flush.sise: 1\ntransaction.interval.ms: soon\n")
-    code, out, _ = said(capsys, "validate", "--config", str(config))
+    code, out, _ = run_sink(capsys, "validate", "--config", str(config))
     assert code == 1
     assert "did you mean flush.size?" in out
     assert "transaction.interval.ms ('soon') is not a duration" in out
 
 
 @pytest.mark.parametrize(
-    ("raised", "status", "printed"),
+    ("error", "status", "printed"),
     [
         (
             Unavailable("ZooKeeper at zk:2181 did not answer"),
@@ -75,24 +75,24 @@ def test_a_broken_configuration_does_not_validate_and_all_reasons_are_told(capsy
         (KeyboardInterrupt(), 130, "sink: interrupted\n"),
     ],
 )
-def test_an_error_inside_a_command_has_its_exit_status(capsys, monkeypatch, raised, status, printed):
+def test_an_error_inside_a_command_has_its_exit_status(capsys, monkeypatch, error, status, printed):
     def fails() -> dict[str, str]:
-        raise raised
+        raise error
 
     monkeypatch.setattr(cli, "parts", fails)
-    code, _, err = said(capsys, "version")
+    code, _, err = run_sink(capsys, "version")
     assert (code, err) == (status, printed)
 
 
 def test_a_reader_that_goes_away_is_no_error():
     command = f"{sys.executable} -m sink.cli version | true"
-    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.fixture
 def absent_zookeeper(monkeypatch) -> list[float]:
-    """The seconds for which commands waited for a ZooKeeper that is not there, each of them once."""
+    """Replaces ZooKeeper by one that never answers; returns the seconds that each command waited for it."""
     waited: list[float] = []
 
     def absent(_settings, seconds: float) -> NoReturn:
@@ -104,8 +104,8 @@ def absent_zookeeper(monkeypatch) -> list[float]:
 
 
 @pytest.mark.usefixtures("absent_zookeeper")
-@pytest.mark.parametrize(("broken", "status", "said"), [(False, 0, "Held"), (True, 1, "Not held")])
-def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: Path, broken, status, said):
+@pytest.mark.parametrize(("broken", "status", "verdict"), [(False, 0, "Held"), (True, 1, "Not held")])
+def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: Path, broken, status, verdict):
     table = HandmadeTable(tmp_path / "table")
     table.commit(span(0, 0, 10))
     table.commit(span(0, 9 if broken else 10, 20))
@@ -115,14 +115,14 @@ def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: 
         f"target.table.name=orders\ntarget.base.path={table.path}\n"
     )
     code = cli.main(["audit", "--config", str(config), "--no-log"])
-    assert (code, said in capsys.readouterr().out) == (status, True)
+    assert (code, verdict in capsys.readouterr().out) == (status, True)
     assert cli.main(["audit", "--config", str(config), "--no-log", "--json"]) == status
     assert json.loads(capsys.readouterr().out)["held"] is not broken
 
 
-@pytest.mark.parametrize(("broken", "status", "held"), [(False, 0, 2), (True, 1, 1)])
+@pytest.mark.parametrize(("broken", "status", "sinks_held"), [(False, 0, 2), (True, 1, 1)])
 def test_an_audit_of_several_sinks_holds_when_each_of_them_does(
-    capsys, tmp_path: Path, absent_zookeeper, broken, status, held
+    capsys, tmp_path: Path, absent_zookeeper, broken, status, sinks_held
 ):
     sinks = ""
     for name in (SINK, "more"):
@@ -134,9 +134,9 @@ def test_an_audit_of_several_sinks_holds_when_each_of_them_does(
     config = tmp_path / "fleet.yaml"
     config.write_text(f"zookeeper.connect: zk\nkafka.bootstrap.servers: b:1\nschema.ddl: id BIGINT\nsinks:\n{sinks}")
     code = cli.main(["audit", "--config", str(config), "--no-log"])
-    assert (code, f"{held} of 2 sinks hold" in capsys.readouterr().out) == (status, True)
+    assert (code, f"{sinks_held} of 2 sinks hold" in capsys.readouterr().out) == (status, True)
     assert cli.main(["audit", "--config", str(config), "--no-log", "--json"]) == status
     document = json.loads(capsys.readouterr().out)
     assert document["held"] is not broken
-    assert [each["sink"] for each in document["sinks"]] == [SINK, "more"]
+    assert [entry["sink"] for entry in document["sinks"]] == [SINK, "more"]
     assert len(absent_zookeeper) == 2, "each of the two audits waits once for all its sinks"

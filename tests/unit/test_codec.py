@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordination.errors import Corrupt, NewerVersion
 from coordination.state import codec, control, tree
-from coordination.state.control import Asked, Control, Flush, Switchover
+from coordination.state.control import Control, Flush, RequestAuthor, Switchover
 from coordination.state.model import (
     Checkpoint,
     Failure,
@@ -118,25 +118,25 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
     assert codec.decode_checkpoint(codec.encode_checkpoint(checkpoint)) == checkpoint
 
 
-asked = st.builds(Asked, names, st.floats(0, 1e12), st.text(max_size=9))
-flushes = st.tuples(offsets, offsets, asked).map(lambda f: Flush(max(f[:2]), min(f[:2]), f[2]))
+requests = st.builds(RequestAuthor, names, st.floats(0, 1e12), st.text(max_size=9))
+flushes = st.tuples(offsets, offsets, requests).map(lambda f: Flush(max(f[:2]), min(f[:2]), f[2]))
 controls = st.builds(
     Control,
-    st.none() | asked,
+    st.none() | requests,
     flushes,
-    st.none() | st.builds(Switchover, names, names, asked),
-    st.dictionaries(names, asked, max_size=3),
+    st.none() | st.builds(Switchover, names, names, requests),
+    st.dictionaries(names, requests, max_size=3),
 )
 
 
 @given(controls)
-def test_what_operators_ask_for_comes_back_as_it_was(known: Control) -> None:
-    assert control.decode(control.encode(known, 3), "control", 3) == known
+def test_what_operators_ask_for_comes_back_as_it_was(written: Control) -> None:
+    assert control.decode(control.encode(written, 3), "control", 3) == written
 
 
 @pytest.mark.parametrize("damage", [("done", 2), ("asked", "1"), ("last", ["me"])])
 def test_a_request_that_no_command_writes_is_corrupt(damage: tuple[str, Any]) -> None:
-    document = json.loads(control.encode(Control().ask_flush(Asked("me", 1.0))))
+    document = json.loads(control.encode(Control().ask_flush(RequestAuthor("me", 1.0))))
     document["flush"][damage[0]] = damage[1]
     with pytest.raises(Corrupt, match="control: unreadable content"):
         control.decode(json.dumps(document).encode(), "control")
@@ -155,8 +155,8 @@ def test_a_large_checkpoint_is_compressed_and_comes_back() -> None:
     assert codec.decode_checkpoint(text) == checkpoint
 
 
-def the_checkpoint(data: bytes, place: str) -> Checkpoint:
-    return codec.decode_checkpoint(data.decode(errors="replace"), place)
+def the_checkpoint(data: bytes, origin: str) -> Checkpoint:
+    return codec.decode_checkpoint(data.decode(errors="replace"), origin)
 
 
 DECODERS = [codec.decode_states, codec.decode_header, codec.decode_status, codec.decode_member, the_checkpoint]
@@ -180,7 +180,12 @@ SOUND: dict[str, bytes] = {
     tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
     tree.EPOCH: tree.epoch_data(3, "w:1"),
     tree.CONTROL: control.encode(
-        Control(Asked("me", 1.0), Flush(2, 1, Asked("me")), Switchover("election/x", "w:1"), {"w:1": Asked("me")})
+        Control(
+            RequestAuthor("me", 1.0),
+            Flush(2, 1, RequestAuthor("me")),
+            Switchover("election/x", "w:1"),
+            {"w:1": RequestAuthor("me")},
+        )
     ),
     tree.HALT: tree.halt_data(Halt("why", "t", 0, 7, 1.5)),
     tree.TRANSACTIONS: codec.to_bytes(
@@ -216,26 +221,26 @@ NUMBERS = (True, -1, 0, 1.5, float("inf"), float("nan"), 10**400)
 ODD = (None, *NUMBERS, "", "x", "9" * 5000, "\ud800", [], {}, [[]], {"a": 1})
 
 
-def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield at
+def key_paths(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield keys
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield from places_in(value[key], (*at, key))
+        yield from key_paths(value[key], (*keys, key))
 
 
-def replaced(value: Any, at: tuple[Any, ...], new: object) -> Any:
-    if not at:
+def replaced(value: Any, keys: tuple[Any, ...], new: object) -> Any:
+    if not keys:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[at[0]] = replaced(value[at[0]], at[1:], new)
+    copy[keys[0]] = replaced(value[keys[0]], keys[1:], new)
     return copy
 
 
 def tree_with(path: str, data: bytes) -> dict[str, Node]:
     contents = {tree.plan_path(2, "w:1"): b"d", **SOUND, path: data}
-    snapshot = {place: Node(content, 0) for place, content in contents.items()}
-    for place in tuple(snapshot):
-        while place := place.rpartition("/")[0]:
-            snapshot.setdefault(place, Node(b"", 0))
+    snapshot = {node_path: Node(content, 0) for node_path, content in contents.items()}
+    for ancestor in tuple(snapshot):
+        while ancestor := ancestor.rpartition("/")[0]:
+            snapshot.setdefault(ancestor, Node(b"", 0))
     return snapshot
 
 
@@ -245,9 +250,9 @@ def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: st
     assert TreeReader().read(tree_with(path, SOUND[path])).epoch == 3
     assert ParticipantViewReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].tasks == (A_TASK,)
     corrupt = 0
-    for at in places_in(document):
+    for keys in key_paths(document):
         for new in ODD:
-            data = json.dumps(replaced(document, at, new)).encode()
+            data = json.dumps(replaced(document, keys, new)).encode()
             for reader in (TreeReader(), ParticipantViewReader("w:1")):
                 try:
                     reader.read(tree_with(path, data))
@@ -258,15 +263,15 @@ def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: st
 
 def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() -> None:
     ends = {TopicPartition("t", 0): PartitionCheckpoint(5, 0)}
-    said = Checkpoint(
+    checkpoint = Checkpoint(
         "s", "k", "c", 1, 1, 0, "d", {"t": "id"}, ends, (SliceResult(A_SLICE, 5, 1, 2),), (Gap("t", 0, 1, 2),)
     )
-    document = json.loads(codec.encode_checkpoint(said))
+    document = json.loads(codec.encode_checkpoint(checkpoint))
     corrupt = 0
-    for at in places_in(document):
+    for keys in key_paths(document):
         for new in ODD:
             try:
-                codec.decode_checkpoint(json.dumps(replaced(document, at, new)))
+                codec.decode_checkpoint(json.dumps(replaced(document, keys, new)))
             except Corrupt:
                 corrupt += 1
     assert corrupt > len(ODD)
@@ -307,13 +312,13 @@ def test_a_tree_with_anything_in_it_is_read_or_corrupt(reader: Reader[object], n
     try:
         reader.read(snapshot)
     except Corrupt as error:
-        named = [path for path in snapshot if path in str(error)]
+        named_paths = [path for path in snapshot if path in str(error)]
     else:
         return
-    assert named
+    assert named_paths
 
 
-def applied(ops: list[tree.Op]) -> dict[str, Node]:
+def nodes_of(ops: list[tree.Op]) -> dict[str, Node]:
     return {op.path: Node(op.data, 0) for op in ops if isinstance(op, Create)}
 
 
@@ -331,9 +336,9 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
         *tree.status_ops(status),
     ]
     assert all(len(op.data) <= tree.PIECE_BYTES for op in ops if isinstance(op, Create))
-    view = TreeReader().read(applied(ops))
+    view = TreeReader().read(nodes_of(ops))
     assert view.transactions[0].statuses["w:1"] == status
-    without_last_piece = {k: v for k, v in applied(ops).items() if not k.endswith("/pieces/w:1.1/0001")}
+    without_last_piece = {k: v for k, v in nodes_of(ops).items() if not k.endswith("/pieces/w:1.1/0001")}
     with pytest.raises(Corrupt, match="pieces"):
         TreeReader().read(without_last_piece)
 
@@ -341,7 +346,7 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
 @settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1), st.booleans())
 def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int], legacy: bool) -> None:
-    """Also of a plan that takes several znodes."""
+    """A plan may take several znodes."""
     plan = Plan(
         {
             name: tuple(WriteTask((Slice("t", 0, n, n + 1, "id", n),), legacy) for n in range(counts[name]))
@@ -349,9 +354,9 @@ def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str
         }
     )
     header = Header(7, 7, 1, 1, 0, Phase.STARTED, 1.0, tree.plan_digest(plan), instant="i")
-    snapshot = applied([*tree.plan_ops(7, plan), Create(tree.header_path(7), codec.encode_header(header))])
-    whole = TreeReader().read(snapshot).transactions
-    assert [t.plan for t in whole] == [plan]
+    snapshot = nodes_of([*tree.plan_ops(7, plan), Create(tree.header_path(7), codec.encode_header(header))])
+    transactions = TreeReader().read(snapshot).transactions
+    assert [transaction.plan for transaction in transactions] == [plan]
     for name in ("w:1", "w:2", "w:3"):
         (assigned,) = ParticipantViewReader(name).read(snapshot).assignments
         assert (assigned.header, assigned.tasks) == (header, plan.tasks.get(name, ()))

@@ -1,4 +1,4 @@
-"""Column statistics in a write stat: what is left out so that a status stays small."""
+"""Column statistics in a write stat are left out where a status would become too large."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sink.layout.column_ranges import KEY, decode_ranges, ranges_of, within_boun
 
 
 def footer(*tables: pa.Table) -> Any:
-    """The footer of a file with each table as a row group."""
+    """Returns the footer of a file with each table as a row group."""
     footers: list[Any] = []
     with pq.ParquetWriter(io.BytesIO(), tables[0].schema, metadata_collector=footers) as file:
         for table in tables:
@@ -32,7 +32,7 @@ def test_ranges_survive_the_json_of_a_write_stat() -> None:
     document = ranges_of(footer(pa.table(values)))
     assert document is not None
     file = decode_ranges(json.loads(json.dumps(document, allow_nan=False)))
-    ends = {each.column: [each.least, each.greatest] for each in file.ranges}
+    ends = {column_range.column: [column_range.least, column_range.greatest] for column_range in file.ranges}
     assert ends == values
     assert not file.cut
 
@@ -42,7 +42,7 @@ def test_of_a_wide_file_the_first_columns_are_carried_and_it_says_so() -> None:
     assert document is not None
     file = decode_ranges(document)
     assert file.cut
-    assert [each.column for each in file.ranges] == [f"c{number}" for number in range(64)]
+    assert [column_range.column for column_range in file.ranges] == [f"c{number}" for number in range(64)]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,6 @@ def test_a_status_keeps_the_ranges_of_its_first_files_and_all_stats(monkeypatch:
     stats = [stat(number) for number in range(5)]
     assert within_bounds(stats) == tuple(stats)
     monkeypatch.setattr(column_ranges, "STATUS_BYTES_MOST", 2 * len(stats[0]))
-    kept = within_bounds(stats)
-    assert [json.loads(each)["fileId"] for each in kept] == ["0", "1", "2", "3", "4"]
-    assert [KEY in json.loads(each) for each in kept] == [True, True, False, False, False]
+    kept_stats = within_bounds(stats)
+    assert [json.loads(kept_stat)["fileId"] for kept_stat in kept_stats] == ["0", "1", "2", "3", "4"]
+    assert [KEY in json.loads(kept_stat) for kept_stat in kept_stats] == [True, True, False, False, False]

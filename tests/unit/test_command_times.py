@@ -1,4 +1,4 @@
-"""Times that the options of commands take."""
+"""Options of commands take times."""
 
 from __future__ import annotations
 

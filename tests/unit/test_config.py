@@ -19,35 +19,35 @@ SECRET = "hunter2-Tr0ub4dor"
 
 @pytest.fixture
 def write(tmp_path: Path):
-    def written(content: str, name: str = "sink.yaml") -> Path:
+    def write_file(content: str, name: str = "sink.yaml") -> Path:
         path = tmp_path / name
         path.write_text(content)
         return path
 
-    return written
+    return write_file
 
 
 @pytest.fixture
-def loaded(write):
-    def settings(extra: str = "", environ: dict[str, str] | None = None, base: str = MINIMAL) -> Settings:
+def settings_with(write):
+    def load_settings(extra: str = "", environ: dict[str, str] | None = None, base: str = MINIMAL) -> Settings:
         return load(write(base + extra), environ or {})
 
-    return settings
+    return load_settings
 
 
 @pytest.fixture
-def refused(write):
-    def message(extra: str = "", environ: dict[str, str] | None = None, base: str = MINIMAL) -> str:
+def refusal(write):
+    def error_text(extra: str = "", environ: dict[str, str] | None = None, base: str = MINIMAL) -> str:
         with pytest.raises(ConfigError) as caught:
             load(write(base + extra), environ or {})
         assert caught.value.__cause__ is None
         return str(caught.value)
 
-    return message
+    return error_text
 
 
-def test_what_is_left_out_has_the_documented_default(loaded):
-    settings = loaded()
+def test_what_is_left_out_has_the_documented_default(settings_with):
+    settings = settings_with()
     assert settings.name == "orders"
     assert settings.zookeeper_root == "/sink"
     assert settings.flush_size == 5_000_000
@@ -98,8 +98,8 @@ transaction.interval.ms=10s
     assert dict(first.hudi) == {"hoodie.metadata.enable": "true"}
 
 
-def test_names_of_hudi_and_kafka_connect_users_are_understood(loaded):
-    settings = loaded(
+def test_names_of_hudi_and_kafka_connect_users_are_understood(settings_with):
+    settings = settings_with(
         base="""
 name: landing
 zookeeper.connect: zk
@@ -135,27 +135,27 @@ schema.ddl: id BIGINT
         ("1h", 3_600_000),
     ],
 )
-def test_durations_take_plain_milliseconds_or_a_unit(loaded, text, milliseconds):
-    assert loaded(f"transaction.interval.ms: {text}").interval_ms == milliseconds
+def test_durations_take_plain_milliseconds_or_a_unit(settings_with, text, milliseconds):
+    assert settings_with(f"transaction.interval.ms: {text}").interval_ms == milliseconds
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1048576", 2**20), ("128MiB", 2**27), ("128m", 2**27), ("1GB", 10**9), ("0.5 GiB", 2**29)],
 )
-def test_sizes_take_plain_bytes_or_a_unit(loaded, text, size):
-    assert loaded(f"file.max.bytes: {text}").file_max_bytes == size
+def test_sizes_take_plain_bytes_or_a_unit(settings_with, text, size):
+    assert settings_with(f"file.max.bytes: {text}").file_max_bytes == size
 
 
-def test_a_yaml_value_means_what_is_written_not_what_yaml_makes_of_it(loaded):
-    settings = loaded("kafka.client.id: 0x10\nhoodie.some.flag: no\nspark.some.time: 10:30\nsink.name: 1e3\n")
+def test_a_yaml_value_means_what_is_written_not_what_yaml_makes_of_it(settings_with):
+    settings = settings_with("kafka.client.id: 0x10\nhoodie.some.flag: no\nspark.some.time: 10:30\nsink.name: 1e3\n")
     assert settings.kafka["client.id"] == "0x10"
     assert settings.hudi["hoodie.some.flag"] == "no"
     assert settings.spark["spark.some.time"] == "10:30"
     assert settings.name == "1e3"
 
 
-def test_the_environment_overrides_the_file(loaded):
+def test_the_environment_overrides_the_file(settings_with):
     environ = {
         "SINK_FLUSH_SIZE": "7",
         "SINK_TOPICS": "x,y",
@@ -167,7 +167,7 @@ def test_the_environment_overrides_the_file(loaded):
         "SINK_SERVICE_HOST": "10.0.0.1",
         "HOME": "/",
     }
-    settings = loaded("flush.size: 9\nlog.level: debug\n", environ)
+    settings = settings_with("flush.size: 9\nlog.level: debug\n", environ)
     assert settings.flush_size == 7
     assert settings.topics == ("x", "y")
     assert settings.log_level == "debug"
@@ -176,15 +176,15 @@ def test_the_environment_overrides_the_file(loaded):
     assert dict(settings.hudi) == {"hoodie.time.generator.max_expected_clock_skew_ms": "5"}
 
 
-def test_an_environment_variable_finds_the_key_of_the_file_whatever_its_case(loaded):
-    settings = loaded("spark.executor.memoryOverhead: 1g\n", {"SINK_SPARK_EXECUTOR_MEMORYOVERHEAD": "3g"})
+def test_an_environment_variable_finds_the_key_of_the_file_whatever_its_case(settings_with):
+    settings = settings_with("spark.executor.memoryOverhead: 1g\n", {"SINK_SPARK_EXECUTOR_MEMORYOVERHEAD": "3g"})
     assert dict(settings.spark) == {"spark.executor.memoryOverhead": "3g"}
 
 
-def test_secrets_come_from_the_environment_or_a_file(loaded, tmp_path):
+def test_secrets_come_from_the_environment_or_a_file(settings_with, tmp_path):
     (tmp_path / "password").write_text(f"{SECRET}\n")
     (tmp_path / "secrets.properties").write_text(f"a.b={SECRET}2\n")
-    settings = loaded(
+    settings = settings_with(
         "kafka.sasl.password: ${file:password}\n"
         f"kafka.ssl.key.password: ${{file:{tmp_path}/secrets.properties:a.b}}\n"
         "spark.innocent: x-${env:HIDDEN_ONE}-y\n",
@@ -198,7 +198,7 @@ def test_secrets_come_from_the_environment_or_a_file(loaded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         (
             "kafka.sasl.password: ${env:NO_SUCH_ONE}",
@@ -211,15 +211,15 @@ def test_secrets_come_from_the_environment_or_a_file(loaded, tmp_path):
         ("kafka.sasl.password: ${file:sink.yaml:nothing}", "has no value for 'nothing'"),
     ],
 )
-def test_a_secret_that_cannot_be_found_is_named_with_its_place(refused, line, said):
-    message = refused(line)
-    assert said in message
+def test_a_secret_that_cannot_be_found_is_named_with_its_place(refusal, line, expected):
+    message = refusal(line)
+    assert expected in message
     assert "sink.yaml, line 8" in message
     assert "kafka.sasl.password" in message
 
 
-def test_everything_that_is_wrong_is_said_at_once(refused):
-    message = refused(
+def test_everything_that_is_wrong_is_said_at_once(refusal):
+    message = refusal(
         "flush.sise: 1\n",
         {"SINK_LOG_LEVEL": "loud"},
         base="""
@@ -234,7 +234,7 @@ file.max.bytes: big
 hdfs.url: hdfs://namenode
 """,
     )
-    for said in (
+    for sentence in (
         "line 2: 'zookeeper.conect' is not a setting; did you mean zookeeper.connect?",
         "line 3: kafka.bootstrap.servers ('broker') is not a list of host:port",
         "line 4: kafka.isolation.level is refused: records of aborted transactions would reach the table",
@@ -250,13 +250,13 @@ hdfs.url: hdfs://namenode
         "one of schema.ddl, schema.file and schema.subject describes the records, but none is set",
         "for 13 reasons",
     ):
-        assert said in message, said
+        assert sentence in message, sentence
     assert "zookeeper.connect is missing" not in message
     assert len(message.splitlines()) == 14
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "expected"),
     [
         ("flush.size: 1\nflush.size: 2\n", "line 9: flush.size was already set at"),
         ("topics: x\n", "line 8: topics is the same setting as kafka.topic.names"),
@@ -302,41 +302,43 @@ hdfs.url: hdfs://namenode
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_remedy(refused, extra, said):
-    message = refused(extra)
-    assert said in message
+def test_a_mistake_is_named_with_its_remedy(refusal, extra, expected):
+    message = refusal(extra)
+    assert expected in message
     assert "Traceback" not in message
     assert "pydantic" not in message
 
 
-def test_both_kinds_of_schema_at_once_are_refused(write, refused):
+def test_both_kinds_of_schema_at_once_are_refused(write, refusal):
     write("id BIGINT", "a.ddl")
-    assert "schema.ddl and schema.file are set; set one" in refused("schema.file: a.ddl\n")
+    assert "schema.ddl and schema.file are set; set one" in refusal("schema.file: a.ddl\n")
 
 
-def test_a_schema_file_lies_beside_the_configuration(write, loaded, tmp_path):
+def test_a_schema_file_lies_beside_the_configuration(write, settings_with, tmp_path):
     write("id BIGINT,\n  amount DOUBLE\n", "a.ddl")
     base = MINIMAL.replace("schema.ddl: id BIGINT", "schema.file: a.ddl")
-    settings = loaded(base=base)
+    settings = settings_with(base=base)
     assert settings.schema_file == tmp_path / "a.ddl"
     assert settings.schema_text == "id BIGINT,\n  amount DOUBLE"
-    inline = loaded(base=MINIMAL.replace("id BIGINT", "id BIGINT, amount DOUBLE"))
+    inline = settings_with(base=MINIMAL.replace("id BIGINT", "id BIGINT, amount DOUBLE"))
     assert inline.config_digest == settings.config_digest
 
 
 @pytest.mark.parametrize(
-    ("written", "place"), [("schema.ddl: id BIGNT", "schema.ddl"), ("schema.file: a.ddl", "schema.file ({})")]
+    ("setting", "origin_pattern"), [("schema.ddl: id BIGNT", "schema.ddl"), ("schema.file: a.ddl", "schema.file ({})")]
 )
-def test_columns_that_cannot_be_read_are_found_on_loading_and_blamed_on_their_origin(write, refused, written, place):
-    origin = place.format(write("id BIGNT", "a.ddl"))
-    message = refused(base=MINIMAL.replace("schema.ddl: id BIGINT", written))
+def test_columns_that_cannot_be_read_are_found_on_loading_and_blamed_on_their_origin(
+    write, refusal, setting, origin_pattern
+):
+    origin = origin_pattern.format(write("id BIGNT", "a.ddl"))
+    message = refusal(base=MINIMAL.replace("schema.ddl: id BIGINT", setting))
     assert f"sink.yaml, line 7: {origin}: expected a type at position 3, found 'BIGNT'" in message
     assert len(message.splitlines()) == 1
 
 
-def test_what_a_reference_stands_for_is_not_shown_when_it_is_no_schema(refused):
-    written = "schema.ddl: ${env:COLUMNS}"
-    message = refused(base=MINIMAL.replace("schema.ddl: id BIGINT", written), environ={"COLUMNS": f"id {SECRET}"})
+def test_what_a_reference_stands_for_is_not_shown_when_it_is_no_schema(refusal):
+    setting = "schema.ddl: ${env:COLUMNS}"
+    message = refusal(base=MINIMAL.replace("schema.ddl: id BIGINT", setting), environ={"COLUMNS": f"id {SECRET}"})
     assert "schema.ddl: what the reference in it stands for is no schema" in message
     assert SECRET not in message
 
@@ -345,8 +347,8 @@ def test_what_a_reference_stands_for_is_not_shown_when_it_is_no_schema(refused):
     ("written", "meant"),
     [("/", ""), ("//", ""), ("/sink", "/sink"), ("/sink/", "/sink"), ("//fleets/sink", "/fleets/sink")],
 )
-def test_the_root_in_zookeeper_is_such_that_a_path_can_be_appended(loaded, written, meant):
-    settings = loaded(f"zookeeper.root: {written}\n")
+def test_the_root_in_zookeeper_is_such_that_a_path_can_be_appended(settings_with, written, meant):
+    settings = settings_with(f"zookeeper.root: {written}\n")
     assert settings.zookeeper_root == meant
     assert settings.root_znode == f"{meant}/orders"
 
@@ -361,19 +363,19 @@ def test_the_root_in_zookeeper_is_such_that_a_path_can_be_appended(loaded, writt
         ("zk:2181/", "zk:2181"),
     ],
 )
-def test_zookeepers_port_is_written_out(loaded, written, meant):
+def test_zookeepers_port_is_written_out(settings_with, written, meant):
     base = MINIMAL.replace("zookeeper.connect: zk:2181", f"zookeeper.connect: {written}")
-    assert loaded(base=base).zookeeper == meant
+    assert settings_with(base=base).zookeeper == meant
 
 
 @pytest.mark.parametrize("written", ["yes", "TRUE", "on", "1"])
-def test_a_flag_that_is_passed_through_reaches_every_reader_as_true_or_false(loaded, written):
-    settings = loaded(f"hoodie.populate.meta.fields: {written}\nhoodie.metadata.enable: off\n")
+def test_a_flag_that_is_passed_through_reaches_every_reader_as_true_or_false(settings_with, written):
+    settings = settings_with(f"hoodie.populate.meta.fields: {written}\nhoodie.metadata.enable: off\n")
     assert dict(settings.hudi) == {"hoodie.populate.meta.fields": "true", "hoodie.metadata.enable": "false"}
 
 
-def test_a_setting_that_sparks_kafka_source_refuses_is_not_passed_on(loaded):
-    settings = loaded("kafka.enable.auto.commit: false\nkafka.enable.auto.offset.store: false\n")
+def test_a_setting_that_sparks_kafka_source_refuses_is_not_passed_on(settings_with):
+    settings = settings_with("kafka.enable.auto.commit: false\nkafka.enable.auto.offset.store: false\n")
     assert dict(settings.kafka) == {}
     assert "enable.auto.commit" not in settings.kafka_java
 
@@ -388,15 +390,15 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
 
 
 @pytest.mark.parametrize("key", sorted(RULES))
-def test_a_passed_through_setting_that_breaks_the_guarantee_is_refused(refused, loaded, key):
-    assert f"{key} is refused: {RULES[key].why}" in refused(f"{key}: quite-wrong\n")
+def test_a_passed_through_setting_that_breaks_the_guarantee_is_refused(refusal, settings_with, key):
+    assert f"{key} is refused: {RULES[key].why}" in refusal(f"{key}: quite-wrong\n")
     for allowed in RULES[key].allowed:
-        loaded(f"{key}: {allowed.upper()}\n")
+        settings_with(f"{key}: {allowed.upper()}\n")
 
 
 @pytest.mark.parametrize("key", sorted(FOREIGN))
-def test_a_name_of_another_tool_is_refused_with_a_pointer(refused, key):
-    assert f"{key} {FOREIGN[key]}" in refused(f"{key}: x\n")
+def test_a_name_of_another_tool_is_refused_with_a_pointer(refusal, key):
+    assert f"{key} {FOREIGN[key]}" in refusal(f"{key}: x\n")
 
 
 @pytest.mark.parametrize(
@@ -407,11 +409,11 @@ def test_a_name_of_another_tool_is_refused_with_a_pointer(refused, key):
         "provenance.columns: false", "hoodie.parquet.compression.codec: gzip", "auto.offset.reset: latest",
     ],
 )  # fmt: skip
-def test_the_digest_changes_with_what_the_fleet_must_agree_on(loaded, change):
+def test_the_digest_changes_with_what_the_fleet_must_agree_on(settings_with, change):
     key = change.split(":")[0]
     base = "\n".join(line for line in MINIMAL.splitlines() if not line.startswith(key))
-    before = loaded("sink.name: orders").config_digest
-    assert loaded(f"\nsink.name: orders\n{change}", base=base).config_digest != before
+    before = settings_with("sink.name: orders").config_digest
+    assert settings_with(f"\nsink.name: orders\n{change}", base=base).config_digest != before
 
 
 @pytest.mark.parametrize(
@@ -422,17 +424,17 @@ def test_the_digest_changes_with_what_the_fleet_must_agree_on(loaded, change):
         "kafka.fetch.max.bytes: 1", "zookeeper.session.timeout.ms: 20s",
     ],
 )  # fmt: skip
-def test_the_digest_ignores_what_may_differ_by_host(loaded, change):
-    assert loaded(change).config_digest == loaded().config_digest
+def test_the_digest_ignores_what_may_differ_by_host(settings_with, change):
+    assert settings_with(change).config_digest == settings_with().config_digest
 
 
-def test_the_digest_ignores_the_order_of_topics(loaded):
+def test_the_digest_ignores_the_order_of_topics(settings_with):
     base = MINIMAL.replace("names: orders", "names: [a, b]")
-    assert loaded(base=base).config_digest == loaded(base=base.replace("[a, b]", "[b, a]")).config_digest
+    assert settings_with(base=base).config_digest == settings_with(base=base.replace("[a, b]", "[b, a]")).config_digest
 
 
-def test_settings_cannot_be_changed_and_can_be_sent_to_another_process(loaded):
-    settings = loaded(f"kafka.sasl.password: {SECRET}\n")
+def test_settings_cannot_be_changed_and_can_be_sent_to_another_process(settings_with):
+    settings = settings_with(f"kafka.sasl.password: {SECRET}\n")
     with pytest.raises(Exception, match="frozen"):
         settings.flush_size = 1
     with pytest.raises(TypeError):

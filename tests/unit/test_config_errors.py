@@ -1,4 +1,4 @@
-"""Settings of the errors table: defaults, and what does not go together."""
+"""Settings of the errors table: defaults, and combinations that are refused."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ BASE = {
 }
 
 
-def loaded(tmp_path, **more: str) -> Settings:
-    given = {**BASE, **{name.replace("__", "."): value for name, value in more.items()}}
+def settings_with(tmp_path, **more: str) -> Settings:
+    properties = {**BASE, **{name.replace("__", "."): value for name, value in more.items()}}
     file = tmp_path / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return load(file, {})
 
 
 def test_the_errors_table_is_beside_the_table_and_bad_records_are_not_tolerated(tmp_path) -> None:
-    settings = loaded(tmp_path)
+    settings = settings_with(tmp_path)
     assert not settings.tolerant
     assert (settings.errors_base_path, settings.errors_table_name) == ("/data/orders_errors", "orders_errors")
-    tolerant = loaded(tmp_path, errors__tolerance="ALL", errors__max__ratio="0.25", errors__max__per__transaction="7")
+    tolerant = settings_with(
+        tmp_path, errors__tolerance="ALL", errors__max__ratio="0.25", errors__max__per__transaction="7"
+    )
     assert tolerant.tolerant
     assert (tolerant.errors_max, tolerant.errors_ratio, tolerant.errors_topic) == (7, 0.25, None)
     assert settings.config_digest != tolerant.config_digest
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "reason"),
     [
         ({"errors__max__ratio": "0.2"}, "errors.max.ratio is for sinks that tolerate bad records: set errors.toler"),
         ({"errors__deadletter__topic": "dead"}, "errors.deadletter.topic is for sinks that tolerate bad records"),
@@ -49,7 +51,7 @@ def test_the_errors_table_is_beside_the_table_and_bad_records_are_not_tolerated(
         ({"errors__tolerance": "all", "errors__table__base__path": "/data"}, "is inside errors.table.base.path"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_sentence(tmp_path, more: dict[str, str], said: str) -> None:
+def test_what_does_not_go_together_is_refused_in_one_sentence(tmp_path, more: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        loaded(tmp_path, **more)
-    assert said in str(refusal.value)
+        settings_with(tmp_path, **more)
+    assert reason in str(refusal.value)

@@ -1,4 +1,4 @@
-"""How values are written: what goes together in the settings, and what becomes of it."""
+"""Settings of the format of values: combinations that are accepted or refused, and their effect."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Load = Callable[[dict[str, str]], Settings]
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Load:
+def settings_with(tmp_path: Path) -> Load:
     (tmp_path / "r.avsc").write_text(AVRO)
     (tmp_path / "ca.pem").write_text("a certificate")
 
-    def make(given: dict[str, str]) -> Settings:
+    def make(extra: dict[str, str]) -> Settings:
         path = tmp_path / "sink.yaml"
-        path.write_text(json.dumps(MINIMAL | given))
+        path.write_text(json.dumps(MINIMAL | extra))
         return load(path, {})
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("given", "columns"),
+    ("extra", "columns"),
     [
         (DDL, "struct<id:bigint>"),
         ({"value.format": "string"}, "struct<value:string>"),
@@ -51,15 +51,15 @@ def loaded(tmp_path: Path) -> Load:
         ({"value.format": "avro-confluent", **DDL, **REGISTRY}, "struct<id:bigint>"),
     ],
 )
-def test_each_format_has_columns_and_a_decoder(loaded: Load, given: dict[str, str], columns: str) -> None:
-    settings = loaded(given)
+def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[str, str], columns: str) -> None:
+    settings = settings_with(extra)
     schema = table_schema(settings)
     assert schema.value_struct.simpleString() == columns
     value_format(settings).decoder(schema)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("extra", "reason"),
     [
         ({"value.format": "xml", **DDL}, "use json, json-confluent, avro,"),
         ({"value.format": "avro-confluent", **DDL}, "asks for schema.registry.url"),
@@ -89,16 +89,20 @@ def test_each_format_has_columns_and_a_decoder(loaded: Load, given: dict[str, st
         ({"value.converter": "io.confluent.connect.avro.AvroConverter", **DDL}, "use value.format, like avro-"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_sentence(loaded: Load, given: dict[str, str], said: str) -> None:
+def test_what_does_not_go_together_is_refused_in_one_sentence(
+    settings_with: Load, extra: dict[str, str], reason: str
+) -> None:
     with pytest.raises(ConfigError) as refusal:
-        loaded(given)
-    assert said in str(refusal.value)
+        settings_with(extra)
+    assert reason in str(refusal.value)
     assert "secret" not in str(refusal.value)
 
 
-def test_a_registry_is_reached_as_the_settings_say_and_its_login_is_a_secret(loaded: Load, tmp_path: Path) -> None:
+def test_a_registry_is_reached_as_the_settings_say_and_its_login_is_a_secret(
+    settings_with: Load, tmp_path: Path
+) -> None:
     login = {"schema.registry.basic.auth.user.info": "sink:open-sesame", "schema.registry.ssl.ca.location": "ca.pem"}
-    settings = loaded({"value.format": "avro-confluent", **REGISTRY, **DDL, **login})
+    settings = settings_with({"value.format": "avro-confluent", **REGISTRY, **DDL, **login})
     access = registry_access(settings)
     assert access is not None
     assert access.urls == ("https://one:8081", "https://two:8081")
@@ -111,17 +115,17 @@ def test_a_registry_is_reached_as_the_settings_say_and_its_login_is_a_secret(loa
         assert "open-sesame" not in shown
 
 
-def test_workers_have_to_agree_on_the_schema_that_values_are_written_with(loaded: Load, tmp_path: Path) -> None:
-    given = {"value.format": "avro", "value.schema.file": "r.avsc", **DDL}
-    before = loaded(given).config_digest
+def test_workers_have_to_agree_on_the_schema_that_values_are_written_with(settings_with: Load, tmp_path: Path) -> None:
+    extra = {"value.format": "avro", "value.schema.file": "r.avsc", **DDL}
+    before = settings_with(extra).config_digest
     (tmp_path / "r.avsc").write_text(AVRO.replace("long", "int"))
     settings = load(tmp_path / "sink.yaml", {})
     assert settings.config_digest != before
 
 
-def test_keys_and_headers_are_columns_of_their_own(loaded: Load) -> None:
+def test_keys_and_headers_are_columns_of_their_own(settings_with: Load) -> None:
     added = {"key.format": "bytes", "headers.column": "true", "provenance.columns": "false"}
-    schema = table_schema(loaded({**added, **DDL}))
+    schema = table_schema(settings_with({**added, **DDL}))
     assert schema.spark.simpleString() == (
         "struct<id:bigint,_kafka_key:binary,_kafka_headers:array<struct<key:string,value:binary>>>"
     )

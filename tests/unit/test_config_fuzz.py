@@ -1,4 +1,4 @@
-"""A configuration of any bytes is `Settings` or `ConfigError`, and no secret is told."""
+"""A configuration of any bytes gives `Settings` or `ConfigError`, and no error shows a secret."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def check(directory: Path, data: bytes, suffix: str, environ: dict[str, str] | N
     path = directory / f"sink.{suffix}"
     path.write_bytes(data)
     try:
-        found: Settings | ConfigError = load(path, environ or {})
+        outcome: Settings | ConfigError = load(path, environ or {})
     except ConfigError as error:
-        found = error
-    if isinstance(found, ConfigError):
-        assert str(found).strip().encode()
-        assert "pydantic" not in str(found)
-        assert all(line.strip() for line in str(found).splitlines())
-        return found
-    assert isinstance(found, Settings)
-    assert repr(found)
-    assert len(found.config_digest) == 64
-    return found
+        outcome = error
+    if isinstance(outcome, ConfigError):
+        assert str(outcome).strip().encode()
+        assert "pydantic" not in str(outcome)
+        assert all(line.strip() for line in str(outcome).splitlines())
+        return outcome
+    assert isinstance(outcome, Settings)
+    assert repr(outcome)
+    assert len(outcome.config_digest) == 64
+    return outcome
 
 
 @given(data=st.binary(max_size=300), suffix=st.sampled_from(["yaml", "properties"]))

@@ -23,19 +23,19 @@ def java(**settings: str) -> dict[str, str]:
 
 
 def native(**settings: str) -> dict[str, str]:
-    made = for_native("b:9092", Properties({k.replace("_", "."): v for k, v in settings.items()}))
-    AdminClient({**made, "bootstrap.servers": "127.0.0.1:1"})
-    return dict(made)
+    options = for_native("b:9092", Properties({k.replace("_", "."): v for k, v in settings.items()}))
+    AdminClient({**options, "bootstrap.servers": "127.0.0.1:1"})
+    return dict(options)
 
 
 def test_a_password_given_for_librdkafka_reaches_java_as_a_login_module():
-    given_ = {
+    kafka_settings = {
         "security_protocol": "sasl_plaintext",
         "sasl_mechanisms": "SCRAM-SHA-512",
         "sasl_username": "sink",
         "sasl_password": PASSWORD,
     }
-    assert java(**given_) == {
+    assert java(**kafka_settings) == {
         "bootstrap.servers": "b:9092",
         "isolation.level": "read_committed",
         "security.protocol": "SASL_PLAINTEXT",
@@ -45,19 +45,19 @@ def test_a_password_given_for_librdkafka_reaches_java_as_a_login_module():
 
 
 def test_a_login_module_given_for_java_reaches_librdkafka_as_a_password():
-    given_ = {
+    kafka_settings = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_jaas_config": JAAS,
     }
-    assert native(**given_) == {
+    assert native(**kafka_settings) == {
         "bootstrap.servers": "b:9092",
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanisms": "SCRAM-SHA-512",
         "sasl.username": "sink",
         "sasl.password": PASSWORD,
     }
-    assert java(**given_)["sasl.jaas.config"] == JAAS
+    assert java(**kafka_settings)["sasl.jaas.config"] == JAAS
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
@@ -69,7 +69,7 @@ def test_any_password_survives_the_way_to_java_and_back(user: str, password: str
 
 
 def test_oauth_credentials_are_translated_both_ways():
-    given_ = Properties(
+    kafka_settings = Properties(
         {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "OAUTHBEARER",
@@ -80,13 +80,13 @@ def test_oauth_credentials_are_translated_both_ways():
             "sasl.oauthbearer.token.endpoint.url": "https://id/token",
         }
     )
-    made = for_java("b:9092", given_)
-    assert made["sasl.jaas.config"].endswith('clientId="me" clientSecret="s3cret" scope="kafka";')
-    assert made["sasl.login.callback.handler.class"].endswith("OAuthBearerLoginCallbackHandler")
-    assert made["sasl.oauthbearer.token.endpoint.url"] == "https://id/token"
-    back = for_native("b:9092", Properties({k: v for k, v in made.items() if k != "bootstrap.servers"}))
-    assert {k: back[k] for k in given_ if k != "sasl.mechanism"} == {
-        k: v for k, v in given_.items() if k != "sasl.mechanism"
+    options = for_java("b:9092", kafka_settings)
+    assert options["sasl.jaas.config"].endswith('clientId="me" clientSecret="s3cret" scope="kafka";')
+    assert options["sasl.login.callback.handler.class"].endswith("OAuthBearerLoginCallbackHandler")
+    assert options["sasl.oauthbearer.token.endpoint.url"] == "https://id/token"
+    back = for_native("b:9092", Properties({k: v for k, v in options.items() if k != "bootstrap.servers"}))
+    assert {k: back[k] for k in kafka_settings if k != "sasl.mechanism"} == {
+        k: v for k, v in kafka_settings.items() if k != "sasl.mechanism"
     }
 
 
@@ -104,31 +104,31 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pem_files_given_for_librdkafka_become_javas_stores(pem: Path):
-    given_ = {
+    kafka_settings = {
         "security_protocol": "SSL",
         "ssl_ca_location": str(pem / "ca.pem"),
         "ssl_certificate_location": str(pem / "ca.pem"),
         "ssl_key_location": str(pem / "key.pem"),
     }
-    made = java(**given_)
-    assert made["ssl.truststore.type"] == made["ssl.keystore.type"] == "PEM"
-    assert made["ssl.truststore.location"] == str(pem / "ca.pem")
-    assert made["ssl.keystore.key"] == (pem / "key.pem").read_text()
-    assert made["ssl.keystore.certificate.chain"] == (pem / "ca.pem").read_text()
-    assert not {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"} & set(made)
-    assert native(**given_)["ssl.key.location"] == str(pem / "key.pem")
+    options = java(**kafka_settings)
+    assert options["ssl.truststore.type"] == options["ssl.keystore.type"] == "PEM"
+    assert options["ssl.truststore.location"] == str(pem / "ca.pem")
+    assert options["ssl.keystore.key"] == (pem / "key.pem").read_text()
+    assert options["ssl.keystore.certificate.chain"] == (pem / "ca.pem").read_text()
+    assert not {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"} & set(options)
+    assert native(**kafka_settings)["ssl.key.location"] == str(pem / "key.pem")
 
 
 def test_javas_pem_stores_become_librdkafkas_files(pem: Path):
-    made = native(
+    options = native(
         security_protocol="SSL",
         ssl_truststore_type="PEM",
         ssl_truststore_location=str(pem / "ca.pem"),
         ssl_keystore_type="PEM",
         ssl_keystore_location=str(pem / "both.pem"),
     )
-    assert made["ssl.ca.location"] == str(pem / "ca.pem")
-    assert made["ssl.certificate.location"] == made["ssl.key.location"] == str(pem / "both.pem")
+    assert options["ssl.ca.location"] == str(pem / "ca.pem")
+    assert options["ssl.certificate.location"] == options["ssl.key.location"] == str(pem / "both.pem")
     inline = native(
         security_protocol="SSL",
         ssl_truststore_certificates=(pem / "ca.pem").read_text(),
@@ -163,11 +163,11 @@ def test_each_client_gets_only_names_that_it_knows():
         "client.id": "sink",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    made = java(**settings)
-    assert "debug" not in made
-    assert "queued.min.messages" not in made
-    assert made["max.poll.records"] == "10000"
-    assert made["group.id"] == "sink"
+    options = java(**settings)
+    assert "debug" not in options
+    assert "queued.min.messages" not in options
+    assert options["max.poll.records"] == "10000"
+    assert options["group.id"] == "sink"
     assert java(ssl_endpoint_identification_algorithm="none")["ssl.endpoint.identification.algorithm"] == ""
 
 
@@ -178,13 +178,13 @@ def test_only_committed_records_are_read_whatever_is_written():
 
 def test_translated_secrets_stay_hidden():
     settings = Properties({"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "pl41n-s3cret"})
-    for made in (for_java("b:9092", settings), for_native("b:9092", settings)):
-        assert "pl41n-s3cret" not in repr(made)
-        assert HIDDEN in repr(made)
+    for options in (for_java("b:9092", settings), for_native("b:9092", settings)):
+        assert "pl41n-s3cret" not in repr(options)
+        assert HIDDEN in repr(options)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         ({"sasl.mechanism": "AWS_MSK_IAM", "security.protocol": "SASL_SSL"}, "Java client only"),
         ({"sasl.mechanism": "PLAIN", "security.protocol": "SASL_SSL"}, "needs credentials for PLAIN"),
@@ -198,12 +198,12 @@ def test_translated_secrets_stay_hidden():
         ({"securiti.protocol": "SSL"}, "did you mean kafka.security.protocol?"),
     ],
 )
-def test_what_one_client_cannot_be_told_is_said(settings: dict[str, str], said: str):
-    assert any(said in sentence for _, sentence in problems(settings))
+def test_what_one_client_cannot_be_told_is_said(settings: dict[str, str], reason: str):
+    assert any(reason in sentence for _, sentence in problems(settings))
 
 
 def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_client():
-    given_ = {
+    kafka_settings = {
         "max.partition.fetch.bytes": "100000",
         "fetch.max.wait.ms": "50",
         "fetch.max.bytes": "200000",
@@ -213,7 +213,7 @@ def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_cl
         "client.id": "sink",
         "max.poll.records": "9",
     }
-    consumer = dict(for_native_consumer("b:9092", Properties(given_)))
+    consumer = dict(for_native_consumer("b:9092", Properties(kafka_settings)))
     assert consumer == {
         "bootstrap.servers": "b:9092",
         "client.id": "sink",
@@ -224,13 +224,18 @@ def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_cl
         "fetch.error.backoff.ms": "70",
         "queued.max.messages.kbytes": "4096",
     }
-    assert dict(for_native("b:9092", Properties(given_))) == {"bootstrap.servers": "b:9092", "client.id": "sink"}
-    assert not {"fetch.error.backoff.ms", "queued.max.messages.kbytes"} & set(for_java("b:9092", Properties(given_)))
+    assert dict(for_native("b:9092", Properties(kafka_settings))) == {
+        "bootstrap.servers": "b:9092",
+        "client.id": "sink",
+    }
+    assert not {"fetch.error.backoff.ms", "queued.max.messages.kbytes"} & set(
+        for_java("b:9092", Properties(kafka_settings))
+    )
 
 
 def test_the_login_of_the_other_clients_is_that_of_the_reader_of_records():
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": JAAS}
-    given_ = Properties(login)
-    consumer = for_native_consumer("b:9092", given_)
-    assert {**for_native("b:9092", given_)}.items() <= {**consumer}.items()
+    kafka_settings = Properties(login)
+    consumer = for_native_consumer("b:9092", kafka_settings)
+    assert {**for_native("b:9092", kafka_settings)}.items() <= {**consumer}.items()
     assert PASSWORD not in repr(consumer)

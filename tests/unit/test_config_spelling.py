@@ -74,7 +74,7 @@ SPARK = _below(
 REAL_NAMES = [*CONSUMER, *HUDI, *SPARK]
 
 
-def message(tmp_path: Path, line: str) -> str:
+def refusal_of(tmp_path: Path, line: str) -> str:
     path = tmp_path / "sink.yaml"
     path.write_text(MINIMAL + line)
     with pytest.raises(ConfigError) as refusal:
@@ -101,15 +101,15 @@ def message(tmp_path: Path, line: str) -> str:
     ],
 )
 def test_a_slip_of_the_pen_is_refused_with_the_name_that_was_meant(tmp_path: Path, written: str, meant: str):
-    said = message(tmp_path, f"{written}: x\n")
-    assert f"did you mean {meant}?" in said
-    assert "line 8" in said
-    assert len(said.splitlines()) == 1
+    error_text = refusal_of(tmp_path, f"{written}: x\n")
+    assert f"did you mean {meant}?" in error_text
+    assert "line 8" in error_text
+    assert len(error_text.splitlines()) == 1
 
 
 @pytest.mark.parametrize("written", ["kafka.topics", "kafka.topic"])
 def test_topics_under_another_name_are_refused_with_the_right_one(tmp_path: Path, written: str):
-    assert f"{written} is not a setting of Kafka's clients; use kafka.topic.names" in message(
+    assert f"{written} is not a setting of Kafka's clients; use kafka.topic.names" in refusal_of(
         tmp_path, f"{written}: x\n"
     )
 
@@ -149,13 +149,13 @@ def test_no_name_in_hudis_own_jar_is_refused():
 
 
 def _declared(jar: Path, classes: str, prefix: str) -> set[str]:
-    """Names of settings among the constants of some classes, by the tag and the length that stand before each."""
-    found: set[str] = set()
+    """Returns the names of settings among the constants of some classes: a tag and a length stand before each."""
+    names: set[str] = set()
     name = re.compile(rb"\x01..(" + prefix.encode() + rb"\.[A-Za-z0-9_.-]+[A-Za-z0-9])", re.DOTALL)
     with zipfile.ZipFile(jar) as members:
         for member in filter(re.compile(classes).search, members.namelist()):
-            found |= {each.decode() for each in name.findall(members.read(member))}
-    return found
+            names |= {match.decode() for match in name.findall(members.read(member))}
+    return names
 
 
 def _mistaken(names: set[str]) -> dict[str, str]:

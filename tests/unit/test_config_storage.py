@@ -19,12 +19,12 @@ KEYS = {"access.key": "AKIDEXAMPLE", "secret.key": SECRET}
 
 
 def access(**settings: str) -> Access:
-    given = KEYS | {name.replace("_", "."): value for name, value in settings.items()}
-    return access_of({f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items() if value})
+    values = KEYS | {name.replace("_", "."): value for name, value in settings.items()}
+    return access_of({f"spark.hadoop.fs.s3a.{name}": value for name, value in values.items() if value})
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({}, {}),
         ({"session_token": "t"}, {"session_token": "t"}),
@@ -51,9 +51,9 @@ def access(**settings: str) -> Access:
         ),
     ],
 )
-def test_what_hadoop_is_told_of_s3_is_told_to_arrow(settings: dict[str, str], said: dict[str, object]):
+def test_what_hadoop_is_told_of_s3_is_told_to_arrow(settings: dict[str, str], expected: dict[str, object]):
     keys = {"access_key": "AKIDEXAMPLE", "secret_key": SECRET}
-    assert arrow_arguments("lake", access(**settings)) == keys | said
+    assert arrow_arguments("lake", access(**settings)) == keys | expected
 
 
 def test_a_bucket_may_have_settings_of_its_own():
@@ -68,8 +68,8 @@ def test_a_bucket_may_have_settings_of_its_own():
 
 def test_no_credentials_is_a_choice_too():
     provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
-    given = access_of({"spark.hadoop.fs.s3a.aws.credentials.provider": provider})
-    assert arrow_arguments("lake", given) == {"anonymous": True}
+    anonymous = access_of({"spark.hadoop.fs.s3a.aws.credentials.provider": provider})
+    assert arrow_arguments("lake", anonymous) == {"anonymous": True}
 
 
 @pytest.mark.parametrize("half", ["access_key", "secret_key"])
@@ -80,23 +80,23 @@ def test_half_of_the_credentials_is_refused(half: str):
 
 
 def test_secrets_are_not_shown_and_survive_the_way_to_an_executor():
-    given = access(endpoint="minio:9000")
-    storage = open_storage("s3a://lake/orders", given)
-    assert pickle.loads(pickle.dumps(given)) == given
-    assert SECRET not in repr(given) + repr(storage) + str(storage)
+    s3_access = access(endpoint="minio:9000")
+    storage = open_storage("s3a://lake/orders", s3_access)
+    assert pickle.loads(pickle.dumps(s3_access)) == s3_access
+    assert SECRET not in repr(s3_access) + repr(storage) + str(storage)
     assert pickle.loads(pickle.dumps(storage.files)) == storage.files
 
 
 @pytest.fixture
 def store() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    """A server that knows no object and remembers what it was asked: method, path, authorization."""
-    asked: list[tuple[str, str, str]] = []
+    """Yields the address of a server without objects, and its requests: method, path, authorization."""
+    requests: list[tuple[str, str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
-            asked.append((self.command, self.path, self.headers.get("Authorization", "")))
+            requests.append((self.command, self.path, self.headers.get("Authorization", "")))
             self.send_response(404)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -109,20 +109,20 @@ def store() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"127.0.0.1:{server.server_port}", asked
+    yield f"127.0.0.1:{server.server_port}", requests
     server.shutdown()
     server.server_close()
 
 
 def test_a_request_goes_to_the_endpoint_with_sparks_credentials(store):
-    address, asked = store
-    given = access(
+    address, requests = store
+    s3_access = access(
         endpoint=address, path_style_access="true", connection_ssl_enabled="false", endpoint_region="eu-test-1"
     )
-    storage = open_storage("s3a://lake/orders of today", given)
+    storage = open_storage("s3a://lake/orders of today", s3_access)
     assert isinstance(storage.files, fs.S3FileSystem)
     assert not storage.exists(".hoodie/hoodie.properties")
-    method, path, authorization = asked[0]
+    method, path, authorization = requests[0]
     assert (method, path) == ("HEAD", "/lake/orders%20of%20today/.hoodie/hoodie.properties")
     assert "Credential=AKIDEXAMPLE/" in authorization
     assert "/eu-test-1/s3/" in authorization

@@ -33,20 +33,20 @@ PROPERTIES = {
     "hoodie.table.version": "9",
     "hoodie.table.recordkey.fields": "_kafka_topic,_kafka_partition,_kafka_offset",
 }
-NEVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1, master="local[1]"))
-"""A session that may not be asked for anything but its cores."""
+UNUSABLE: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1, master="local[1]"))
+"""Stands for a session, a client or a lock that may be asked only for its number of cores."""
 
 
 @pytest.fixture
-def loaded(tmp_path: Path):
-    def settings(**changes: str) -> tuple[Settings, TableSchema]:
+def settings_with(tmp_path: Path):
+    def load_settings(**changes: str) -> tuple[Settings, TableSchema]:
         path = tmp_path / "sink.yaml"
-        given = MINIMAL | {key.replace("__", "."): value for key, value in changes.items()}
-        path.write_text(json.dumps(given))
-        made = load(path, {})
-        return made, parse_ddl(made.schema_text, made.provenance)
+        values = MINIMAL | {key.replace("__", "."): value for key, value in changes.items()}
+        path.write_text(json.dumps(values))
+        settings = load(path, {})
+        return settings, parse_ddl(settings.schema_text, settings.provenance)
 
-    return settings
+    return load_settings
 
 
 @pytest.mark.parametrize("engine", ["arrow", "hudi"])
@@ -66,10 +66,10 @@ def loaded(tmp_path: Path):
         {"target.base.path": "file:///lake/t"},
     ],
 )
-def test_an_engine_refuses_what_is_refused_before_there_is_one(loaded, engine: str, changes: dict[str, str]):
-    settings, schema = loaded(**changes, write__engine=engine)
-    ours = [str(error) for error in preflight_errors(settings, schema)]
-    assert (_refusal(ENGINES[engine](NEVER, settings, schema).check) or "") in (ours or [""])
+def test_an_engine_refuses_what_is_refused_before_there_is_one(settings_with, engine: str, changes: dict[str, str]):
+    settings, schema = settings_with(**changes, write__engine=engine)
+    refusals = [str(error) for error in preflight_errors(settings, schema)]
+    assert (_refusal(ENGINES[engine](UNUSABLE, settings, schema).check) or "") in (refusals or [""])
 
 
 def _refusal(check: Callable[[], None]) -> str | None:
@@ -80,14 +80,14 @@ def _refusal(check: Callable[[], None]) -> str | None:
     return None
 
 
-def test_a_worker_refuses_them_before_it_looks_for_the_table(loaded):
-    settings, schema = loaded(partition__field__name="tags")
+def test_a_worker_refuses_them_before_it_looks_for_the_table(settings_with):
+    settings, schema = settings_with(partition__field__name="tags")
     with pytest.raises(SinkError, match=r"partition\.field\.name: column 'tags' has type array<string>"):
-        create_missing(NEVER, settings, schema, NEVER)
+        create_missing(UNUSABLE, settings, schema, UNUSABLE)
 
 
-def test_all_that_is_wrong_is_named_at_once(loaded):
-    settings, schema = loaded(partition__field__name="tags,colour", record__key__fields="price")
+def test_all_that_is_wrong_is_named_at_once(settings_with):
+    settings, schema = settings_with(partition__field__name="tags,colour", record__key__fields="price")
     assert [str(error).partition(":")[0] for error in preflight_errors(settings, schema)] == [
         "record.key.fields",
         "partition.field.name",
@@ -96,7 +96,7 @@ def test_all_that_is_wrong_is_named_at_once(loaded):
 
 
 @pytest.mark.parametrize(
-    ("has", "said"),
+    ("differing", "expected"),
     [
         ({"hoodie.table.version": "8"}, "the table's version: 8; the settings ask for 9"),
         ({"hoodie.table.version": "10"}, "the table's version: 10; the settings ask for 9"),
@@ -105,24 +105,24 @@ def test_all_that_is_wrong_is_named_at_once(loaded):
         ({"sink.bucket.index.num.buckets": "8"}, "the table's buckets: 8; the settings ask for none (index.type"),
     ],
 )
-def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict[str, str], said: str):
-    settings, _ = loaded()
+def test_a_table_that_differs_is_refused_with_both_sides_named(settings_with, differing: dict[str, str], expected: str):
+    settings, _ = settings_with()
     assert list(schema_conflicts(settings, PROPERTIES)) == []
-    (sentence,) = schema_conflicts(settings, PROPERTIES | has)
-    assert sentence.startswith(said)
+    (sentence,) = schema_conflicts(settings, PROPERTIES | differing)
+    assert sentence.startswith(expected)
 
 
-def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(loaded):
-    settings, schema = loaded(partition__time__field="_kafka_timestamp", partition__time__column="made")
+def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(settings_with):
+    settings, schema = settings_with(partition__time__field="_kafka_timestamp", partition__time__column="made")
     assert list(preflight_errors(settings, schema)) == []
-    settings, schema = loaded(
+    settings, schema = settings_with(
         partition__time__field="_kafka_timestamp", partition__time__column="made", partition__field__name="made"
     )
     assert any("the table is partitioned by it already" in str(error) for error in preflight_errors(settings, schema))
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "archiving",
     [
         {"hoodie__keep__min__commits": "40"},
         {"hoodie__keep__max__commits": "20"},
@@ -130,58 +130,58 @@ def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(loaded):
         {"hoodie__keep__min__commits": "5", "hoodie__keep__max__commits": "5"},
     ],
 )
-def test_archiving_that_hudi_refuses_is_refused_before_it_stops_commits(loaded, kept: dict[str, str]):
+def test_archiving_that_hudi_refuses_is_refused_before_it_stops_commits(settings_with, archiving: dict[str, str]):
     with pytest.raises(ConfigError, match=r"hoodie\.keep\.min\.commits=.* have to be numbers"):
-        loaded(**kept)
-    loaded(hoodie__keep__min__commits="40", hoodie__keep__max__commits="50")
+        settings_with(**archiving)
+    settings_with(hoodie__keep__min__commits="40", hoodie__keep__max__commits="50")
 
 
 UPSERTS = {"write__operation": "upsert", "record__key__fields": "id", "ordering__field__name": "price"}
 
 
 @pytest.mark.parametrize(
-    ("has", "said"),
+    ("differing", "expected"),
     [
         ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "the table's merge mode: COMMIT_TIME_ORDERING; the"),
         ({"hoodie.record.merge.mode": "CUSTOM"}, "the table's merge mode: CUSTOM; the settings ask for EVENT_TIME"),
         ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "the table's partial updates: IGNORE_DEFAULTS; the"),
     ],
 )
-def test_a_table_that_merges_otherwise_is_not_upserted(loaded, has: dict[str, str], said: str):
-    settings, _ = loaded(**UPSERTS)
+def test_a_table_that_merges_otherwise_is_not_upserted(settings_with, differing: dict[str, str], expected: str):
+    settings, _ = settings_with(**UPSERTS)
     usual = PROPERTIES | {
         "hoodie.table.recordkey.fields": "id",
         "hoodie.table.ordering.fields": "price",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     }
     assert list(schema_conflicts(settings, usual)) == []
-    (sentence,) = schema_conflicts(settings, usual | has)
-    assert sentence.startswith(said)
+    (sentence,) = schema_conflicts(settings, usual | differing)
+    assert sentence.startswith(expected)
 
 
 INDEXED = "hoodie.table.metadata.partitions"
 
 
-@pytest.mark.parametrize("others", ["", "files,record_index,secondary_index_kind,column_stats,bloom_filters"])
-def test_indexes_that_its_commits_keep_are_no_reason_to_refuse_a_table(others: str):
+@pytest.mark.parametrize("index_names", ["", "files,record_index,secondary_index_kind,column_stats,bloom_filters"])
+def test_indexes_that_its_commits_keep_are_no_reason_to_refuse_a_table(index_names: str):
     by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "false"}}}})
-    assert index_conflict({INDEXED: others}, by_partition) is None
-    assert index_conflict({INDEXED: others}, "") is None
+    assert index_conflict({INDEXED: index_names}, by_partition) is None
+    assert index_conflict({INDEXED: index_names}, "") is None
 
 
 def test_indexes_that_hudi_fails_to_update_for_it_are_named():
     by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "true"}}}})
-    said = index_conflict({INDEXED: "files,record_index"}, by_partition)
-    assert said is not None
-    assert said.startswith("the table's index: record_index, by partition; ")
+    conflict = index_conflict({INDEXED: "files,record_index"}, by_partition)
+    assert conflict is not None
+    assert conflict.startswith("the table's index: record_index, by partition; ")
     assert index_conflict({INDEXED: "files"}, by_partition) is None
-    said = index_conflict({INDEXED: "files,expr_index_hour"}, "")
-    assert said is not None
-    assert said.startswith("the table's index: expr_index_hour; ")
+    conflict = index_conflict({INDEXED: "files,expr_index_hour"}, "")
+    assert conflict is not None
+    assert conflict.startswith("the table's index: expr_index_hour; ")
 
 
-def test_encoding_of_partition_names_belongs_to_the_table(loaded):
-    settings, _ = loaded(partition__field__name="day")
+def test_encoding_of_partition_names_belongs_to_the_table(settings_with):
+    settings, _ = settings_with(partition__field__name="day")
     partitioned = PROPERTIES | {
         "hoodie.table.partition.fields": "day:SIMPLE",
         "hoodie.datasource.write.hive_style_partitioning": "true",
@@ -191,22 +191,22 @@ def test_encoding_of_partition_names_belongs_to_the_table(loaded):
     assert sentence.startswith("the table's encoded partitions: true; the settings ask for false")
 
 
-def test_columns_that_differ_are_all_named(loaded):
-    settings, schema = loaded()
+def test_columns_that_differ_are_all_named(settings_with):
+    settings, schema = settings_with()
     assert columns_conflict(schema.avro("orders"), schema, settings) is None
-    less = parse_ddl("id bigint")
-    assert columns_conflict(less.avro("orders"), schema, settings) is None, "columns may be added"
-    more = parse_ddl("id bigint, more int")
-    assert "more int is in the table, not in" in (columns_conflict(more.avro("orders"), schema, settings) or "")
-    narrow = parse_ddl("id int")
-    assert columns_conflict(narrow.avro("orders"), schema, settings) is None, "columns may widen"
-    on_read, _ = loaded(target__table__type="merge_on_read", write__operation="insert")
-    said = columns_conflict(narrow.avro("orders"), schema, on_read) or ""
-    assert "id is INT in the table, BIGINT in the records (in a merge-on-read table no type can change" in said
-    other = parse_ddl("id string, more int")
-    said = columns_conflict(other.avro("orders"), schema, settings) or ""
-    assert "id is STRING in the table, BIGINT in the records" in said
-    lines = [line.split() for line in said.splitlines()]
+    fewer_columns = parse_ddl("id bigint")
+    assert columns_conflict(fewer_columns.avro("orders"), schema, settings) is None, "columns may be added"
+    more_columns = parse_ddl("id bigint, more int")
+    assert "more int is in the table, not in" in (columns_conflict(more_columns.avro("orders"), schema, settings) or "")
+    narrow_column = parse_ddl("id int")
+    assert columns_conflict(narrow_column.avro("orders"), schema, settings) is None, "columns may widen"
+    on_read, _ = settings_with(target__table__type="merge_on_read", write__operation="insert")
+    conflict = columns_conflict(narrow_column.avro("orders"), schema, on_read) or ""
+    assert "id is INT in the table, BIGINT in the records (in a merge-on-read table no type can change" in conflict
+    other_type = parse_ddl("id string, more int")
+    conflict = columns_conflict(other_type.avro("orders"), schema, settings) or ""
+    assert "id is STRING in the table, BIGINT in the records" in conflict
+    lines = [line.split() for line in conflict.splitlines()]
     assert ["!", "more", "INT", "-"] in lines
     assert ["!", "day", "-", "DATE"] in lines
 
@@ -215,27 +215,27 @@ def test_columns_that_differ_are_all_named(loaded):
     ("written", "arrow", "hudi"),
     [("UNCOMPRESSED", "none", "uncompressed"), ("Zstd", "zstd", "zstd"), ("gzip", "gzip", "gzip")],
 )
-def test_a_codec_is_named_as_each_writer_names_it(loaded, written: str, arrow: str, hudi: str):
-    settings, _ = loaded(hoodie__parquet__compression__codec=written)
+def test_a_codec_is_named_as_each_writer_names_it(settings_with, written: str, arrow: str, hudi: str):
+    settings, _ = settings_with(hoodie__parquet__compression__codec=written)
     assert arrow_codec(settings) == arrow
     assert commit_options(settings)["hoodie.parquet.compression.codec"] == hudi
 
 
-def test_hudis_lock_gets_a_port_though_none_is_written(loaded):
-    options = service_options(loaded()[0])
+def test_hudis_lock_gets_a_port_though_none_is_written(settings_with):
+    options = service_options(settings_with()[0])
     assert options["hoodie.write.lock.zookeeper.port"] == "2181"
     assert options["hoodie.write.lock.zookeeper.url"] == "zk:2181"
 
 
-def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(loaded):
+def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(settings_with):
     from sink.config.spelling import KNOWN
 
-    settings, _ = loaded()
-    ours = {*_DEFAULTS, *_REQUIRED, *commit_options(settings), *service_options(settings)} - {"path"}
-    # What is below a catalog's name, or a catalog's name itself, is the user's to choose.
-    assert {name for name in ours - KNOWN if not name.startswith("spark.sql.catalog.")} == set()
+    settings, _ = settings_with()
+    sink_names = {*_DEFAULTS, *_REQUIRED, *commit_options(settings), *service_options(settings)} - {"path"}
+    # The user chooses a catalog's name and the settings below it.
+    assert {name for name in sink_names - KNOWN if not name.startswith("spark.sql.catalog.")} == set()
 
 
-def test_a_commit_that_was_decided_is_made_even_if_it_has_no_files(loaded):
-    settings, _ = loaded(hoodie__allow__empty__commit="false")
+def test_a_commit_that_was_decided_is_made_even_if_it_has_no_files(settings_with):
+    settings, _ = settings_with(hoodie__allow__empty__commit="false")
     assert commit_options(settings)["hoodie.allow.empty.commit"] == "true"

@@ -20,8 +20,8 @@ def checkpoint(
         SliceResult(Slice(source.topic, source.partition, start, end, "id", generation), end - start, 0)
         for source, start, end, generation in slices
     )
-    reached = {source: PartitionCheckpoint(*end) for source, end in ends.items()}
-    return Checkpoint("s", "k", "c", 1, 2, 1, "config", {"orders": "id"}, reached, results)
+    checkpoints = {source: PartitionCheckpoint(*end) for source, end in ends.items()}
+    return Checkpoint("s", "k", "c", 1, 2, 1, "config", {"orders": "id"}, checkpoints, results)
 
 
 TABLE = checkpoint({P0: (50, 1), P1: (10, 1)})
@@ -61,14 +61,14 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("what", CONTINUES)
-def test_what_goes_on_where_the_table_is_passes(what: str) -> None:
-    assert discontinuity(CONTINUES[what], TABLE) is None
+@pytest.mark.parametrize("case", CONTINUES)
+def test_what_goes_on_where_the_table_is_passes(case: str) -> None:
+    assert discontinuity(CONTINUES[case], TABLE) is None
 
 
-@pytest.mark.parametrize("what", BREAKS)
-def test_what_does_not_is_refused_with_where(what: str) -> None:
-    broken, reason = BREAKS[what]
+@pytest.mark.parametrize("case", BREAKS)
+def test_what_does_not_is_refused_with_where(case: str) -> None:
+    broken, reason = BREAKS[case]
     assert re.search(reason, discontinuity(broken, TABLE) or "it passes")
 
 

@@ -1,4 +1,4 @@
-"""Verbs over several sinks end with 0, 1 for what is not done in time, 2 for what could not be asked for."""
+"""Commands on several sinks exit with 0, with 1 for an overdue answer, with 2 for a request that failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from coordination.errors import Conflict, SinkError
-from sink.commands.control import _tell
+from sink.commands.control import _print_answers
 from sink.operations.chosen import Answer
 from sink.operations.control import NoSuchWorker, Overdue
 from tests.unit.settings_kit import minimal_settings
@@ -30,8 +30,8 @@ def test_the_worst_answer_decides_but_a_drained_worker_need_not_be_in_every_sink
     settings = minimal_settings(tmp_path)
     answers = [Answer(settings.name, settings, None if error else "done", error) for error in errors]
     try:
-        _tell(answers)
-        ended = 0
+        _print_answers(answers)
+        exit_status = 0
     except typer.Exit as exit_:
-        ended = exit_.exit_code
-    assert ended == status
+        exit_status = exit_.exit_code
+    assert exit_status == status

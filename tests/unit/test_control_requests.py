@@ -9,13 +9,13 @@ import pytest
 from coordination.errors import Conflict
 from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree
-from coordination.state.control import Asked, Control, Switchover
+from coordination.state.control import Control, RequestAuthor, Switchover
 from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
-from sink.operations.control import switched
+from sink.operations.control import switchover_outcome
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
-ME = Asked("me@host", 1.0, "maintenance")
+ME = RequestAuthor("me@host", 1.0, "maintenance")
 
 
 @pytest.fixture
@@ -23,15 +23,15 @@ def env() -> Environment:
     return Environment()
 
 
-def ask(env: Environment, control: Control, *told: Driver) -> None:
-    """A command writes the znode; the watches of these machines fire."""
+def ask(env: Environment, control: Control, *drivers: Driver) -> None:
+    """Writes the control znode as a command does, and fires the watches of these machines."""
     env.keeper.write([tree.control_op(env.view, control)])
-    for driver in told:
+    for driver in drivers:
         driver.changed()
 
 
-def committed(env: Environment, term: Driver, number: int = 1) -> None:
-    """The open transaction is written and settled."""
+def commit_open(env: Environment, term: Driver, number: int = 1) -> None:
+    """Writes and settles the open transaction."""
     term.until(Begin)
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
@@ -42,7 +42,7 @@ def committed(env: Environment, term: Driver, number: int = 1) -> None:
     term.idle()
 
 
-def waits(term: Driver, seconds: float = 20.0) -> None:
+def run_for(term: Driver, seconds: float = 20.0) -> None:
     for _ in range(int(seconds * 4)):
         term.idle()
         term.tick(0.25)
@@ -51,7 +51,7 @@ def waits(term: Driver, seconds: float = 20.0) -> None:
 def test_a_paused_sink_plans_nothing_until_it_is_resumed(env: Environment) -> None:
     ask(env, Control().pause(ME))
     term = new_term(env)
-    waits(term)
+    run_for(term)
     assert env.view.transactions == ()
     ask(env, env.view.control.resume(), term)
     term.until(Begin)
@@ -60,7 +60,7 @@ def test_a_paused_sink_plans_nothing_until_it_is_resumed(env: Environment) -> No
 
 @pytest.mark.parametrize("why", ["paused", "halted"])
 def test_what_comes_while_nothing_is_planned_is_still_looked_at(env: Environment, why: str) -> None:
-    """So that people see what waits, and how long Kafka keeps it."""
+    """Operators see which records wait, and how long Kafka keeps them."""
     if why == "paused":
         ask(env, Control().pause(ME))
     else:
@@ -72,7 +72,7 @@ def test_what_comes_while_nothing_is_planned_is_still_looked_at(env: Environment
         read = term.perform(term.asked)  # type: ignore[arg-type]
         assert read.value.partitions[SOURCE].end == end  # type: ignore[union-attr]
         term.answer(read)
-        waits(term, 1.0)
+        run_for(term, 1.0)
     assert env.view.transactions == ()
 
 
@@ -80,8 +80,8 @@ def test_a_transaction_that_is_open_when_the_sink_is_paused_is_committed(env: En
     term = new_term(env)
     term.until(Begin)
     ask(env, Control().pause(ME), term)
-    committed(env, term)
-    waits(term)
+    commit_open(env, term)
+    run_for(term)
     assert (env.view.ledger.committed, env.view.transactions) == (1, ())
     assert env.view.states[SOURCE].end == 50
 
@@ -91,7 +91,7 @@ def test_a_plan_that_was_made_before_a_pause_is_refused_after_it(env: Environmen
     term.until("open a transaction")
     ask(env, Control().pause(ME))
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    waits(term)
+    run_for(term)
     assert env.view.transactions == ()
     assert term.resigned is None
 
@@ -100,41 +100,41 @@ def test_a_recorded_batch_is_not_tried_again_while_the_sink_is_paused(env: Envir
     term = new_term(env)
     term.until(Begin)
     ask(env, Control().pause(ME))
-    following = new_term(env, "b:1")
-    waits(following)
+    successor = new_term(env, "b:1")
+    run_for(successor)
     assert (env.view.transactions, env.table.pending()) == ((), ())
-    (kept,) = env.view.states[SOURCE].open
-    ask(env, env.view.control.resume(), following)
-    following.until(Begin)
-    assert env.view.states[SOURCE].open == (kept,)
+    (open_range,) = env.view.states[SOURCE].open
+    ask(env, env.view.control.resume(), successor)
+    successor.until(Begin)
+    assert env.view.states[SOURCE].open == (open_range,)
 
 
 def test_an_instant_of_nobody_is_rolled_back_while_the_sink_is_paused(env: Environment) -> None:
     ask(env, Control().pause(ME))
     env.table.begin(7, 1, None)
-    waits(new_term(env))
+    run_for(new_term(env))
     assert env.table.pending() == ()
 
 
 def test_a_flush_is_planned_before_the_interval_has_passed_and_answered_when_all_is_committed(env: Environment) -> None:
     env.log.partitions[SOURCE].end = 10
     term = new_term(env)
-    committed(env, term)
+    commit_open(env, term)
     env.log.partitions[SOURCE].end = 12
     ask(env, env.view.control.ask_flush(ME), term)
     term.until(Begin)
     assert term.at < 1.0, "the interval"
     assert env.view.control.flush.is_pending
-    committed(env, term, 2)
+    commit_open(env, term, 2)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (12, 1)
 
 
 def test_a_flush_of_more_than_a_transaction_takes_on_is_answered_after_the_last_of_them(env: Environment) -> None:
     term = new_term(env)
     ask(env, env.view.control.ask_flush(ME), term)
-    committed(env, term)
+    commit_open(env, term)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (50, 0)
-    committed(env, term, 2)
+    commit_open(env, term, 2)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (100, 1)
 
 
@@ -142,7 +142,7 @@ def test_a_flush_where_nothing_is_there_is_answered_without_a_transaction(env: E
     env.log.partitions[SOURCE].end = 0
     term = new_term(env)
     ask(env, env.view.control.ask_flush(ME), term)
-    waits(term)
+    run_for(term)
     assert (env.view.control.flush.done, env.view.ledger.last) == (1, 0)
 
 
@@ -154,7 +154,7 @@ def test_a_flush_that_is_asked_for_while_the_log_is_read_waits_for_another_readi
     env.log.partitions[SOURCE].end = 5
     ask(env, env.view.control.ask_flush(ME), term)
     term.answer(empty)
-    committed(env, term)
+    commit_open(env, term)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (5, 1)
 
 
@@ -163,31 +163,31 @@ def test_a_flush_that_one_term_has_not_answered_is_answered_by_the_next(env: Env
     ask(env, env.view.control.ask_flush(ME), term)
     term.until(Begin)
     env.log.partitions[SOURCE].end = 50
-    following = new_term(env, "b:1")
-    following.until(Begin)
-    committed(env, following, env.view.transactions[-1].header.number)
-    waits(following)
+    successor = new_term(env, "b:1")
+    successor.until(Begin)
+    commit_open(env, successor, env.view.transactions[-1].header.number)
+    run_for(successor)
     assert env.view.control.flush.done == 1
 
 
-def lost_before_it_was_read(env: Environment, on_data_loss: DataLossPolicy) -> Driver:
-    """50 records are committed; Kafka deletes the others, and then somebody asks for a flush."""
+def term_after_data_loss(env: Environment, on_data_loss: DataLossPolicy) -> Driver:
+    """Commits 50 records; Kafka deletes the remaining ones, and then an operator asks for a flush."""
     term = new_term(env, on_data_loss=on_data_loss)
-    committed(env, term)
+    commit_open(env, term)
     env.log.delete_before(SOURCE, 100)
     ask(env, env.view.control.ask_flush(ME), term)
-    waits(term)
+    run_for(term)
     return term
 
 
 def test_a_flush_of_records_that_kafka_has_lost_is_answered_once_they_are_declared_a_gap(env: Environment) -> None:
-    lost_before_it_was_read(env, DataLossPolicy.SKIP)
+    term_after_data_loss(env, DataLossPolicy.SKIP)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (100, 1)
     assert [(gap.start, gap.end) for gap in env.view.ledger.gaps] == [(50, 100)]
 
 
 def test_a_flush_of_records_that_kafka_has_lost_is_not_answered_by_a_sink_that_halts_for_them(env: Environment) -> None:
-    lost_before_it_was_read(env, DataLossPolicy.FAIL)
+    term_after_data_loss(env, DataLossPolicy.FAIL)
     assert env.view.halt is not None
     assert env.view.control.flush.is_pending
 
@@ -195,24 +195,24 @@ def test_a_flush_of_records_that_kafka_has_lost_is_not_answered_by_a_sink_that_h
 def test_a_flush_no_longer_waits_for_records_that_the_log_lost_at_its_end(env: Environment) -> None:
     term = new_term(env)
     ask(env, env.view.control.ask_flush(ME), term)
-    committed(env, term)
+    commit_open(env, term)
     assert env.view.control.flush.is_pending
     env.log.truncate(SOURCE, 50)
-    waits(term)
+    run_for(term)
     assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (50, 1)
 
 
 def test_a_flush_no_longer_waits_for_a_topic_that_was_deleted_since(env: Environment) -> None:
-    other = TopicPartition("other", 0)
-    env.log.add(other)
-    env.log.partitions[other].end = 100
+    deleted = TopicPartition("other", 0)
+    env.log.add(deleted)
+    env.log.partitions[deleted].end = 100
     term = new_term(env, pattern="orders|other")
     ask(env, env.view.control.ask_flush(ME), term)
-    committed(env, term)
+    commit_open(env, term)
     assert env.view.control.flush.is_pending
-    del env.log.ids["other"], env.log.partitions[other]
-    committed(env, term, 2)
-    waits(term)
+    del env.log.ids["other"], env.log.partitions[deleted]
+    commit_open(env, term, 2)
+    run_for(term)
     assert env.view.control.flush.done == 1
 
 
@@ -220,27 +220,27 @@ def test_a_term_ends_when_the_tree_goes_back_to_before_a_flush(env: Environment)
     env.log.partitions[SOURCE].end = 0
     term = new_term(env)
     ask(env, env.view.control.ask_flush(ME), term)
-    waits(term)
+    run_for(term)
     ask(env, Control(), term)
-    waits(term)
+    run_for(term)
     assert term.resigned == "the sink's tree is older than it was"
 
 
 def test_a_flush_waits_while_the_sink_is_paused(env: Environment) -> None:
     ask(env, Control().pause(ME).ask_flush(ME))
     term = new_term(env)
-    waits(term)
+    run_for(term)
     assert env.view.control.flush.is_pending
     ask(env, env.view.control.resume(), term)
-    committed(env, term)
+    commit_open(env, term)
     assert env.view.control.flush.is_pending
-    committed(env, term, 2)
-    waits(term, 1.0)
+    commit_open(env, term, 2)
+    run_for(term, 1.0)
     assert not env.view.control.flush.is_pending
     assert env.view.ledger.committed == 2
 
 
-def contender(env: Environment, worker: str) -> str:
+def contend(env: Environment, worker: str) -> str:
     lock = env.keeper.contend(worker, env.sessions[worker])
     assert lock is not None
     return lock
@@ -250,40 +250,40 @@ def test_a_coordinator_that_is_asked_to_yield_finishes_what_is_open_plans_nothin
     env: Environment,
 ) -> None:
     term = new_term(env)
-    contender(env, "b:1")
+    contend(env, "b:1")
     term.until(Begin)
     ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), term)
-    committed(env, term)
+    commit_open(env, term)
     assert term.resigned == "a switchover was asked for by me@host"
     assert (env.view.ledger.committed, env.view.transactions) == (1, ())
 
 
 def test_the_next_coordinator_puts_a_switchover_away_that_was_for_the_one_before(env: Environment) -> None:
     term = new_term(env)
-    contender(env, "b:1")
+    contend(env, "b:1")
     ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), term)
     term.idle()
     assert term.resigned is not None
-    following = new_term(env, "b:1")
-    following.until(Begin)
+    successor = new_term(env, "b:1")
+    successor.until(Begin)
     assert env.view.control.switchover is None
 
 
 def test_a_switchover_is_told_done_under_way_or_come_to_nothing(env: Environment) -> None:
     term = new_term(env)
-    lock = contender(env, "b:1")
-    asked = env.view.contenders[0]
-    ask(env, env.view.control.ask_switchover(*asked, ME), term)
-    assert switched("orders", env.view, asked) is None
+    lock = contend(env, "b:1")
+    leader = env.view.contenders[0]
+    ask(env, env.view.control.ask_switchover(*leader, ME), term)
+    assert switchover_outcome("orders", env.view, leader) is None
     env.keeper.write([tree.control_op(env.view, replace(env.view.control, switchover=None))])
-    led = env.view
-    ahead, behind = (lock, "b:1"), ("election/z", asked[1])
-    done = replace(led, contenders=(ahead, behind))
-    assert switched("orders", done, asked) == "b coordinates sink orders, a did before"
+    keeper_view = env.view
+    ahead, behind = (lock, "b:1"), ("election/z", leader[1])
+    handed_over = replace(keeper_view, contenders=(ahead, behind))
+    assert switchover_outcome("orders", handed_over, leader) == "b coordinates sink orders, a did before"
     with pytest.raises(Conflict, match="no other worker is left"):
-        switched("orders", replace(led, contenders=(asked,)), asked)
+        switchover_outcome("orders", replace(keeper_view, contenders=(leader,)), leader)
     with pytest.raises(Conflict, match="a coordinates it again"):
-        switched("orders", replace(led, contenders=(behind, ahead)), asked)
+        switchover_outcome("orders", replace(keeper_view, contenders=(behind, ahead)), leader)
 
 
 def test_a_coordinator_without_a_successor_leads_on_and_puts_the_switchover_away(env: Environment) -> None:
@@ -295,7 +295,7 @@ def test_a_coordinator_without_a_successor_leads_on_and_puts_the_switchover_away
 
 def test_a_halted_sinks_coordinator_yields_though_a_decided_transaction_is_open(env: Environment) -> None:
     term = new_term(env)
-    contender(env, "b:1")
+    contend(env, "b:1")
     term.until(Begin)
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
@@ -304,13 +304,13 @@ def test_a_halted_sinks_coordinator_yields_though_a_decided_transaction_is_open(
     term.until("PREPARED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     env.table.instants.clear()
-    following = new_term(env, "b:1")
-    contender(env, "a:1")
-    waits(following, 2.0)
+    successor = new_term(env, "b:1")
+    contend(env, "a:1")
+    run_for(successor, 2.0)
     assert env.view.halt is not None
-    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), following)
-    waits(following, 2.0)
-    assert following.resigned is not None
+    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), successor)
+    run_for(successor, 2.0)
+    assert successor.resigned is not None
     assert env.phase() is Phase.PREPARED
 
 
@@ -328,7 +328,7 @@ def test_a_coordinator_that_was_asked_to_drain_finishes_what_is_open_and_resigns
     term = new_term(env)
     term.until(Begin)
     ask(env, Control().drain(["a:1"], ["a:1", "b:1"], ME), term)
-    committed(env, term)
+    commit_open(env, term)
     assert term.resigned == "drained"
 
 
@@ -345,8 +345,10 @@ def test_an_answer_keeps_what_else_was_asked_for(env: Environment) -> None:
     env.log.partitions[SOURCE].end = 0
     term = new_term(env)
     ask(env, Control(None, drains={"b:1": ME}, switchover=Switchover("election/x", "x:1", ME)).ask_flush(ME), term)
-    waits(term)
+    run_for(term)
     control = env.view.control
     assert (control.flush.done, control.switchover, set(control.drains)) == (1, None, {"b:1"})
-    answers = [e for e in term.effects if hasattr(e, "operation") and isinstance(e.operation, Write)]
-    assert [a.operation.purpose for a in answers].count("answer an operator") == 2
+    answers = [
+        effect for effect in term.effects if hasattr(effect, "operation") and isinstance(effect.operation, Write)
+    ]
+    assert [answer.operation.purpose for answer in answers].count("answer an operator") == 2

@@ -1,4 +1,4 @@
-"""The coordinator asks for the right thing, and refuses to conclude too much, event by event."""
+"""The coordinator makes the right request at each event, and concludes nothing that it does not know."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_table_is_read_again_after_the_epoch_was_raised(env: Environment) ->
 
 
 def test_an_epoch_that_the_table_shows_only_later_is_raised_above(env: Environment) -> None:
-    """A commit that was under way while ZooKeeper was emptied."""
+    """A commit was under way while ZooKeeper was emptied."""
     term = new_term(env)
     term.until("open a transaction")
     env.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
@@ -124,10 +124,10 @@ def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(env: 
     term = new_term(env)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    older = term.perform(term.until(ReadKeeper))
+    older_view = term.perform(term.until(ReadKeeper))
     env.report()
     term.changed()
-    term.answer(older)
+    term.answer(older_view)
     term.idle()
     assert env.view.ledger.committed == 1
 
@@ -171,21 +171,21 @@ def test_a_prepared_that_was_read_back_is_completed(env: Environment) -> None:
 
 
 def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(env: Environment) -> None:
-    """The partition that it records would be in the commit when that is tried again: two contents of one instant."""
+    """A retried commit would contain the partition that the plan records: one instant would have two contents."""
     term = new_term(env, in_flight=2)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    added = TopicPartition(SOURCE.topic, 1)
-    env.log.add(added)
-    env.log.partitions[added].end = 100
-    late = term.until("open a transaction")
+    new_partition = TopicPartition(SOURCE.topic, 1)
+    env.log.add(new_partition)
+    env.log.partitions[new_partition].end = 100
+    late_plan = term.until("open a transaction")
     term.answer(Unknown("no answer"))
     env.report()
     term.changed()
-    first = term.until(Complete)
-    assert isinstance(term.perform(late), Refused)
+    first_completion = term.until(Complete)
+    assert isinstance(term.perform(late_plan), Refused)
     term.answer(Unknown("no answer"))
-    assert term.until(Complete).checkpoint == first.checkpoint
+    assert term.until(Complete).checkpoint == first_completion.checkpoint
 
 
 def test_an_unknown_completion_is_looked_up_never_guessed(env: Environment) -> None:
@@ -279,10 +279,10 @@ def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_d
     for _ in range(6):
         term.until("STARTED")
         term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-        t = env.view.transactions[0]
-        for incarnation in t.plan.slices:
+        transaction = env.view.transactions[0]
+        for incarnation in transaction.plan.slices:
             failure = Failure(FailureKind.RETRYABLE, "no memory")
-            env.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+            env.keeper.write(tree.status_ops(WriteStatus(transaction.header.number, incarnation, failure=failure)))
         term.changed()
         term.until("ABORTED")
     opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
@@ -311,10 +311,10 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
     for _ in range(6):
         term.until("STARTED")
         term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-        t = env.view.transactions[0]
-        for incarnation in t.plan.slices:
+        transaction = env.view.transactions[0]
+        for incarnation in transaction.plan.slices:
             failure = Failure(FailureKind.AWAY, "http://minio:9000 does not answer")
-            env.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+            env.keeper.write(tree.status_ops(WriteStatus(transaction.header.number, incarnation, failure=failure)))
         term.changed()
         term.until("ABORTED")
         machine = term.machine._term
@@ -352,24 +352,26 @@ def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(e
     assert successor.notes("batch.divided")
 
 
-@pytest.mark.parametrize("wrong", ["a slice twice", "a slice not at all", "a slice of another"])
-def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(env: Environment, wrong: str) -> None:
+@pytest.mark.parametrize("mistake", ["a slice twice", "a slice not at all", "a slice of another"])
+def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(env: Environment, mistake: str) -> None:
     term = _started(env)
-    t = env.transaction()
-    mine, other = (env.written(t.header, name, t.plan.tasks[name]) for name in WORKERS)
-    moved = {
-        "a slice twice": (*mine.results, mine.results[0]),
-        "a slice not at all": mine.results[1:],
-        "a slice of another": (*mine.results[1:], other.results[0]),
+    transaction = env.transaction()
+    altered_status, other_status = (
+        env.written(transaction.header, name, transaction.plan.tasks[name]) for name in WORKERS
+    )
+    results = {
+        "a slice twice": (*altered_status.results, altered_status.results[0]),
+        "a slice not at all": altered_status.results[1:],
+        "a slice of another": (*altered_status.results[1:], other_status.results[0]),
     }
-    env.keeper.write(tree.status_ops(replace(mine, results=moved[wrong])))
-    env.keeper.write(tree.status_ops(other))
+    env.keeper.write(tree.status_ops(replace(altered_status, results=results[mistake])))
+    env.keeper.write(tree.status_ops(other_status))
     term.changed()
     term.until("ABORTED")
     reason = term.notes("transaction.aborted")[0]["reason"]
-    named = mine.results[0].slice if wrong != "a slice of another" else other.results[0].slice
+    named_slice = altered_status.results[0].slice if mistake != "a slice of another" else other_status.results[0].slice
     assert "what was written is not what was planned" in reason
-    assert str(named) in reason
+    assert str(named_slice) in reason
 
 
 def test_a_file_that_none_of_the_planned_tasks_writes_aborts_and_does_not_halt(env: Environment) -> None:
@@ -387,9 +389,9 @@ def test_a_plan_that_was_grouped_from_a_part_of_its_ranges_is_not_committed(env:
     term = _all_written(env)
     term.until(FindExistingFiles)
     state = env.view.states[SOURCE]
-    (planned,) = state.open
-    whole = replace(state, open=(replace(planned, task_records=(planned.task_records or 0) + 50),))
-    env.keeper.write([next(iter(tree.shard_ops(env.view, {SOURCE: whole})))])
+    (open_range,) = state.open
+    enlarged = replace(state, open=(replace(open_range, task_records=(open_range.task_records or 0) + 50),))
+    env.keeper.write([next(iter(tree.shard_ops(env.view, {SOURCE: enlarged})))])
     term.changed()
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "its write tasks are not those on record"
@@ -418,8 +420,8 @@ def test_a_prepared_transaction_of_a_dead_coordinator_is_recommitted(env: Enviro
 
 
 def test_a_prepared_transaction_that_is_in_the_timeline_is_only_settled(env: Environment) -> None:
-    dead = _all_written(env)
-    env.table.complete(dead.until(Complete))
+    former = _all_written(env)
+    env.table.complete(former.until(Complete))
     term = new_term(env, "b:1")
     term.until("COMMITTED")
     assert not any(isinstance(getattr(effect, "operation", None), Complete) for effect in term.effects)
@@ -475,13 +477,13 @@ def test_a_draining_coordinator_settles_what_is_open_and_resigns(env: Environmen
 def test_zookeeper_emptied_is_rebuilt_from_the_table(env: Environment) -> None:
     term = _all_written(env)
     env.table.complete(term.until(Complete))
-    again = Environment()
-    again.table = env.table
-    rebuilt = new_term(again)
-    rebuilt.until(Begin)
-    assert again.view.states[SOURCE].end == 50
-    assert again.view.epoch == 2
-    assert again.transaction(2).header.base == 1
+    emptied = Environment()
+    emptied.table = env.table
+    successor = new_term(emptied)
+    successor.until(Begin)
+    assert emptied.view.states[SOURCE].end == 50
+    assert emptied.view.epoch == 2
+    assert emptied.transaction(2).header.base == 1
 
 
 def test_a_table_restored_to_an_older_instant_halts(env: Environment) -> None:
@@ -489,16 +491,16 @@ def test_a_table_restored_to_an_older_instant_halts(env: Environment) -> None:
     env.table.complete(term.until(Complete))
     term.answer(Done())
     term.until(Begin)
-    again = Environment()
-    again.keeper, again.sessions = env.keeper, env.sessions
-    new = new_term(again, "b:1")
-    new.until("halt")
+    restored = Environment()
+    restored.keeper, restored.sessions = env.keeper, env.sessions
+    successor = new_term(restored, "b:1")
+    successor.until("halt")
 
 
 def _next_is_planned(env: Environment) -> Driver:
-    """The first transaction is being written, the second one waits for it."""
+    """Returns a term that writes the first transaction; the second one waits for it."""
     term = new_term(env, in_flight=2)
-    while [t.header.phase for t in env.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
+    while [transaction.header.phase for transaction in env.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
         term.tick(0.25)
         term.idle()
     return term
@@ -517,7 +519,7 @@ def test_the_next_transaction_is_written_while_one_commits_and_not_before(env: E
 
 
 def _written_before_the_next_is_planned(env: Environment) -> Driver:
-    """The first transaction is written, and only then there is more in the log."""
+    """Returns a term whose first transaction was written before the log got more records."""
     env.log.partitions[SOURCE].end = 50
     term = new_term(env, in_flight=2)
     term.until("STARTED")
@@ -556,7 +558,7 @@ def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(env: 
     for _ in range(20):
         term.tick(0.25)
         term.idle()
-    assert [t.header.phase for t in env.view.transactions] == [Phase.STARTED]
+    assert [transaction.header.phase for transaction in env.view.transactions] == [Phase.STARTED]
 
 
 def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(env: Environment) -> None:
@@ -622,9 +624,9 @@ def test_states_put_back_in_mid_term_are_never_planned_from(env: Environment) ->
     term.answer(Done())
     term.until("open a transaction")
     view = env.view
-    older = PartitionState(env.log.ids[SOURCE.topic], 0, 0, 0)
+    older_state = PartitionState(env.log.ids[SOURCE.topic], 0, 0, 0)
     term.answer(Refused("meanwhile changed"))
-    env.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older})))])
+    env.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older_state})))])
     term.changed()
     assert env.view.states[SOURCE].end == 0
     term.until("advance to the checkpoint")
@@ -635,11 +637,11 @@ def test_states_put_back_in_mid_term_are_never_planned_from(env: Environment) ->
 @pytest.mark.parametrize("gone", ["plan", "status"])
 def test_what_is_not_what_it_was_decided_with_is_not_committed(env: Environment, gone: str) -> None:
     term = _all_written(env)
-    asked = term.until("PREPARED")
+    prepare = term.until("PREPARED")
     env.keeper.remove(f"{tree.transaction_path(1)}/{gone}/{WORKERS[0]}")
     if gone == "plan":
         env.keeper.remove(f"{tree.transaction_path(1)}/plan/{WORKERS[0]}/0000")
-    term.answer(term.perform(asked))
+    term.answer(term.perform(prepare))
     term.until("halt")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     assert env.view.halt is not None
@@ -672,13 +674,13 @@ def test_the_log_is_looked_at_when_the_interval_ends_and_not_a_poll_later(env: E
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
-    ends = term.machine._term.next_plan
+    interval_end = term.machine._term.next_plan
     env.report(number=2)
     term.changed()
     term.until(ReadLog)
     env.log.partitions[SOURCE].end = 30
     # The last look before the interval ends is a poll's length before its end, or less.
-    term.at = ends - 0.1
+    term.at = interval_end - 0.1
     term.idle()
     assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 5]
     term.tick(0.09)

@@ -1,4 +1,4 @@
-"""Debezium's change events, in the shapes in which its connectors for Postgres and MySQL send them."""
+"""Debezium's change events, as its connectors for Postgres and MySQL send them."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def debezium(directory: Path, **more: str) -> Settings:
     return settings_of(directory, value__envelope="debezium", **more)
 
 
-def brief(found: list[Json]) -> list[tuple[int, str | None, bool]]:
-    return [(each["id"], each["name"], each["_hoodie_is_deleted"]) for each in found]
+def brief(changes: list[Json]) -> list[tuple[int, str | None, bool]]:
+    return [(change["id"], change["name"], change["_hoodie_is_deleted"]) for change in changes]
 
 
 @pytest.mark.parametrize("source", [POSTGRES, MYSQL], ids=["postgres", "mysql"])
-@pytest.mark.parametrize("shape", [lambda each: each, wrapped], ids=["plain", "wrapped"])
-def test_creates_updates_snapshots_and_deletes(tmp_path: Path, source: Json, shape: Any) -> None:
+@pytest.mark.parametrize("wrap", [lambda payload: payload, wrapped], ids=["plain", "wrapped"])
+def test_creates_updates_snapshots_and_deletes(tmp_path: Path, source: Json, wrap: Any) -> None:
     events = [
         event("r", None, row(1), source, snapshot="true"),
         event("c", None, row(2), source),
@@ -83,14 +83,14 @@ def test_creates_updates_snapshots_and_deletes(tmp_path: Path, source: Json, sha
         event("u", None, row(1, "c"), source),
         event("d", row(2), None, source),
     ]
-    found = changes_of(debezium(tmp_path), [(None, shape(each)) for each in events])
-    assert brief(found) == [(1, "a", False), (2, "a", False), (1, "b", False), (1, "c", False), (2, "a", True)]
+    changes = changes_of(debezium(tmp_path), [(None, wrap(payload)) for payload in events])
+    assert brief(changes) == [(1, "a", False), (2, "a", False), (1, "b", False), (1, "c", False), (2, "a", True)]
 
 
 def test_both_shapes_may_be_mixed(tmp_path: Path) -> None:
     records = [(None, wrapped(event("c", None, row(1)))), (None, event("c", None, row(2)))]
-    found = changes_of(debezium(tmp_path), records)
-    assert brief(found) == [(1, "a", False), (2, "a", False)]
+    changes = changes_of(debezium(tmp_path), records)
+    assert brief(changes) == [(1, "a", False), (2, "a", False)]
 
 
 def test_a_delete_of_which_postgres_tells_only_the_key_or_nothing(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_delete_of_which_postgres_tells_only_the_key_or_nothing(tmp_path: Path
     ]
     assert brief(changes_of(settings, records)) == [(1, None, True), (2, None, True), (3, None, True), (4, "", True)]
     _, bad = separated(debezium(tmp_path), records)
-    assert all("delete.key.format" in each.reason for each in bad)
+    assert all("delete.key.format" in bad_row.reason for bad_row in bad)
     assert bad
 
 
@@ -117,32 +117,38 @@ def test_the_tombstone_after_a_delete_deletes_again_unless_columns_order_the_cha
 
 def test_what_orders_the_changes_is_a_column(tmp_path: Path) -> None:
     postgres = [(None, event("c", None, row(1), lsn=30)), (None, event("d", row(1), None, lsn=31))]
-    places = changes_of(debezium(tmp_path, debezium__ordering="lsn"), postgres)
-    assert [each["_debezium_lsn"] for each in places] == [30, 31]
-    times = changes_of(debezium(tmp_path, debezium__ordering="ts_ms"), postgres)
-    assert [each["_debezium_ts_ms"] for each in times] == [1700, 1700]
+    by_lsn = changes_of(debezium(tmp_path, debezium__ordering="lsn"), postgres)
+    assert [change["_debezium_lsn"] for change in by_lsn] == [30, 31]
+    by_time = changes_of(debezium(tmp_path, debezium__ordering="ts_ms"), postgres)
+    assert [change["_debezium_ts_ms"] for change in by_time] == [1700, 1700]
 
 
 def test_places_in_mysqls_binary_log_sort_as_text(tmp_path: Path) -> None:
-    places = [("mysql-bin.000009", 99), ("mysql-bin.000009", 100), ("mysql-bin.000010", 4), ("mysql-bin.1000000", 4)]
-    records = [(None, event("c", None, row(1), MYSQL, file=file, pos=pos)) for file, pos in places]
-    found = [each["_debezium_binlog"] for each in changes_of(debezium(tmp_path, debezium__ordering="binlog"), records)]
-    assert found == sorted(found)
-    assert len(set(found)) == len(places)
+    positions = [("mysql-bin.000009", 99), ("mysql-bin.000009", 100), ("mysql-bin.000010", 4), ("mysql-bin.1000000", 4)]
+    records = [(None, event("c", None, row(1), MYSQL, file=file, pos=pos)) for file, pos in positions]
+    ordering_values = [
+        change["_debezium_binlog"] for change in changes_of(debezium(tmp_path, debezium__ordering="binlog"), records)
+    ]
+    assert ordering_values == sorted(ordering_values)
+    assert len(set(ordering_values)) == len(positions)
 
 
 def test_messages_are_no_changes(tmp_path: Path) -> None:
     message = {"op": "m", "ts_ms": 1, "source": POSTGRES, "message": {"prefix": "p", "content": "aGk="}}
-    found = changes_of(debezium(tmp_path), [(None, message), (None, event("c", None, row(1))), (None, message)])
-    assert [(each["offset"], each["id"]) for each in found] == [(1, 1)]
+    changes = changes_of(debezium(tmp_path), [(None, message), (None, event("c", None, row(1))), (None, message)])
+    assert [(change["offset"], change["id"]) for change in changes] == [(1, 1)]
 
 
 def test_events_in_avro(tmp_path: Path) -> None:
-    """As Debezium's Avro has them: `before` and `after` of one type, and more in the source than is asked for."""
+    """As in Debezium's Avro, `before` and `after` share a type, and the source has more fields than are asked for."""
     optional = {"name": ["null", "string"], "at": ["null", "long"], "lsn": ["null", "long"], "ts_ms": ["null", "long"]}
 
     def record(kind: str, /, **fields: Any) -> Json:
-        return {"type": "record", "name": kind, "fields": [{"name": n, "type": each} for n, each in fields.items()]}
+        return {
+            "type": "record",
+            "name": kind,
+            "fields": [{"name": name, "type": field_type} for name, field_type in fields.items()],
+        }
 
     value = record("Value", id="long", name=optional["name"], at=optional["at"])
     source = record("Source", connector="string", ts_ms="long", lsn=optional["lsn"])
@@ -150,27 +156,27 @@ def test_events_in_avro(tmp_path: Path) -> None:
     envelope = record("Envelope", **rows, source=source, op="string", ts_ms=optional["ts_ms"])
     schema = fastavro.parse_schema(envelope)
 
-    def written(found: Json) -> bytes:
-        to = io.BytesIO()
-        fastavro.schemaless_writer(to, schema, found)
-        return to.getvalue()
+    def written(document: Json) -> bytes:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, schema, document)
+        return stream.getvalue()
 
     events = [event("c", None, row(1)), event("u", row(1), row(1, "b")), event("d", row(1), None), event("m")]
     decoder = EventDecoder(ValueFormat("avro", json.dumps(envelope).encode()), parse_ddl(DDL).unchecked, "lsn")
-    found = decoder.decode(pa.array(map(written, events), pa.binary()))
-    assert not found.bad
-    assert [column.to_pylist()[:3] for column in found.columns] == [[1, 1, 1], ["a", "b", "a"], [1, 1, 1]]
-    assert (found.deleted.tolist(), found.skipped.tolist()) == ([False, False, True, False], [False] * 3 + [True])
-    assert found.ordering is not None
-    assert found.ordering.to_pylist() == [24] * 4
+    decoded = decoder.decode(pa.array(map(written, events), pa.binary()))
+    assert not decoded.bad
+    assert [column.to_pylist()[:3] for column in decoded.columns] == [[1, 1, 1], ["a", "b", "a"], [1, 1, 1]]
+    assert (decoded.deleted.tolist(), decoded.skipped.tolist()) == ([False, False, True, False], [False] * 3 + [True])
+    assert decoded.ordering is not None
+    assert decoded.ordering.to_pylist() == [24] * 4
 
 
 def test_the_columns_are_those_of_the_row_after_the_change() -> None:
     rows = parse_ddl("before STRUCT<id: INT>, after STRUCT<id: INT, name: STRING>, op STRING").value_struct
     assert row_of_event(rows, "subject s").names == ["id", "name"]
-    for other in ("id INT, name STRING", "before STRUCT<id: INT>, after STRING"):
+    for ddl in ("id INT, name STRING", "before STRUCT<id: INT>, after STRING"):
         with pytest.raises(ConfigError, match="subject s has no record `after`"):
-            row_of_event(parse_ddl(other).value_struct, "subject s")
+            row_of_event(parse_ddl(ddl).value_struct, "subject s")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""JSON as Jackson reads and writes it: the text of what is not a string, and infinite numbers."""
+"""JSON as Jackson reads and writes it: the text of values that are not strings, and infinite numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sink.schema import parse_ddl
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "text"),
     [
         (rb'{"x":"\\u00ab"}', r'{"x":"\\u00ab"}'),
         (rb'{"\\u00ab" : 1}', r'{"\\u00ab":1}'),
@@ -32,13 +32,13 @@ from sink.schema import parse_ddl
         (rb'["\u0008\u000c\n\r\t\"\\\/"]', r'["\b\f\n\r\t\"\\/"]'),
     ],
 )
-def test_an_object_in_a_string_column_keeps_its_text_but_for_blanks_and_capital_escapes(written, kept):
+def test_an_object_in_a_string_column_keeps_its_text_but_for_blanks_and_capital_escapes(written, text):
     schema = parse_ddl("s string, l bigint")
     good = b'{"s":"a","l":1}'
     values = [good, b'{"s":' + written + b"}", *[good] * 20]
     decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
-    assert decoded.rows.column("s").to_pylist() == ["a", kept, *["a"] * 20]
+    assert decoded.rows.column("s").to_pylist() == ["a", text, *["a"] * 20]
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_infinities_by_the_thousand_cost_one_more_parse():
 @pytest.mark.parametrize("depth", [100, 400, 700, 900, 5000])
 def test_a_value_that_is_nested_deeply_is_text_or_a_bad_record_and_nothing_worse(depth: int) -> None:
     value = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
-    found = JsonDecoder(parse_ddl("a string")).decode(pa.array([value, b'{"a":"x"}'], pa.binary()))
-    taken = [row["a"] for row in found.rows.to_pylist()]
-    assert taken[-1] == "x"
+    decoded = JsonDecoder(parse_ddl("a string")).decode(pa.array([value, b'{"a":"x"}'], pa.binary()))
+    texts = [row["a"] for row in decoded.rows.to_pylist()]
+    assert texts[-1] == "x"
     if depth == 100:
-        assert taken[0] == "[" * depth + "]" * depth
+        assert texts[0] == "[" * depth + "]" * depth
     else:
-        assert len(taken) == 2 or [bad.reason for bad in found.bad] == ["nested too deeply"]
+        assert len(texts) == 2 or [bad_value.reason for bad_value in decoded.bad] == ["nested too deeply"]
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_a_decimal_of_all_the_digits_there_are_is_taken(sign: str) -> None:
     number = f"{sign}{'9' * 38}"
-    found = JsonDecoder(parse_ddl("a decimal(38,0)")).decode(pa.array([f'{{"a":{number}}}'.encode()], pa.binary()))
-    assert found.rows.to_pylist() == [{"a": Decimal(number)}]
+    decoded = JsonDecoder(parse_ddl("a decimal(38,0)")).decode(pa.array([f'{{"a":{number}}}'.encode()], pa.binary()))
+    assert decoded.rows.to_pylist() == [{"a": Decimal(number)}]

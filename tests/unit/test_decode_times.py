@@ -1,4 +1,4 @@
-"""Zones and offsets as Java reads them; that Spark does so too is compared in `test_records_fuzz`."""
+"""Zones and offsets as Java reads them; `test_records_fuzz` compares them with Spark's."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ DOCKERFILE = ROOT / "docker" / "Dockerfile"
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
-    return found
+    document: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return document
 
 
 def test_the_compose_file_fits_the_schema_of_the_compose_specification(compose: dict[str, Any]) -> None:
@@ -37,21 +37,23 @@ def test_the_compose_file_fits_the_schema_of_the_compose_specification(compose: 
 
 
 def test_the_compose_file_has_a_fleet_of_three_with_names_of_their_own(compose: dict[str, Any]) -> None:
-    workers = {name: s for name, s in compose["services"].items() if name.startswith("worker-")}
-    assert [s["environment"]["SINK_WORKER_ID"] for s in workers.values()] == sorted(workers)
+    workers = {name: service for name, service in compose["services"].items() if name.startswith("worker-")}
+    assert [service["environment"]["SINK_WORKER_ID"] for service in workers.values()] == sorted(workers)
     assert len(workers) == 3
 
 
 def test_the_image_is_built_by_one_service_that_all_others_which_run_it_depend_on(compose: dict[str, Any]) -> None:
-    ours = {name: s for name, s in compose["services"].items() if s["image"] == "hudi-keeper-sink"}
-    builders = [name for name, s in ours.items() if "build" in s]
-    assert builders == [name for name, s in compose["services"].items() if "build" in s]
+    image_services = {
+        name: service for name, service in compose["services"].items() if service["image"] == "hudi-keeper-sink"
+    }
+    builders = [name for name, service in image_services.items() if "build" in service]
+    assert builders == [name for name, service in compose["services"].items() if "build" in service]
     assert len(builders) == 1
-    assert len(ours) == 4
-    for service in (s for name, s in ours.items() if name not in builders):
-        assert builders[0] in service["depends_on"]
-        assert service["pull_policy"] == "never"
-    assert (COMPOSE.parent / ours[builders[0]]["build"]["context"] / "docker" / "Dockerfile").is_file()
+    assert len(image_services) == 4
+    for runner in (service for name, service in image_services.items() if name not in builders):
+        assert builders[0] in runner["depends_on"]
+        assert runner["pull_policy"] == "never"
+    assert (COMPOSE.parent / image_services[builders[0]]["build"]["context"] / "docker" / "Dockerfile").is_file()
 
 
 def test_every_volume_and_dependency_in_the_compose_file_exists(compose: dict[str, Any]) -> None:
@@ -79,8 +81,8 @@ def test_the_compose_files_settings_can_be_used_by_each_worker(compose: dict[str
 
 def test_the_producers_command_line_is_understood(compose: dict[str, Any]) -> None:
     command = compose["services"]["producer"]["command"]
-    shown = _run(["-m", command[0], "--help"])
-    assert set(re.findall(r"--[a-z]+", " ".join(command))) <= set(re.findall(r"--[a-z]+", shown))
+    help_text = _run(["-m", command[0], "--help"])
+    assert set(re.findall(r"--[a-z]+", " ".join(command))) <= set(re.findall(r"--[a-z]+", help_text))
 
 
 def test_the_images_commands_are_there() -> None:
@@ -108,8 +110,8 @@ def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
 
     binary = tmp_path / "bin" / "java"
     binary.parent.mkdir()
-    said = f"java.specification.version = {version}\\njava.home = {tmp_path}\\n"
-    binary.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    output = f"java.specification.version = {version}\\njava.home = {tmp_path}\\n"
+    binary.write_text(f"#!/bin/sh\nprintf '{output}'\n")
     binary.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -145,20 +147,20 @@ def test_systemd_finds_the_unit_as_little_exposed_as_the_docs_say(tmp_path: Path
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text())
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "unrecognized option" in done.stderr:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unrecognized option" in result.stderr:
         pytest.skip("this systemd looks at no file")
-    score = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
-    assert score is not None, done.stdout + done.stderr
+    score = re.search(r"Overall exposure level for \S+: ([\d.]+)", result.stdout)
+    assert score is not None, result.stdout + result.stderr
     assert f"`systemd-analyze security` gives the unit {score[1]}" in (ROOT / "docs" / "operations.md").read_text()
 
 
 def test_the_unit_sends_sparks_output_to_the_directory_that_it_makes_for_logs() -> None:
     text = UNIT.read_text()
-    made = re.search(r"^LogsDirectory=(\S+)$", text, re.MULTILINE)
+    logs_directory = re.search(r"^LogsDirectory=(\S+)$", text, re.MULTILINE)
     environment = dict(re.findall(r"^Environment=(\w+)=(\S+)$", text, re.MULTILINE))
-    assert made is not None
-    assert load(COMPOSE.parent / "sink.yaml", environment).log_dir == Path("/var/log", made[1])
+    assert logs_directory is not None
+    assert load(COMPOSE.parent / "sink.yaml", environment).log_dir == Path("/var/log", logs_directory[1])
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
@@ -167,13 +169,13 @@ def test_systemd_finds_no_fault_with_the_unit_but_that_nothing_is_installed(tmp_
     assert executable is not None
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace(executable[1], sys.executable))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == ""
+    result = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert result.stderr.strip() == ""
     unit.write_text(UNIT.read_text().replace(executable[1], sys.executable).replace("KillMode=mixed", "KillMode=x"))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
-    assert "kill mode" in done.stderr
+    result = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert "kill mode" in result.stderr
 
 
 def _run(arguments: list[str]) -> str:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
-    return done.stdout
+    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
+    return result.stdout

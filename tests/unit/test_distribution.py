@@ -1,4 +1,4 @@
-"""The tests themselves are distributed as tests/conftest.py says."""
+"""pytest distributes the tests as tests/conftest.py says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def test_a_file_stays_on_one_process(request: pytest.FixtureRequest) -> None:
-    """Some versions of pytest ignore groups, and only the time that it takes would tell."""
+    """Some versions of pytest ignore groups, and only a longer run would show it."""
     if not request.config.getoption("loadgroup", default=False):
         pytest.skip("tests are not distributed by groups here")
     assert request.node.nodeid.endswith(f"@{request.node.path}")

@@ -17,8 +17,8 @@ from sink.devtools import protocol_reference
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-OF_OTHER_TOOLS = {DOCS / "comparison.md", DOCS / "configuration.md", DOCS / "how-to" / "names.md"}
-"""Pages that name what belongs to other projects; the second one is generated from the settings."""
+FOREIGN_PAGES = {DOCS / "comparison.md", DOCS / "configuration.md", DOCS / "how-to" / "names.md"}
+"""Pages that name settings of other projects; the second one is generated from the settings."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -45,17 +45,17 @@ def _events() -> set[str]:
 
 @cache
 def _tests() -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for source in (ROOT / "tests").rglob("test_*.py"):
-        found |= set(re.findall(r"^\s*def (test_\w+)\(", source.read_text(), re.MULTILINE))
-    return found
+        names |= set(re.findall(r"^\s*def (test_\w+)\(", source.read_text(), re.MULTILINE))
+    return names
 
 
 @cache
 def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
-    own = re.findall(r'<a id="([\w-]+)"></a>', page.read_text())
-    return {*own, *(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)}
+    explicit = re.findall(r'<a id="([\w-]+)"></a>', page.read_text())
+    return {*explicit, *(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)}
 
 
 def _is_setting(name: str) -> bool:
@@ -63,8 +63,8 @@ def _is_setting(name: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    place = ROOT.joinpath(*name.split("."))
-    return place.with_suffix(".py").is_file() or place.is_dir()
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
 
 
 def test_the_generated_parts_are_those_that_the_code_gives() -> None:
@@ -93,13 +93,13 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
-        place = (page.parent / path).resolve() if path else page
-        if not place.exists() or (anchor and anchor not in _anchors(place)):
+        linked_page = (page.parent / path).resolve() if path else page
+        if not linked_page.exists() or (anchor and anchor not in _anchors(linked_page)):
             broken.append(target)
     assert broken == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in OF_OTHER_TOOLS], ids=_id)
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in FOREIGN_PAGES], ids=_id)
 def test_every_setting_that_is_named_exists(page: Path) -> None:
     unknown = []
     for code in CODE.findall(_prose(page)):
@@ -126,9 +126,9 @@ def test_the_query_shown_is_the_one_that_the_demo_tells_and_its_test_runs() -> N
     from sink.devtools.demo.tables import DirectoryTable
 
     shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))["python"]
-    place = DirectoryTable(Path("/demo"))
-    told = place.query.replace(place.base_path, "/data/tables/orders")
-    assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(told))
+    table = DirectoryTable(Path("/demo"))
+    expected = table.query.replace(table.base_path, "/data/tables/orders")
+    assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(expected))
 
 
 def test_every_name_in_the_query_shown_exists() -> None:
@@ -166,8 +166,10 @@ def test_every_event_has_an_anchor_in_the_runbook_where_its_log_line_leads_to() 
     for line in page.read_text().splitlines():
         for anchor in re.findall(r'<a id="([\w-]+)"></a>', line):
             anchors[anchor] = set(CODE.findall(line.split("|")[1]))
-    lost = [event for event in _events() if event not in anchors.get(runbook_page(event).partition("#")[2], ())]
-    assert lost == []
+    without_anchor = [
+        event for event in _events() if event not in anchors.get(runbook_page(event).partition("#")[2], ())
+    ]
+    assert without_anchor == []
 
 
 def test_every_metric_that_is_named_is_served_and_every_one_served_is_named() -> None:
@@ -188,12 +190,12 @@ GENERATED = re.compile(r"^<!-- begin: \w+ -->\n.*?^<!-- end: \w+ -->$", re.MULTI
 INDENTED_FENCE = re.compile(r"^ +```\w*\n.*?^ +```$", re.MULTILINE | re.DOTALL)
 WIDEST = 120
 NOT_WRAPPED = re.compile(r"\||#|\[[^]]+\]:|<!--|- Command: `")
-"""A table's row, a heading, a comment; the command of a benchmark, which its program writes."""
+"""Rows of tables, headings, links' targets, comments, and the commands that benchmarks write."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != DOCS / "configuration.md"], ids=_id)
 def test_prose_is_wrapped_so_that_a_change_can_be_read(page: Path) -> None:
-    """By sentence or at 120 columns, but for what cannot be broken: links and code."""
+    """Prose is wrapped by sentence or at 120 columns, but for links and code, which cannot be broken."""
     prose = INDENTED_FENCE.sub("", GENERATED.sub("", _prose(page)))
     lines = [line for line in prose.splitlines() if len(line) > WIDEST and not NOT_WRAPPED.match(line.lstrip())]
     assert [line for line in lines if not (LINK.search(line) or any(" " in code for code in CODE.findall(line)))] == []
@@ -209,7 +211,7 @@ def test_the_help_texts_are_those_of_the_program() -> None:
 
 
 def _words(page: str) -> list[str]:
-    """Without what differs between versions of typer: how a value is called, what is the default, where lines end."""
+    """Returns the words but for those that versions of typer change: a value's name, its default, where lines end."""
     return re.sub(r"<[^>\n]*>|\[[^]]*\]|\.\.\.", "", page).split()
 
 
@@ -238,7 +240,7 @@ def test_every_file_and_name_of_the_tour_exists() -> None:
     missing = []
     for path, name, method in named:
         defined = re.findall(r"^ *(?:def|class) (\w+)", (ROOT / path).read_text(), re.MULTILINE)
-        missing += [f"{path}: {each}" for each in (name, method) if each and each not in defined]
+        missing += [f"{path}: {symbol}" for symbol in (name, method) if symbol and symbol not in defined]
     assert missing == []
 
 
@@ -249,8 +251,8 @@ def test_every_figure_of_the_promises_stands_on_the_page_that_it_leads_to() -> N
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
-    """Which `make site` says too, with tools that tests do not need."""
-    from tests.docs import mermaid  # what the site takes from the product
+    """`make site` checks this too, with tools that the tests do not need."""
+    from tests.docs import mermaid  # the site imports it from the product
 
     assert callable(mermaid.script)
     named = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))

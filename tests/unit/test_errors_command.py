@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from sink import cli
-from sink.commands.errors import _show
+from sink.commands.errors import _print_records
 from sink.telemetry.terminal import console
 from tests.unit.test_config_errors import BASE
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
-    given = {**BASE, "target.base.path": str(tmp_path / "orders")}
+    properties = {**BASE, "target.base.path": str(tmp_path / "orders")}
     file = tmp_path / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return str(file)
 
 
@@ -31,14 +31,14 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
         }
         for offset, time in times.items()
     ]
-    _show(console(), rows, 2)
+    _print_records(console(), rows, 2)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
-    assert all(each in shown for each in ("2024-02-29 12:00:00", "53842-12-03", r"\x1b]0;title\x07\n", r"r\x1b[31m"))
+    assert all(text in shown for text in ("2024-02-29 12:00:00", "53842-12-03", r"\x1b]0;title\x07\n", r"r\x1b[31m"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["errors"], "--config is missing"),
         (["errors", "--offset", "x", "--config", "CONFIG"], "--offset 'x' is neither an offset nor a range."),
@@ -46,8 +46,8 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
         (["errors", "--config", "CONFIG"], "orders_errors: there is no errors table; no bad record has been found yet"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(config: str, capsys, arguments: list[str], said: str) -> None:
-    assert cli.main([config if each == "CONFIG" else each for each in arguments]) == 2
+def test_what_cannot_be_done_is_one_sentence(config: str, capsys, arguments: list[str], sentence: str) -> None:
+    assert cli.main([config if argument == "CONFIG" else argument for argument in arguments]) == 2
     shown = capsys.readouterr().err
-    assert said in shown
+    assert sentence in shown
     assert shown.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Which rows of an errors table are meant: as options say it, and as DuckDB is asked."""
+"""Options select rows of an errors table, through a condition for DuckDB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = [
 ]
 
 
-def chosen(selection: Selection) -> list[int]:
+def selected_offsets(selection: Selection) -> list[int]:
     with duckdb.connect() as connection:
         connection.execute(
             "CREATE TABLE errors (_kafka_topic TEXT, _kafka_partition INT, _kafka_offset BIGINT,"
@@ -25,8 +25,8 @@ def chosen(selection: Selection) -> list[int]:
         )
         connection.executemany("INSERT INTO errors VALUES (?, ?, ?, ?, ?, ?, ?)", ROWS)
         condition, values = selection.sql()
-        found = connection.execute(f"SELECT _kafka_offset FROM errors WHERE {condition} ORDER BY 1", values).fetchall()
-    return [offset for (offset,) in found]
+        rows = connection.execute(f"SELECT _kafka_offset FROM errors WHERE {condition} ORDER BY 1", values).fetchall()
+    return [offset for (offset,) in rows]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def chosen(selection: Selection) -> list[int]:
     ],
 )
 def test_all_that_is_given_has_to_be_true(selection: Selection, expected: list[int]) -> None:
-    assert chosen(selection) == expected
+    assert selected_offsets(selection) == expected
 
 
 def test_offsets_are_read_as_they_are_written() -> None:

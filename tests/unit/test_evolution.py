@@ -20,7 +20,7 @@ BACKWARD, FORWARD, FULL, NONE = (
 )
 
 
-def become(table: str, records: str, compatibility: Compatibility = BACKWARD, on_read: bool = False) -> str:
+def evolved_ddl(table: str, records: str, compatibility: Compatibility = BACKWARD, on_read: bool = False) -> str:
     return to_ddl(evolved(parse_struct(table), parse_struct(records), compatibility, on_read)).replace("\n", " ")
 
 
@@ -47,11 +47,11 @@ def become(table: str, records: str, compatibility: Compatibility = BACKWARD, on
     ],
 )
 def test_backward_keeps_all_that_is_there_and_adds_what_is_new(table: str, records: str, expected: str) -> None:
-    assert become(table, records) == expected
+    assert evolved_ddl(table, records) == expected
 
 
 @pytest.mark.parametrize(
-    ("table", "records", "said"),
+    ("table", "records", "message"),
     [
         ("a INT", "a STRING", "a is INT in the table, STRING in the records"),
         ("a BIGINT", "a DOUBLE", "a is BIGINT in the table, DOUBLE in the records"),
@@ -65,30 +65,30 @@ def test_backward_keeps_all_that_is_there_and_adds_what_is_new(table: str, recor
         ("a ARRAY<INT>", "a INT", "a is ARRAY<INT> in the table, INT in the records"),
     ],
 )
-def test_what_is_not_safe_is_refused_by_name(table: str, records: str, said: str) -> None:
-    with pytest.raises(SchemaConflict, match=said):
-        become(table, records)
+def test_what_is_not_safe_is_refused_by_name(table: str, records: str, message: str) -> None:
+    with pytest.raises(SchemaConflict, match=message):
+        evolved_ddl(table, records)
 
 
 def test_forward_keeps_the_table_as_it_is() -> None:
-    assert become("a BIGINT, b STRING", "a INT, c INT", FORWARD) == "a BIGINT, b STRING"
+    assert evolved_ddl("a BIGINT, b STRING", "a INT, c INT", FORWARD) == "a BIGINT, b STRING"
     with pytest.raises(SchemaConflict, match="a is INT in the table, BIGINT in the records"):
-        become("a INT", "a BIGINT", FORWARD)
+        evolved_ddl("a INT", "a BIGINT", FORWARD)
     with pytest.raises(SchemaConflict, match="a is NOT NULL in the table, and may be null in records"):
-        become("a INT NOT NULL", "a INT", FORWARD)
+        evolved_ddl("a INT NOT NULL", "a INT", FORWARD)
 
 
 def test_full_adds_columns_and_changes_no_type() -> None:
-    assert become("a INT", "b INT", FULL) == "a INT, b INT"
+    assert evolved_ddl("a INT", "b INT", FULL) == "a INT, b INT"
     for table, records in (("a INT", "a BIGINT"), ("a BIGINT", "a INT")):
         with pytest.raises(SchemaConflict, match=r"schema\.compatibility=FULL"):
-            become(table, records, FULL)
+            evolved_ddl(table, records, FULL)
 
 
 def test_none_leaves_to_each_record_what_the_table_cannot_follow() -> None:
     table = "a INT, s STRUCT<x: INT>, n INT NOT NULL, w INT"
     records = "a STRING, s STRUCT<x: STRING, y: INT>, w BIGINT, more INT NOT NULL"
-    assert become(table, records, NONE) == "a INT, s STRUCT<x: INT, y: INT>, n INT NOT NULL, w BIGINT, more INT"
+    assert evolved_ddl(table, records, NONE) == "a INT, s STRUCT<x: INT, y: INT>, n INT NOT NULL, w BIGINT, more INT"
 
 
 @pytest.mark.parametrize("compatibility", [BACKWARD, NONE])
@@ -96,7 +96,7 @@ def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibil
     table = "a BIGINT, b STRUCT<x: INT, y: BIGINT>, c INT"
     records = "a INT NOT NULL, b STRUCT<y: INT>, c TINYINT, d STRUCT<x: INT>"
     expected = "a BIGINT, b STRUCT<x: INT, y: BIGINT>, c TINYINT, d STRUCT<x: INT>"
-    assert become(table, records, compatibility, on_read=True) == expected
+    assert evolved_ddl(table, records, compatibility, on_read=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,24 +113,24 @@ def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibil
     ],
 )
 def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> None:
-    assert become(f"b {table}", f"b {records}") != f"b {table}"
+    assert evolved_ddl(f"b {table}", f"b {records}") != f"b {table}"
     with pytest.raises(
         SchemaConflict, match=r"b is .* in the table, .* in the records \(in a merge-on-read table no type"
     ):
-        become(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
-    assert become(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"
+        evolved_ddl(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
+    assert evolved_ddl(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"
 
 
 def test_the_field_whose_type_would_change_is_named() -> None:
     with pytest.raises(
         SchemaConflict, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"
     ):
-        become("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
+        evolved_ddl("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
 
 
 @pytest.mark.parametrize("compatibility", [BACKWARD, FORWARD, FULL])
 @pytest.mark.parametrize(
-    ("table", "path", "said"),
+    ("table", "path", "message"),
     [
         ("a INT, b STRING", "b", "b is STRING in the table, and no column in the records: why"),
         ("a INT, b ARRAY<INT>", "b[]", "b is ARRAY<INT> in the table, and no column in the records: why"),
@@ -142,21 +142,21 @@ def test_the_field_whose_type_would_change_is_named() -> None:
     ],
 )
 def test_a_field_that_can_be_a_column_no_more_is_refused(
-    table: str, path: str, said: str, compatibility: Compatibility
+    table: str, path: str, message: str, compatibility: Compatibility
 ) -> None:
-    whole = parse_struct(table)
-    rest = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
-    left_out = [OmittedField(path, "why"), OmittedField("new", "of no concern to the table")]
-    with pytest.raises(SchemaConflict, match=said):
-        evolved(whole, rest, compatibility, left_out=left_out)
-    assert evolved(whole, rest, NONE, left_out=left_out) == whole
-    assert evolved(whole, rest, compatibility, left_out=left_out[1:]) == whole
+    table_struct = parse_struct(table)
+    records_struct = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
+    omitted = [OmittedField(path, "why"), OmittedField("new", "of no concern to the table")]
+    with pytest.raises(SchemaConflict, match=message):
+        evolved(table_struct, records_struct, compatibility, left_out=omitted)
+    assert evolved(table_struct, records_struct, NONE, left_out=omitted) == table_struct
+    assert evolved(table_struct, records_struct, compatibility, left_out=omitted[1:]) == table_struct
 
 
 def test_why_there_is_no_column_stands_beside_the_tables() -> None:
-    left_out = [OmittedField("b", "a union"), OmittedField("new", "another")]
+    omitted = [OmittedField("b", "a union"), OmittedField("new", "another")]
     with pytest.raises(SchemaConflict) as caught:
-        evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=left_out)
+        evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=omitted)
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
         "  a       INT           INT",
@@ -166,7 +166,7 @@ def test_why_there_is_no_column_stands_beside_the_tables() -> None:
 
 def test_both_sides_stand_beside_each_other() -> None:
     with pytest.raises(SchemaConflict) as caught:
-        become("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
+        evolved_ddl("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
         "  id      BIGINT        BIGINT",
@@ -176,13 +176,13 @@ def test_both_sides_stand_beside_each_other() -> None:
     ]
     many = ", ".join(f"c{n} INT" for n in range(200))
     with pytest.raises(SchemaConflict) as caught:
-        become(f"{many}, a INT", f"{many}, a STRING")
+        evolved_ddl(f"{many}, a INT", f"{many}, a STRING")
     assert [line.split()[:2] for line in str(caught.value).splitlines()[1:]] == [["column", "in"], ["!", "a"]]
 
 
 def structs_of(kind: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.StructType]:
     fields = st.dictionaries(st.sampled_from("abcd"), st.tuples(kind, st.booleans()), min_size=1, max_size=4)
-    return fields.map(lambda found: T.StructType([T.StructField(n, *rest) for n, rest in found.items()]))
+    return fields.map(lambda drawn: T.StructType([T.StructField(name, *field) for name, field in drawn.items()]))
 
 
 leaves = st.sampled_from([T.ByteType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(), T.StringType()])
@@ -203,21 +203,21 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
     table: T.StructType, records: T.StructType, compatibility: Compatibility, on_read: bool
 ) -> None:
     try:
-        found = evolved(table, records, compatibility, on_read)
+        merged = evolved(table, records, compatibility, on_read)
     except SchemaConflict:
         assert compatibility is not NONE
         return
-    held = storage_struct(found)
-    assert [field.name for field in found.fields[: len(table.fields)]] == table.names
+    stored = storage_struct(merged)
+    assert [field.name for field in merged.fields[: len(table.fields)]] == table.names
     for field in table.fields:
-        assert held[field.name].nullable or not field.nullable
-        now = held[field.name].dataType
-        if not isinstance(now, (T.ArrayType, T.MapType, T.StructType)):
+        assert stored[field.name].nullable or not field.nullable
+        stored_type = stored[field.name].dataType
+        if not isinstance(stored_type, (T.ArrayType, T.MapType, T.StructType)):
             may_widen = compatibility in (BACKWARD, NONE) and not on_read
-            assert now == field.dataType or (widens(field.dataType, now) and may_widen)
+            assert stored_type == field.dataType or (widens(field.dataType, stored_type) and may_widen)
     if compatibility is FORWARD:
-        assert held == table
+        assert stored == table
     elif compatibility is not NONE:
-        # Whoever comes later with the same records finds nothing left to do; older records still fit.
-        assert evolved(held, records, compatibility, on_read) == found
-        assert storage_struct(evolved(held, table, BACKWARD, on_read)) == held
+        # The same records change nothing a second time, and older records still fit.
+        assert evolved(stored, records, compatibility, on_read) == merged
+        assert storage_struct(evolved(stored, table, BACKWARD, on_read)) == stored

@@ -1,4 +1,4 @@
-"""The first minutes with the command line: completion, examples, and a report for whoever is to help."""
+"""The first minutes with the command line: completion, examples, and a report for support."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def sink_on_path(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `sink` is this one, as after an installation."""
+    """Returns an environment whose `sink` command runs this tree, as after an installation."""
     program = tmp_path / "bin" / "sink"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m sink.cli "$@"\n')
@@ -37,8 +37,8 @@ def sink_on_path(tmp_path: Path) -> dict[str, str]:
 
 
 def run(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return result.stdout
 
 
 def test_bash_completes_commands_and_options(sink_on_path: dict[str, str]) -> None:
@@ -56,10 +56,10 @@ def test_bash_completes_commands_and_options(sink_on_path: dict[str, str]) -> No
 def test_other_shells_get_their_script_and_its_answers(shell: str, sink_on_path: dict[str, str]) -> None:
     script = run(["sink"], {**sink_on_path, "_SINK_COMPLETE": f"source_{shell}"})
     assert f"_SINK_COMPLETE=complete_{shell}" in script
-    asked = {"_SINK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "sink st"}
-    assert "status" in run(["sink"], {**sink_on_path, **asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
-    if found := shutil.which(shell):
-        subprocess.run([found, "-n", "/dev/stdin"], input=script, text=True, check=True, timeout=60)
+    completion = {"_SINK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "sink st"}
+    assert "status" in run(["sink"], {**sink_on_path, **completion, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
+    if executable := shutil.which(shell):
+        subprocess.run([executable, "-n", "/dev/stdin"], input=script, text=True, check=True, timeout=60)
 
 
 @pytest.mark.parametrize("command", [command for command in commands() if command])
@@ -72,8 +72,8 @@ def test_the_help_of_every_command_has_examples_that_it_understands(command: str
         group = typer.main.get_command(app)
         for part in command.split():
             group = group.commands[part]  # type: ignore[attr-defined]
-        rest = words[1 + len(command.split()) :]
-        group.make_context(command, list(rest), resilient_parsing=False)
+        arguments = words[1 + len(command.split()) :]
+        group.make_context(command, list(arguments), resilient_parsing=False)
 
 
 def test_a_report_is_made_even_where_the_settings_cannot_be_used(
@@ -99,7 +99,7 @@ def test_the_ends_of_the_newest_logs_are_in_it_without_secrets(tmp_path: Path, m
     (logs / "w1-spark.log").write_text("".join(f"line {number}\n" for number in range(1000)))
     (tmp_path / "w1.log").write_text("login with hunter22 at https://me:pw12345@host/ failed\n")
     config = tmp_path / "orders.properties"
-    given = {
+    properties = {
         "zookeeper.connect": "127.0.0.1:1",
         "kafka.bootstrap.servers": "127.0.0.1:2",
         "kafka.topic.names": "orders",
@@ -109,13 +109,13 @@ def test_the_ends_of_the_newest_logs_are_in_it_without_secrets(tmp_path: Path, m
         "schema.ddl": "id BIGINT",
         "log.dir": str(logs),
     }
-    config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    found = {part.name: part.text for part in diagnose(config, [tmp_path / "w1.log", tmp_path / "absent.log"])}
-    assert found["logs/w1-spark.log"].splitlines() == [f"line {number}" for number in range(1000 - LOG_LINES, 1000)]
-    assert found["logs/w1.log"] == "login with ****** at https://******@host/ failed\n"
-    assert found["logs/absent.log"].startswith("could not be gathered: FileNotFoundError")
-    assert '"kafka.topic.names"' in found["settings.txt"]
-    assert "hunter22" not in "".join(found.values())
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    parts = {part.name: part.text for part in diagnose(config, [tmp_path / "w1.log", tmp_path / "absent.log"])}
+    assert parts["logs/w1-spark.log"].splitlines() == [f"line {number}" for number in range(1000 - LOG_LINES, 1000)]
+    assert parts["logs/w1.log"] == "login with ****** at https://******@host/ failed\n"
+    assert parts["logs/absent.log"].startswith("could not be gathered: FileNotFoundError")
+    assert '"kafka.topic.names"' in parts["settings.txt"]
+    assert "hunter22" not in "".join(parts.values())
 
 
 def test_an_archive_has_a_file_for_each_part() -> None:

@@ -1,4 +1,4 @@
-"""Offsets of the consumer group: the newest win, a failure is tried again and reaches nobody, and nobody waits."""
+"""Offsets of the consumer group: the newest win, a failed commit is retried, and no sink fails or waits for it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Metrics:
 
 
 class Kafka:
-    """Answers when it is let."""
+    """A Kafka client that answers once `answers` is set."""
 
     def __init__(self) -> None:
         self.commits: list[Any] = []
-        self.asked_retention = 0
+        self.retention_requests = 0
         self.error: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
@@ -53,7 +53,7 @@ class Kafka:
         if len(question) == 2 and isinstance(question[1], tuple):
             self.commits.append(question)
             return None
-        self.asked_retention += 1
+        self.retention_requests += 1
         return dict.fromkeys(question, 600.0)
 
 
@@ -75,14 +75,14 @@ def committer(kafka: Kafka) -> Iterator[GroupCommitter]:
     committer.close()
 
 
-def landed(end: int) -> dict[TopicPartition, PartitionState]:
+def states_up_to(end: int) -> dict[TopicPartition, PartitionState]:
     return {TopicPartition("orders", 0): PartitionState("id", 0, end, 0)}
 
 
 def test_what_has_landed_is_committed_and_the_retention_asked_for(
     committer: GroupCommitter, kafka: Kafka, metrics: Metrics
 ) -> None:
-    committer.offer("orders", "sink-orders", landed(7), metrics)
+    committer.offer("orders", "sink-orders", states_up_to(7), metrics)
     eventually("the retention is told", lambda: metrics.retentions)
     assert kafka.commits == [("sink-orders", (("orders", 0, 7),))]
     assert metrics.outcomes == ["done"]
@@ -93,11 +93,11 @@ def test_an_offer_returns_at_once_and_the_newest_wins_while_kafka_hangs(
     committer: GroupCommitter, kafka: Kafka, metrics: Metrics
 ) -> None:
     kafka.answers.clear()
-    committer.offer("orders", "sink-orders", landed(1), metrics)
+    committer.offer("orders", "sink-orders", states_up_to(1), metrics)
     assert kafka.is_asked.wait(30)
     for end in range(2, 1000):
-        committer.offer("orders", "sink-orders", landed(end), metrics)
-    committer.offer("payments", "sink-payments", landed(5), metrics)
+        committer.offer("orders", "sink-orders", states_up_to(end), metrics)
+    committer.offer("payments", "sink-payments", states_up_to(5), metrics)
     kafka.answers.set()
     eventually("both are committed", lambda: len(kafka.commits) == 3)
     assert kafka.commits[0] == ("sink-orders", (("orders", 0, 1),))
@@ -105,7 +105,7 @@ def test_an_offer_returns_at_once_and_the_newest_wins_while_kafka_hangs(
         ("sink-orders", (("orders", 0, 999),)),
         ("sink-payments", (("orders", 0, 5),)),
     ]
-    assert kafka.asked_retention == 2, "once for each sink, however often it commits"
+    assert kafka.retention_requests == 2, "once for each sink, however often it commits"
 
 
 @pytest.mark.parametrize("error", [Unavailable("Kafka is away"), ValueError("a defect")])
@@ -115,12 +115,14 @@ def test_a_failure_is_told_once_for_each_reason_and_tried_again(
     monkeypatch.setattr(kafka_groups, "RETRY_SECONDS", 0.02)
     kafka.error = error
     with capture_logs() as logs:
-        committer.offer("orders", "sink-orders", landed(7), metrics)
+        committer.offer("orders", "sink-orders", states_up_to(7), metrics)
         eventually("it is tried again", lambda: len(metrics.outcomes) > 3)
         kafka.error = None
         eventually("it is committed", lambda: kafka.commits)
-    told = [each for each in logs if each["event"] == "kafka.group_not_committed" and each["log_level"] == "warning"]
-    assert [each["reason"] for each in told] == [str(error)]
+    warnings = [
+        entry for entry in logs if entry["event"] == "kafka.group_not_committed" and entry["log_level"] == "warning"
+    ]
+    assert [entry["reason"] for entry in warnings] == [str(error)]
     assert set(metrics.outcomes[:-1]) == {"failed"}
     assert metrics.outcomes[-1] == "done"
 
@@ -128,37 +130,39 @@ def test_a_failure_is_told_once_for_each_reason_and_tried_again(
 def test_without_a_group_only_the_retention_is_asked_for(
     committer: GroupCommitter, kafka: Kafka, metrics: Metrics
 ) -> None:
-    committer.offer("orders", None, landed(7), metrics)
+    committer.offer("orders", None, states_up_to(7), metrics)
     eventually("the retention is told", lambda: metrics.retentions)
     assert (kafka.commits, metrics.outcomes) == ([], [])
 
 
 def test_the_end_waits_for_the_newest_offer_but_not_for_a_kafka_that_hangs(kafka: Kafka, metrics: Metrics) -> None:
     committer = GroupCommitter({}, kafka.ask)
-    committer.offer("orders", "sink-orders", landed(7), metrics)
+    committer.offer("orders", "sink-orders", states_up_to(7), metrics)
     committer.close()
     assert kafka.commits == [("sink-orders", (("orders", 0, 7),))]
     hanging = Kafka()
     hanging.answers.clear()
     committer = GroupCommitter({}, hanging.ask)
-    committer.offer("orders", "sink-orders", landed(7), metrics)
+    committer.offer("orders", "sink-orders", states_up_to(7), metrics)
     assert hanging.is_asked.wait(30)
     committer.close(0.05)
     hanging.answers.set()
-    committer.offer("orders", "sink-orders", landed(8), metrics)
+    committer.offer("orders", "sink-orders", states_up_to(8), metrics)
     assert committer.pid == 0
 
 
 class Offers:
     def __init__(self) -> None:
-        self.made: list[tuple[str, str | None]] = []
+        self.calls: list[tuple[str, str | None]] = []
 
     def offer(self, sink: str, group: str | None, *_: Any) -> None:
-        self.made.append((sink, group))
+        self.calls.append((sink, group))
 
 
 def view(epoch: int, committed: int) -> KeeperView:
-    return replace(TreeReader().read({}), epoch=epoch, ledger=Ledger(committed, committed), states=landed(committed))
+    return replace(
+        TreeReader().read({}), epoch=epoch, ledger=Ledger(committed, committed), states=states_up_to(committed)
+    )
 
 
 @pytest.mark.parametrize(("value", "group"), [("true", "sink-orders"), ("false", None)])
@@ -168,8 +172,8 @@ def test_it_is_offered_once_for_each_commit_and_once_for_each_term(
     offers = Offers()
     settings = minimal_settings(tmp_path, kafka__group__offsets=value)
     offsets = LandedOffsets(settings, offers, Metrics())  # type: ignore[arg-type]
-    offsets.saw(TreeReader().read({}))
-    assert offers.made == []
+    offsets.observe(TreeReader().read({}))
+    assert offers.calls == []
     for epoch, committed in ((1, 3), (1, 3), (1, 4), (2, 4)):
-        offsets.saw(view(epoch, committed))
-    assert offers.made == [("orders", group)] * 3
+        offsets.observe(view(epoch, committed))
+    assert offers.calls == [("orders", group)] * 3

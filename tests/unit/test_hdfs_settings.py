@@ -1,4 +1,4 @@
-"""Hadoop's client settings reach Python's client as they reach the JVM; and what Hadoop refuses is told in a line."""
+"""Hadoop's client settings reach Python's client as they reach the JVM, and one line tells each error of Hadoop."""
 
 from __future__ import annotations
 
@@ -73,11 +73,14 @@ def test_the_jvm_is_told_how_to_fail_over_where_nobody_has(tmp_path: Path) -> No
     lake = {f"spark.hadoop.{name}": value for name, value in LAKE.items()}
     provider = "spark.hadoop.dfs.client.failover.proxy.provider.lake"
     longest = "spark.hadoop.dfs.client.failover.sleep.max.millis"
-    given = session_options(settings(tmp_path, **lake))
-    assert given[provider].endswith(".ConfiguredFailoverProxyProvider")
-    assert given[longest] == "3000"
-    own = {"dfs.client.failover.proxy.provider.lake": "my.Provider", longest.removeprefix("spark.hadoop."): "15000"}
-    assert failover_options(HdfsAccess({**LAKE, **own})) == {}
+    options = session_options(settings(tmp_path, **lake))
+    assert options[provider].endswith(".ConfiguredFailoverProxyProvider")
+    assert options[longest] == "3000"
+    own_settings = {
+        "dfs.client.failover.proxy.provider.lake": "my.Provider",
+        longest.removeprefix("spark.hadoop."): "15000",
+    }
+    assert failover_options(HdfsAccess({**LAKE, **own_settings})) == {}
 
 
 def test_a_local_path_that_hadoop_takes_for_the_clusters_is_refused(
@@ -107,7 +110,7 @@ STANDBY = (
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind", "said"),
+    ("raised", "kind", "expected"),
     [
         (RuntimeError(DENIED), PermissionError, "hdfs://lake: Permission denied: user=me, access=WRITE, inode="),
         (RuntimeError(STANDBY), OSError, "hdfs://lake: no namenode is active (StandbyException: Operation"),
@@ -115,12 +118,12 @@ STANDBY = (
         (RuntimeError('InvalidArgument("No NameNode hosts found")'), OSError, "lake is neither a host nor a name"),
     ],
 )
-def test_what_hadoop_refuses_is_told_in_a_line(raised: Exception, kind: type[OSError], said: str) -> None:
-    told = _as_os_error(raised, "hdfs://lake")
-    assert type(told) is kind
-    assert said in str(told)
-    assert "\tat " not in str(told)
-    assert "\\n" not in str(told)
+def test_what_hadoop_refuses_is_told_in_a_line(raised: Exception, kind: type[OSError], expected: str) -> None:
+    error = _as_os_error(raised, "hdfs://lake")
+    assert type(error) is kind
+    assert expected in str(error)
+    assert "\tat " not in str(error)
+    assert "\\n" not in str(error)
 
 
 JAVAS_DENIAL = (
@@ -130,7 +133,7 @@ JAVAS_DENIAL = (
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence", "lasts"),
+    ("error_text", "sentence", "lasts"),
     [
         (
             str(_as_os_error(RuntimeError(DENIED), "hdfs://lake")),
@@ -147,8 +150,8 @@ JAVAS_DENIAL = (
         ("java.net.UnknownHostException: lake", "lake is neither a known host nor a known name service", False),
     ],
 )
-def test_a_fault_gives_the_same_sentence_whichever_client_met_it(said: str, sentence: str, lasts: bool) -> None:
-    fault = fault_in(said, "hdfs://lake/orders", NO_ACCESS)
+def test_a_fault_gives_the_same_sentence_whichever_client_met_it(error_text: str, sentence: str, lasts: bool) -> None:
+    fault = fault_in(error_text, "hdfs://lake/orders", NO_ACCESS)
     assert fault is not None
     assert sentence in fault.sentence
     assert fault.lasts is lasts

@@ -42,13 +42,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[int | str, RegisteredSch
     schemas = {key: RegisteredSchema(key, "AVRO", json.dumps(ORDER)) for key in (1, GUID)}
     schemas[OTHER] = RegisteredSchema(OTHER, "AVRO", json.dumps(NAMED))
 
-    class Shelf:
+    class FakeRegistry:
         def schema(self, schema_id: int | str) -> RegisteredSchema:
             if schema_id not in schemas:
                 raise UnknownSchema(f"schema {schema_id} is not known")
             return schemas[schema_id]
 
-    monkeypatch.setattr(formats, "registry", lambda _: Shelf())
+    monkeypatch.setattr(formats, "registry", lambda _: FakeRegistry())
     return schemas
 
 
@@ -58,9 +58,9 @@ def avro(schema: Any = ORDER, **record: Any) -> bytes:
     return stream.getvalue()
 
 
-def headed(payload: bytes, guid: str, field: str = MessageField.VALUE, **of_id: Any) -> tuple[bytes, Headers]:
+def headed(payload: bytes, guid: str, field: str = MessageField.VALUE, **id_options: Any) -> tuple[bytes, Headers]:
     context = SerializationContext("t", field, [])
-    return header_schema_id_serializer(payload, context, SchemaId("AVRO", 1, guid, **of_id)), context.headers
+    return header_schema_id_serializer(payload, context, SchemaId("AVRO", 1, guid, **id_options)), context.headers
 
 
 def prefixed(payload: bytes, schema_id: int = 1) -> tuple[bytes, Headers]:
@@ -74,33 +74,33 @@ def batch_of(records: list[tuple[bytes | None, Headers]], name: str = "value") -
 
 
 def decoded(form: str, batch: pa.RecordBatch, schema: TableSchema = SCHEMA) -> Decoded:
-    made = ValueFormat(form, access=ACCESS)
-    return made.decoder(schema).decode(wire_column(batch, "value", made))
+    value_format = ValueFormat(form, access=ACCESS)
+    return value_format.decoder(schema).decode(wire_column(batch, "value", value_format))
 
 
-def ids(found: Decoded) -> list[Any]:
-    return [row["id"] for row in found.rows.to_pylist()]
+def ids(result: Decoded) -> list[Any]:
+    return [row["id"] for row in result.rows.to_pylist()]
 
 
 def test_a_topic_may_have_guids_in_headers_and_ids_before_values(registered: Any) -> None:
     records = [headed(avro(id=0), GUID), prefixed(avro(id=1)), headed(avro(NAMED, name="x"), OTHER)]
     records += [headed(avro(id=3), GUID), prefixed(avro(id=4))]
-    for begin in range(3):
-        found = decoded("avro-confluent", batch_of(records).slice(begin))
-        assert found.bad == ()
-        assert ids(found) == [0, 1, None, 3, 4][begin:]
+    for start in range(3):
+        result = decoded("avro-confluent", batch_of(records).slice(start))
+        assert result.bad == ()
+        assert ids(result) == [0, 1, None, 3, 4][start:]
     assert decoded("avro-confluent", batch_of(records)).rows.to_pylist()[2] == {"id": None, "name": "x"}
 
 
 def test_a_header_may_have_a_number_and_the_first_one_counts(registered: Any) -> None:
-    number, none = SchemaId("AVRO", 1).id_to_bytes(), SchemaId("AVRO", 99).id_to_bytes()
+    known_id, unknown_id = SchemaId("AVRO", 1).id_to_bytes(), SchemaId("AVRO", 99).id_to_bytes()
     name = "__value_schema_id"
     records: Any = [
-        (avro(id=7), [("trace", b"x"), (name, number), (name, none)]),
-        (prefixed(avro(id=8))[0], [(name, None), ("__key_schema_id", none)]),
+        (avro(id=7), [("trace", b"x"), (name, known_id), (name, unknown_id)]),
+        (prefixed(avro(id=8))[0], [(name, None), ("__key_schema_id", unknown_id)]),
     ]
-    found = decoded("avro-confluent", batch_of(records))
-    assert (ids(found), found.bad) == ([7, 8], ())
+    result = decoded("avro-confluent", batch_of(records))
+    assert (ids(result), result.bad) == ([7, 8], ())
 
 
 def test_a_null_value_with_a_header_is_a_tombstone(registered: Any) -> None:
@@ -122,24 +122,24 @@ def test_a_header_that_names_no_schema_makes_a_bad_record_of_its_own(
     registered: Any, content: bytes, reason: str
 ) -> None:
     records: Any = [headed(avro(id=1), GUID), (b"", [("__value_schema_id", content)]), prefixed(avro(id=2))]
-    found = decoded("avro-confluent", batch_of(records))
-    assert [bad.index for bad in found.bad] == [1]
-    assert reason in found.bad[0].reason
-    assert ids(found) == [1, 2]
+    result = decoded("avro-confluent", batch_of(records))
+    assert [bad.index for bad in result.bad] == [1]
+    assert reason in result.bad[0].reason
+    assert ids(result) == [1, 2]
 
 
 def test_json_needs_no_schema_to_be_read() -> None:
-    found = decoded("json-confluent", batch_of([headed(b'{"id": 1}', GUID), prefixed(b'{"id": 2}')]))
-    assert (ids(found), found.bad) == ([1, 2], ())
+    result = decoded("json-confluent", batch_of([headed(b'{"id": 1}', GUID), prefixed(b'{"id": 2}')]))
+    assert (ids(result), result.bad) == ([1, 2], ())
 
 
 def test_the_indexes_of_a_protobuf_message_are_in_the_header(registered: Any) -> None:
     proto = Proto().message("Other", "string name = 1").message("Order", "int64 id = 1")
     registered[GUID] = RegisteredSchema(GUID, "PROTOBUF", b64encode(proto.file.SerializeToString()).decode())
     records = [headed(b"\x08\x05", GUID, message_indexes=[1]), headed(b"\x0a\x01x", GUID, message_indexes=[0])]
-    found = decoded("protobuf-confluent", batch_of(records))
-    assert found.bad == ()
-    assert found.rows.to_pylist() == [{"id": 5, "name": None}, {"id": None, "name": "x"}]
+    result = decoded("protobuf-confluent", batch_of(records))
+    assert result.bad == ()
+    assert result.rows.to_pylist() == [{"id": 5, "name": None}, {"id": None, "name": "x"}]
 
 
 def test_other_formats_and_records_without_headers_stay_as_they_are() -> None:

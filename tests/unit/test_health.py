@@ -1,4 +1,4 @@
-"""When a sink is healthy, when it is not, and what is only told; and each halt has its remedy from the runbook."""
+"""A judgement tells healthy sinks from ill ones, and adds notes; each halt has its remedy from the runbook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from coordination.machines import recovery
 from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import (
     Checkpoint,
     Header,
@@ -41,7 +41,7 @@ RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """A commit is overdue after 60 s."""
+    """Settings by which a commit is overdue after 60 s."""
     return minimal_settings(tmp_path, transaction__interval__ms="20s", coordinator__writestatus__timeout="30s")
 
 
@@ -82,14 +82,14 @@ def evidence_of(
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
     if log is not None:
-        trend.look(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
+        trend.observe(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
-            trend.look(view.states, log, None, WALL - after)
+            trend.observe(view.states, log, None, WALL - after)
     return Evidence(settings, WALL, view, build(settings, view, log, kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
-    return [r.kind for r in judgement.reasons], [n.kind for n in judgement.notes]
+    return [reason.kind for reason in judgement.reasons], [note.kind for note in judgement.notes]
 
 
 def test_three_intervals_or_the_write_deadline_whichever_is_longer(tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_three_intervals_or_the_write_deadline_whichever_is_longer(tmp_path: Pat
 @pytest.mark.parametrize(
     ("end", "waiting", "committed_ago", "reasons"),
     [
-        (100, 0, 9000, []),  # nothing waits, for hours
+        (100, 0, 9000, []),  # no record has waited for hours
         (150, 10, 9000, []),  # records came a moment ago into a quiet topic
         (150, 50, 50, []),  # within what a commit may take
         (150, 500, 50, []),  # a backlog that lands bit by bit
         (150, 70, 70, ["not-committing"]),
-        (150, 70, None, ["not-committing"]),  # never one
+        (150, 70, None, ["not-committing"]),  # no commit ever
     ],
 )
 def test_a_sink_is_ill_when_records_wait_and_no_commit_comes(
@@ -130,71 +130,76 @@ def test_a_halt_is_ill_and_comes_with_what_to_do(settings: Settings) -> None:
 def test_a_pause_is_told_and_no_illness(settings: Settings) -> None:
     behind = evidence_of(settings, a_view(settings, 9000), 150, 100)
     assert kinds(judge(behind))[0] == ["not-committing"]
-    paused = replace(a_view(settings, 9000), control=Control(paused=Asked(WALL, "an operator")))
+    paused = replace(a_view(settings, 9000), control=Control(paused=RequestAuthor("an operator", WALL)))
     reasons, notes = kinds(judge(replace(behind, view=paused)))
     assert (reasons, notes[0]) == ([], "paused")
 
 
 def test_kafka_away_is_a_note_until_nobody_can_say_that_nothing_waits(settings: Settings) -> None:
-    fresh = judge(evidence_of(settings, a_view(settings, 10), None, kafka_error="Kafka gave no answer"))
-    assert kinds(fresh) == ([], ["kafka"])
-    old = judge(evidence_of(settings, a_view(settings, 100), None, kafka_error="Kafka gave no answer"))
-    assert kinds(old) == (["kafka"], ["kafka"])
+    recent = judge(evidence_of(settings, a_view(settings, 10), None, kafka_error="Kafka gave no answer"))
+    assert kinds(recent) == ([], ["kafka"])
+    overdue = judge(evidence_of(settings, a_view(settings, 100), None, kafka_error="Kafka gave no answer"))
+    assert kinds(overdue) == (["kafka"], ["kafka"])
 
 
 def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
     assert kinds(judge(Evidence(settings, WALL)))[0] == ["not-read"]
     away = replace(evidence_of(settings, a_view(settings)), unread=finding("zookeeper", "no connection"))
     assert kinds(judge(away))[0] == ["zookeeper"]
-    nothing = judge(evidence_of(settings, replace(a_view(settings), info=None)))
-    assert kinds(nothing)[0] == ["no-tree"]
+    without_tree = judge(evidence_of(settings, replace(a_view(settings), info=None)))
+    assert kinds(without_tree)[0] == ["no-tree"]
 
 
 def test_a_sink_that_every_worker_refuses_is_ill_for_what_they_say(settings: Settings) -> None:
     refusal = OutsideStatus("w1", "refused", "/lake/orders is no table")
-    never = evidence_of(settings, replace(a_view(settings), info=None, contenders=(), members=()))
-    assert never.status is not None
-    told = judge(replace(never, status=replace(never.status, outside=(refusal,))))
-    assert kinds(told) == (["refused"], [])
-    assert told.reasons[0].text == "w1: /lake/orders is no table"
-    left = evidence_of(settings, replace(a_view(settings), contenders=(), members=()))
-    assert left.status is not None
-    assert kinds(judge(left))[0] == ["no-coordinator"]
-    assert kinds(judge(replace(left, status=replace(left.status, outside=(refusal,)))))[0] == ["refused"]
+    never_run = evidence_of(settings, replace(a_view(settings), info=None, contenders=(), members=()))
+    assert never_run.status is not None
+    judgement = judge(replace(never_run, status=replace(never_run.status, outside=(refusal,))))
+    assert kinds(judgement) == (["refused"], [])
+    assert judgement.reasons[0].text == "w1: /lake/orders is no table"
+    abandoned = evidence_of(settings, replace(a_view(settings), contenders=(), members=()))
+    assert abandoned.status is not None
+    assert kinds(judge(abandoned))[0] == ["no-coordinator"]
+    assert kinds(judge(replace(abandoned, status=replace(abandoned.status, outside=(refusal,)))))[0] == ["refused"]
 
 
 def test_one_worker_that_refuses_a_sink_is_told_while_others_run_it(settings: Settings) -> None:
     running = evidence_of(settings, a_view(settings))
     assert running.status is not None
     refusal = OutsideStatus("w2", "refused", "schema.ddl: no type BIGNIT")
-    told = judge(replace(running, status=replace(running.status, outside=(refusal,))))
-    assert kinds(told) == ([], ["outside"])
+    judgement = judge(replace(running, status=replace(running.status, outside=(refusal,))))
+    assert kinds(judgement) == ([], ["outside"])
 
 
 def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
     view = a_view(settings)
     history = (summary(7, WALL - 9, errors=3), summary(8, WALL - 5, Phase.ABORTED))
     view = replace(view, ledger=replace(view.ledger, history=history))
-    told = evidence_of(settings, view)
+    evidence = evidence_of(settings, view)
     run = TableServiceRun("w2", WALL, 7, (Service("clean", 1.0, "1"), Service("cluster", 1.0, "", "no space left")))
-    assert told.status is not None
-    told = replace(told, status=replace(told.status, services=run), left=("w3",), troubles=("S3 does not answer",))
-    reasons, notes = kinds(judge(told))
+    assert evidence.status is not None
+    evidence = replace(
+        evidence,
+        status=replace(evidence.status, services=run),
+        departed_workers=("w3",),
+        troubles=("S3 does not answer",),
+    )
+    reasons, notes = kinds(judge(evidence))
     assert reasons == []
     assert notes == ["waits", "worker-gone", "aborts", "bad-records", "service-failed"]
 
 
-@pytest.mark.parametrize(("ahead", "told"), [(-3.0, []), (3.0, []), (40.0, ["clock"])])
+@pytest.mark.parametrize(("ahead", "notes"), [(-3.0, []), (3.0, []), (40.0, ["clock"])])
 @pytest.mark.parametrize("phase", [Phase.STARTED, Phase.COMMITTED])
 def test_a_clock_behind_that_of_the_last_transaction_is_told(
-    settings: Settings, ahead: float, told: list[str], phase: Phase
+    settings: Settings, ahead: float, notes: list[str], phase: Phase
 ) -> None:
     view = a_view(settings, 5.0 if phase is Phase.STARTED else -ahead)
     if phase is Phase.STARTED:
         times = {"PLANNED": WALL + ahead - 1, "STARTED": WALL + ahead}
         header = Header(8, 8, 1, 1, 7, phase, 60.0, "digest", times=times)
         view = replace(view, transactions=(tree.Transaction(header, 1, Plan({}), {}),))
-    assert kinds(judge(evidence_of(settings, view))) == ([], told)
+    assert kinds(judge(evidence_of(settings, view))) == ([], notes)
 
 
 def test_in_a_quiet_hour_nothing_is_told(settings: Settings) -> None:
@@ -209,7 +214,7 @@ def test_the_last_commit_is_older_than_all_aborts_that_have_taken_its_place(sett
 
 
 @pytest.mark.parametrize(
-    ("retention", "told"),
+    ("retention", "notes"),
     [
         (3600, []),
         (150, ["retention"]),  # more than half is gone, and nothing lands
@@ -217,10 +222,10 @@ def test_the_last_commit_is_older_than_all_aborts_that_have_taken_its_place(sett
     ],
 )
 def test_a_retention_that_runs_out_before_the_records_land_is_told(
-    settings: Settings, retention: float, told: list[str]
+    settings: Settings, retention: float, notes: list[str]
 ) -> None:
-    waiting = evidence_of(settings, a_view(settings, 50), 150, 100)
-    assert kinds(judge(replace(waiting, retention={"orders": retention, "clicks": 1})))[1] == [*told, "falls-behind"]
+    evidence = evidence_of(settings, a_view(settings, 50), 150, 100)
+    assert kinds(judge(replace(evidence, retention={"orders": retention, "clicks": 1})))[1] == [*notes, "falls-behind"]
 
 
 # Halts and the runbook
@@ -270,8 +275,10 @@ def test_every_section_that_is_named_is_one_of_the_runbook(settings: Settings) -
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     anchors = set(re.findall(r'<a id="([^"]+)"></a>', text))
     anchors |= {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
-    named = {section for _, section in DO.values()} | {halt_remedy(r, at).section for r, at, _ in HALTS.values()}
-    assert named - {""} <= anchors
+    named_sections = {section for _, section in DO.values()} | {
+        halt_remedy(reason, at_offset).section for reason, at_offset, _ in HALTS.values()
+    }
+    assert named_sections - {""} <= anchors
 
 
 def test_a_member_that_drains_is_no_news(settings: Settings) -> None:

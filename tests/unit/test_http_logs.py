@@ -1,4 +1,4 @@
-"""One sink's topics hide nothing of the others', whatever Kafka says of them."""
+"""An error about one sink's topics hides no topic of another sink."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka import UnknownTopic
-from sink.http.logs import LogLooks
+from sink.http.logs import LogCache
 
 
 class Broker:
-    """Knows these topics, each of one partition."""
+    """A broker with these topics, each of one partition."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = topics
@@ -20,8 +20,8 @@ class Broker:
     def recent(self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), /) -> LogView:
         if missing := [topic for topic in topics if topic not in self.topics]:
             raise UnknownTopic(missing, "k:9092", ())
-        there = [topic for topic in (*topics, *optional) if topic in self.topics]
-        return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in there})
+        existing = [topic for topic in (*topics, *optional) if topic in self.topics]
+        return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in existing})
 
 
 def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str]) -> Any:
@@ -29,26 +29,26 @@ def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str]) -> 
     return hosted, SimpleNamespace(topics=tuple(recorded))
 
 
-def topics_of(looks: LogLooks, name: str) -> set[str] | None:
-    view, _ = looks.of(name)
+def topics_of(logs: LogCache, name: str) -> set[str] | None:
+    view, _ = logs.view_of(name)
     return None if view is None else {source.topic for source in view.partitions}
 
 
 def test_a_topic_of_a_pattern_that_is_gone_hides_nothing() -> None:
-    broker, looks = Broker("a", "b"), LogLooks()
-    looks.look({"one": sink(broker, (), ("a", "gone")), "two": sink(broker, ("b",), ("b",))})
-    assert looks.of("one")[1] is None
-    assert (topics_of(looks, "one"), topics_of(looks, "two")) == ({"a"}, {"b"})
+    broker, logs = Broker("a", "b"), LogCache()
+    logs.refresh({"one": sink(broker, (), ("a", "gone")), "two": sink(broker, ("b",), ("b",))})
+    assert logs.view_of("one")[1] is None
+    assert (topics_of(logs, "one"), topics_of(logs, "two")) == ({"a"}, {"b"})
 
 
 def test_a_configured_topic_that_is_not_there_is_an_error_of_its_sink_alone() -> None:
-    broker, looks = Broker("b"), LogLooks()
-    looks.look({"one": sink(broker, ("nowhere",), ()), "two": sink(broker, ("b",), ())})
-    assert "no such topic" in (looks.of("one")[1] or "")
-    assert (topics_of(looks, "one"), topics_of(looks, "two")) == (None, {"b"})
+    broker, logs = Broker("b"), LogCache()
+    logs.refresh({"one": sink(broker, ("nowhere",), ()), "two": sink(broker, ("b",), ())})
+    assert "no such topic" in (logs.view_of("one")[1] or "")
+    assert (topics_of(logs, "one"), topics_of(logs, "two")) == (None, {"b"})
 
 
 def test_a_sink_whose_topics_are_all_gone_or_are_yet_to_come_has_an_empty_log() -> None:
-    broker, looks = Broker(), LogLooks()
-    looks.look({"gone": sink(broker, (), ("a",)), "early": sink(broker, (), ())})
-    assert (topics_of(looks, "gone"), topics_of(looks, "early")) == (set(), set())
+    broker, logs = Broker(), LogCache()
+    logs.refresh({"gone": sink(broker, (), ("a",)), "early": sink(broker, (), ())})
+    assert (topics_of(logs, "gone"), topics_of(logs, "early")) == (set(), set())

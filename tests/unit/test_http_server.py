@@ -1,4 +1,4 @@
-"""The server answers by status code, lets only the token change something, and outlives whatever is sent to it."""
+"""The server answers by status code, lets only the token change something, and survives any request."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def serve(directory: Path, **more: object) -> Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = serve(tmp_path, http__token=TOKEN)
-    yield made
-    made.http.close()
+    server = serve(tmp_path, http__token=TOKEN)
+    yield server
+    server.http.close()
 
 
 @pytest.fixture(scope="module")
 def strong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """For what strangers send."""
-    made = serve(tmp_path_factory.mktemp("http"), http__token=TOKEN)
-    yield made
-    made.http.close()
+    """A server for the requests of strangers."""
+    server = serve(tmp_path_factory.mktemp("http"), http__token=TOKEN)
+    yield server
+    server.http.close()
 
 
 def test_liveness_and_readiness_are_what_the_process_says_of_itself(served: Served) -> None:
@@ -125,22 +125,22 @@ def test_a_sink_that_the_configuration_cannot_make_is_told_of_beside_the_others(
 
 
 def test_metrics_are_those_of_the_process_and_are_made_once_a_second(served: Served) -> None:
-    made: list[bytes] = []
+    texts: list[bytes] = []
 
     def text() -> bytes:
-        made.append(b"# TYPE sink_lag gauge\nsink_lag 3\n")
-        return made[-1]
+        texts.append(b"# TYPE sink_lag gauge\nsink_lag 3\n")
+        return texts[-1]
 
     served.facts.metrics_text = text
     answers = [served.client.ask("/metrics") for _ in range(5)]
     assert {answer.body for answer in answers} == {b"# TYPE sink_lag gauge\nsink_lag 3\n"}
     assert answers[0].headers["content-type"].startswith("text/plain")
-    assert len(made) <= 2
+    assert len(texts) <= 2
 
 
 def test_only_the_token_changes_something(served: Served) -> None:
-    done: list[tuple[str, str]] = []
-    served.facts.verbs = {"pause": lambda of, _client, worker: done.append((of.name, worker))}
+    paused: list[tuple[str, str]] = []
+    served.facts.verbs = {"pause": lambda sink, _client, worker: paused.append((sink.name, worker))}
     served.hosts("clicks", "orders")
     ask = served.client.ask
     assert ask("/pause", "POST").status == 401
@@ -149,25 +149,25 @@ def test_only_the_token_changes_something(served: Served) -> None:
         assert ask("/pause", "POST", {"Authorization": wrong}).status == 403
     assert ask("/pause", "POST", {"Authorization": f"Basic {TOKEN}"}).status == 401
     assert ask("/pause", "GET", BEARER).status == 405
-    assert done == []
+    assert paused == []
     assert ask("/pause?sink=orders", "POST", BEARER).status == 200
-    assert done == [("orders", "")]
+    assert paused == [("orders", "")]
     assert ask("/pause", "POST", BEARER).json["done"] == {"clicks": None, "orders": None}
     assert ask("/resume", "POST", BEARER).status == 404
     assert ask("/pause?sink=nowhere", "POST", BEARER).status == 404
 
 
 def test_without_a_token_in_the_settings_nobody_changes_anything(tmp_path: Path) -> None:
-    made = serve(tmp_path)
-    made.facts.verbs = {"pause": lambda *_: None}
-    made.hosts("orders")
+    server = serve(tmp_path)
+    server.facts.verbs = {"pause": lambda *_: None}
+    server.hosts("orders")
     try:
         for headers in ({}, BEARER, {"Authorization": "Bearer "}, {"Authorization": "Bearer None"}):
-            answer = made.client.ask("/pause", "POST", headers)
+            answer = server.client.ask("/pause", "POST", headers)
             assert answer.status == 403
             assert "http.token" in answer.json["error"]
     finally:
-        made.http.close()
+        server.http.close()
 
 
 def test_a_verb_that_fails_says_why_by_status_and_sentence(served: Served) -> None:
@@ -190,19 +190,19 @@ def test_a_verb_that_fails_says_why_by_status_and_sentence(served: Served) -> No
 
 
 def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if_not(tmp_path: Path) -> None:
-    made = serve(tmp_path / "first")
-    with pytest.raises(ConfigError, match=rf"http.listen 127.0.0.1:{made.client.port} cannot be used"):
-        WorkerHttp(made.settings, GivenFacts()).start()
+    server = serve(tmp_path / "first")
+    with pytest.raises(ConfigError, match=rf"http.listen 127.0.0.1:{server.client.port} cannot be used"):
+        WorkerHttp(server.settings, GivenFacts()).start()
     usual = settings_in(tmp_path / "second", "127.0.0.1:1").model_copy(
-        update={"http_listen": made.settings.http_listen}
+        update={"http_listen": server.settings.http_listen}
     )
-    # As with the default: nobody set it.
+    # The address is not set, as with the default.
     object.__setattr__(usual, "__pydantic_fields_set__", usual.model_fields_set - {"http_listen"})
     second = WorkerHttp(usual, GivenFacts())
     second.start()
     second.close()
-    assert made.client.ask("/liveness").status == 200
-    made.http.close()
+    assert server.client.ask("/liveness").status == 200
+    server.http.close()
 
 
 def test_nothing_listens_where_nothing_is_to_be_served(tmp_path: Path) -> None:
@@ -219,15 +219,15 @@ def test_with_a_certificate_only_tls_is_served(tmp_path: Path) -> None:
     certificate = authority.issue_cert("127.0.0.1")
     (tmp_path / "key.pem").write_bytes(certificate.private_key_pem.bytes())
     (tmp_path / "cert.pem").write_bytes(b"".join(part.bytes() for part in certificate.cert_chain_pems))
-    made = serve(tmp_path, http__tls__cert__file=tmp_path / "cert.pem", http__tls__key__file=tmp_path / "key.pem")
+    server = serve(tmp_path, http__tls__cert__file=tmp_path / "cert.pem", http__tls__key__file=tmp_path / "key.pem")
     try:
         trusting = ssl.create_default_context()
         authority.configure_trust(trusting)
-        assert Client("127.0.0.1", made.client.port, trusting).ask("/liveness").status == 200
+        assert Client("127.0.0.1", server.client.port, trusting).ask("/liveness").status == 200
         with pytest.raises((OSError, http.client.HTTPException)):
-            made.client.ask("/liveness")
+            server.client.ask("/liveness")
     finally:
-        made.http.close()
+        server.http.close()
 
 
 def test_a_certificate_without_its_key_is_named(tmp_path: Path) -> None:
@@ -256,12 +256,12 @@ def test_what_is_not_there_is_404_and_another_method_405(served: Served) -> None
     assert served.client.ask("/liveness", "HEAD").status == 200
 
 
-# What strangers send
+# Requests of strangers
 
 
-def send(at: Client, data: bytes) -> bytes:
-    """The answer, if there was one."""
-    with contextlib.suppress(OSError), socket.create_connection((at.host, at.port), 10) as connection:
+def send(client: Client, data: bytes) -> bytes:
+    """Returns the answer, or empty bytes if there was none."""
+    with contextlib.suppress(OSError), socket.create_connection((client.host, client.port), 10) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         return connection.recv(4096)
@@ -269,7 +269,7 @@ def send(at: Client, data: bytes) -> bytes:
 
 
 def assert_well(served: Served) -> None:
-    """Answers long before a client's time is over, on a machine that has other things to do."""
+    """Asserts an answer long before a client's time is over, on a machine that has other work, too."""
     began = time.monotonic()
     assert served.client.ask("/liveness").status == 200
     assert time.monotonic() - began < CLIENT_SECONDS / 2
@@ -323,22 +323,22 @@ def test_headers_and_bodies_that_are_too_large_are_refused(strong: Served) -> No
 
 
 def test_clients_that_say_nothing_or_little_make_room_for_those_who_ask(strong: Served) -> None:
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as connections:
         for number in range(3 * MOST_CONNECTIONS):
             connection = socket.create_connection((strong.client.host, strong.client.port), 10)
-            held.callback(connection.close)
+            connections.callback(connection.close)
             if number % 2:
                 connection.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\nA")
         assert_well(strong)
 
 
 def test_clients_that_take_no_answer_make_room_for_those_who_do(strong: Served) -> None:
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as connections:
         for _ in range(2 * MOST_CONNECTIONS):
             connection = socket.socket()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             connection.connect((strong.client.host, strong.client.port))
-            held.callback(connection.close)
+            connections.callback(connection.close)
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
         assert_well(strong)
 
@@ -374,8 +374,8 @@ def test_the_server_sleeps_when_it_has_taken_more_than_its_share(monkeypatch: py
     monkeypatch.setattr("sink.http.limits.time.sleep", slept.append)
     limits = Limits()
     used[0], wall[0] = 0.4, 0.4
-    limits.breathe()
+    limits.throttle()
     assert slept == []
     used[0], wall[0] = 1.4, 1.4
-    limits.breathe()
+    limits.throttle()
     assert slept == [0.1]

@@ -1,4 +1,4 @@
-"""The command that the page shows can be pasted into a shell, whatever a record made of the reason."""
+"""The command that the page shows can be pasted into a shell, whatever text a record puts into the reason."""
 
 from __future__ import annotations
 

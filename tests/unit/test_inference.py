@@ -1,5 +1,4 @@
-"""Columns worked out from a sample: what JSON values, Avro schemas and Protobuf messages become, and what is said of
-it."""
+"""Columns and warnings that are inferred from JSON values, Avro schemas and Protobuf messages."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_cases import Cases
 from pyspark.sql import types as T
-from test_protobuf_columns import Proto
 
 from coordination.errors import ConfigError
 from coordination.state.model import LogView, PartitionLog, TopicPartition
@@ -32,11 +30,12 @@ from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
+from tests.unit.protobuf_kit import Proto
 
 
 def inferred(*documents: object) -> Inferred:
-    """Documents that are bytes already are values as they are."""
-    values = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
+    """Infers columns from documents; bytes are values already."""
+    values = [document if isinstance(document, bytes) else json.dumps(document).encode() for document in documents]
     return infer_json(values, lambda index: f"orders-0 offset {index}")
 
 
@@ -44,9 +43,9 @@ def ddl_of(*documents: object) -> str:
     return to_ddl(inferred(*documents).columns)
 
 
-def decoded(found: Inferred, values: list[bytes | None]) -> list[int]:
-    """The indexes of those that the sink would refuse, with the columns as they were written down."""
-    decoder = JsonDecoder(parse_ddl(to_ddl(found.columns), provenance=False))
+def undecodable(inference: Inferred, values: list[bytes | None]) -> list[int]:
+    """Returns the indexes of values that the sink refuses, decoded with the inferred columns as DDL."""
+    decoder = JsonDecoder(parse_ddl(to_ddl(inference.columns), provenance=False))
     return [bad.index for bad in decoder.decode(pa.array(values, pa.binary())).bad]
 
 
@@ -117,10 +116,10 @@ DOCUMENTS = st.dictionaries(KEYS, PARTS, max_size=4)
 @given(st.lists(DOCUMENTS, min_size=1, max_size=8))
 def test_every_json_document_of_a_sample_decodes_with_the_columns_that_were_inferred_from_it(documents):
     values: list[bytes | None] = [json.dumps(document).encode() for document in documents]
-    found = infer_json(values)
-    assert found.bad == ()
-    if found.columns.fields:
-        assert decoded(found, values) == []
+    inference = infer_json(values)
+    assert inference.bad == ()
+    if inference.columns.fields:
+        assert undecodable(inference, values) == []
 
 
 @given(seed=st.integers(0, 2**64))
@@ -130,17 +129,17 @@ def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
     cases = Cases(random, schema.value_struct)
     values: list[bytes | None] = [cases.value() if random.random() < 0.5 else cases.plain() for _ in range(30)]
     values += [None, b'{"s":"x"}']
-    found = infer_json(values)
-    told = {bad.index for bad in found.bad}
-    assert 30 in told
-    assert 31 not in told
-    # Alone, the fast parser takes some that the reference does not: in members that are no columns.
-    assert set(decoded(found, values)) <= told
-    assert decoded(found, [value for index, value in enumerate(values) if index not in told]) == []
+    inference = infer_json(values)
+    bad_indexes = {bad.index for bad in inference.bad}
+    assert 30 in bad_indexes
+    assert 31 not in bad_indexes
+    # The fast parser alone takes some values that the reference refuses for members that are no columns.
+    assert set(undecodable(inference, values)) <= bad_indexes
+    assert undecodable(inference, [value for index, value in enumerate(values) if index not in bad_indexes]) == []
 
 
 @pytest.mark.parametrize(
-    ("found", "kind"),
+    ("values", "kind"),
     [
         ([1], "BIGINT"),
         ([-(1 << 63), (1 << 63) - 1], "BIGINT"),
@@ -175,79 +174,79 @@ def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
         ([{"content-type": 1, "x": 2}], "STRUCT<x: BIGINT>"),
     ],
 )
-def test_a_column_has_the_narrowest_type_that_holds_all_that_was_found(found, kind):
-    assert ddl_of(*({"a": each} for each in found)) == f"a {kind}"
+def test_a_column_has_the_narrowest_type_that_holds_all_that_was_found(values, kind):
+    assert ddl_of(*({"a": value} for value in values)) == f"a {kind}"
 
 
 def test_numbers_are_judged_as_they_are_written_not_as_python_would_read_them():
     assert ddl_of(b'{"a":1.0}', b'{"a":1}') == "a DOUBLE"
     assert ddl_of(b'{"a":1e2}', b'{"a":NaN}', b'{"a":-Infinity}', b'{"a":+INF}') == "a DOUBLE"
     for text in (b"0.12345678901234567890", b"1e400", b"1e99999999999999999999"):
-        found = inferred(b'{"a":' + text + b"}")
-        assert to_ddl(found.columns) == "a DOUBLE"
-        assert "a is DOUBLE: it holds more digits than that keeps (orders-0 offset 0)" in found.warnings[0]
+        inference = inferred(b'{"a":' + text + b"}")
+        assert to_ddl(inference.columns) == "a DOUBLE"
+        assert "a is DOUBLE: it holds more digits than that keeps (orders-0 offset 0)" in inference.warnings[0]
 
 
 def test_objects_are_a_map_when_they_have_many_keys_and_none_of_them_often():
     sparse = [{"scores": {f"user{n}": n, f"user{n + 1}": n + 0.5}} for n in range(MAP_KEYS - 1)]
     assert ddl_of(*sparse) == "scores MAP<STRING, DOUBLE>"
     assert ddl_of(*sparse[:-1]).startswith("scores STRUCT<user0: BIGINT, user1: DOUBLE")
-    often = [{"scores": {"total": 1, **each["scores"]}} for each in sparse]
+    often = [{"scores": {"total": 1, **document["scores"]}} for document in sparse]
     assert ddl_of(*often).startswith("scores STRUCT<total: BIGINT, user0: BIGINT")
     assert "scores is a MAP: its 20 keys look like data" in inferred(*sparse).warnings[0]
 
 
 def test_values_of_a_map_are_one_type_whatever_their_keys():
-    found = inferred({"m": {"a-1": {"x": 1}}}, {"m": {"b-1": {"y": [1.5]}}}, {"m": {"c-1": {"x": None}}})
-    assert to_ddl(found.columns) == "m MAP<STRING, STRUCT<x: BIGINT, y: ARRAY<DOUBLE>>>"
-    assert set(found.missing) == {"m{}.x", "m{}.y"}
+    inference = inferred({"m": {"a-1": {"x": 1}}}, {"m": {"b-1": {"y": [1.5]}}}, {"m": {"c-1": {"x": None}}})
+    assert to_ddl(inference.columns) == "m MAP<STRING, STRUCT<x: BIGINT, y: ARRAY<DOUBLE>>>"
+    assert set(inference.missing) == {"m{}.x", "m{}.y"}
 
 
 def test_what_is_too_deep_is_text():
     deep: object = 1
     for _ in range(DEEPEST + 5):
         deep = [deep]
-    found = inferred({"a": deep})
-    assert to_ddl(found.columns) == f"a {'ARRAY<' * DEEPEST}STRING{'>' * DEEPEST}"
-    assert "more than 16 levels deep" in found.warnings[0]
+    inference = inferred({"a": deep})
+    assert to_ddl(inference.columns) == f"a {'ARRAY<' * DEEPEST}STRING{'>' * DEEPEST}"
+    assert "more than 16 levels deep" in inference.warnings[0]
 
 
 @pytest.mark.parametrize("depth", [200, 500, 900, 5000])
 def test_values_of_any_depth_leave_the_others_their_columns(depth):
-    found = inferred({"a": 1}, b'{"b":' + b"[" * depth + b"]" * depth + b"}")
-    assert found.columns.names[0] == "a"
-    assert [bad.reason for bad in found.bad] in ([], ["nested too deeply"])
+    inference = inferred({"a": 1}, b'{"b":' + b"[" * depth + b"]" * depth + b"}")
+    assert inference.columns.names[0] == "a"
+    assert [bad.reason for bad in inference.bad] in ([], ["nested too deeply"])
 
 
 def test_conflicting_kinds_are_told_with_the_coordinates_of_each():
-    found = inferred({"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": "x"}})
-    assert found.warnings == (
+    inference = inferred({"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": "x"}})
+    assert inference.warnings == (
         "a.b is STRING: it holds an integer (orders-0 offset 0), a text (orders-0 offset 2), each of which goes into"
         " it as text",
     )
 
 
 def test_names_that_no_column_can_have_are_told_and_left_out():
-    found = inferred({"a b": 1, "_kafka_offset": 2, "_Hoodie_x": 3, "ok": {"_kafka_offset": 4, "é": 5}})
-    assert to_ddl(found.columns) == "ok STRUCT<_kafka_offset: BIGINT>"
-    said = "\n".join(found.warnings)
-    assert "Hudi cannot have columns of such names: 'a b'" in said
-    assert "add columns of such names: '_kafka_offset', '_Hoodie_x'" in said
-    assert "Hudi cannot have columns of such names: in ok: 'é'" in said
+    inference = inferred({"a b": 1, "_kafka_offset": 2, "_Hoodie_x": 3, "ok": {"_kafka_offset": 4, "é": 5}})
+    assert to_ddl(inference.columns) == "ok STRUCT<_kafka_offset: BIGINT>"
+    warnings = "\n".join(inference.warnings)
+    assert "Hudi cannot have columns of such names: 'a b'" in warnings
+    assert "add columns of such names: '_kafka_offset', '_Hoodie_x'" in warnings
+    assert "Hudi cannot have columns of such names: in ok: 'é'" in warnings
 
 
 def test_of_names_that_differ_in_case_only_the_one_that_is_there_most_often_is_a_column():
-    found = inferred({"ID": 1, "x": {"a": 1, "A": 2}}, {"id": "a"}, {"id": "b"})
-    assert to_ddl(found.columns) == "id STRING,\nx STRUCT<a: BIGINT>"
-    assert "left out, because only its case differs from id: 'ID'" in found.warnings
-    assert "left out, because only its case differs from x.a: in x: 'A'" in found.warnings
+    inference = inferred({"ID": 1, "x": {"a": 1, "A": 2}}, {"id": "a"}, {"id": "b"})
+    assert to_ddl(inference.columns) == "id STRING,\nx STRUCT<a: BIGINT>"
+    assert "left out, because only its case differs from id: 'ID'" in inference.warnings
+    assert "left out, because only its case differs from x.a: in x: 'A'" in inference.warnings
 
 
 def test_columns_are_nullable_and_those_that_were_null_or_missing_are_told():
-    found = inferred({"id": 1, "a": None, "x": {"y": None}}, {"id": 2, "a": None, "b": 1})
-    assert all(field.nullable for field in found.columns.fields)
-    assert found.null == ("a", "x.y")
-    assert found.missing == ("x", "b")
+    inference = inferred({"id": 1, "a": None, "x": {"y": None}}, {"id": 2, "a": None, "b": 1})
+    assert all(field.nullable for field in inference.columns.fields)
+    assert inference.null == ("a", "x.y")
+    assert inference.missing == ("x", "b")
 
 
 def test_of_a_member_that_is_there_twice_both_values_count():
@@ -256,9 +255,9 @@ def test_of_a_member_that_is_there_twice_both_values_count():
 
 
 def test_what_is_bad_is_told_with_its_reason_and_has_no_part_in_the_columns():
-    found = inferred({"a": 1}, b"", b"[1]", b'{"a":"x","b":"\\ud800"}', b'{"a":', b"\xff", {"a": 2})
-    assert to_ddl(found.columns) == "a BIGINT"
-    assert [(bad.index, bad.reason.partition(":")[0]) for bad in found.bad] == [
+    inference = inferred({"a": 1}, b"", b"[1]", b'{"a":"x","b":"\\ud800"}', b'{"a":', b"\xff", {"a": 2})
+    assert to_ddl(inference.columns) == "a BIGINT"
+    assert [(bad.index, bad.reason.partition(":")[0]) for bad in inference.bad] == [
         (1, "the value is empty"),
         (2, "a JSON object is needed, found an array"),
         (3, "column 'b'"),
@@ -273,9 +272,9 @@ def test_without_an_object_there_are_no_columns():
 
 
 def test_timestamps_that_lose_something_are_told():
-    said = "\n".join(inferred({"a": "2024-01-01T00:00:00.1234567Z"}, {"a": "2024-01-01T00:00:00"}).warnings)
-    assert "more digits than microseconds (orders-0 offset 0)" in said
-    assert "without a zone (orders-0 offset 1), which are taken as UTC" in said
+    warnings = "\n".join(inferred({"a": "2024-01-01T00:00:00.1234567Z"}, {"a": "2024-01-01T00:00:00"}).warnings)
+    assert "more digits than microseconds (orders-0 offset 0)" in warnings
+    assert "without a zone (orders-0 offset 1), which are taken as UTC" in warnings
 
 
 # Avro
@@ -290,7 +289,7 @@ def avro(*fields: tuple[str, Any]) -> tuple[str, list[SchemaWarning]]:
 
 
 def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told():
-    made, warnings = avro(
+    ddl, warnings = avro(
         ("id", "long"),
         ("choice", ["null", "int", "string"]),
         ("nothing", "null"),
@@ -300,8 +299,8 @@ def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told()
         ("theirs", {"type": "string", "logicalType": "varchar"}),
         ("misplaced", {"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}),
     )
-    assert made == "id BIGINT NOT NULL,\nat TIMESTAMP,\ntheirs STRING NOT NULL,\nmisplaced STRING NOT NULL"
-    assert [str(each) for each in warnings] == [
+    assert ddl == "id BIGINT NOT NULL,\nat TIMESTAMP,\ntheirs STRING NOT NULL,\nmisplaced STRING NOT NULL"
+    assert [str(warning) for warning in warnings] == [
         "left out: choice: the union [null, int, string] cannot be a column; only [null, type] can",
         "left out: nothing: it is always null",
         "left out: next: shop.Order contains itself, which no column can",
@@ -316,18 +315,18 @@ def test_what_cannot_be_a_column_leaves_the_rest_of_its_record():
         "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["int", "string"]}],
     }
     hollow = {"type": "record", "name": "Hollow", "fields": [{"name": "b", "type": "null"}]}
-    made, warnings = avro(
+    ddl, warnings = avro(
         ("x", inner),
         ("again", ["null", "Inner"]),
         ("many", {"type": "array", "items": "shop.Inner"}),
         ("keyed", {"type": "map", "values": ["null", "Inner"]}),
         ("hollow", hollow),
     )
-    assert made == (
+    assert ddl == (
         "x STRUCT<a: INT NOT NULL> NOT NULL,\nagain STRUCT<a: INT NOT NULL>,\n"
         "many ARRAY<STRUCT<a: INT NOT NULL>> NOT NULL,\nkeyed MAP<STRING, STRUCT<a: INT NOT NULL>> NOT NULL"
     )
-    assert [str(each).split(":")[1].strip() for each in warnings] == [
+    assert [str(warning).split(":")[1].strip() for warning in warnings] == [
         "x.b", "again.b", "many[].b", "keyed{}.b", "hollow.b", "hollow",
     ]  # fmt: skip
 
@@ -403,15 +402,15 @@ def test_a_protobuf_message_that_is_not_there_is_refused():
 
 
 def test_a_sample_is_spread_over_partitions_and_what_some_have_not_the_others_give():
-    held = [(0, 2), (50, 60), (5, 5), (0, 90)]
-    log = {TopicPartition("t", number): PartitionLog("id", *span) for number, span in enumerate(held)}
+    bounds = [(0, 2), (50, 60), (5, 5), (0, 90)]
+    log = {TopicPartition("t", number): PartitionLog("id", *span) for number, span in enumerate(bounds)}
     view = LogView("cluster", log)
     zero, one, three = (TopicPartition("t", n) for n in (0, 1, 3))
     assert spans(view, 30, False) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(72, 90, 18)}
     assert spans(view, 30, True) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(0, 90, 18)}
-    assert sum(span.most for span in spans(view, 4, False).values()) == 4
-    assert sum(span.most for span in spans(view, 1, False).values()) == 1
-    assert sum(span.most for span in spans(view, 1000, False).values()) == 102
+    assert sum(span.max_records for span in spans(view, 4, False).values()) == 4
+    assert sum(span.max_records for span in spans(view, 1, False).values()) == 1
+    assert sum(span.max_records for span in spans(view, 1000, False).values()) == 102
 
 
 # The configuration
@@ -421,23 +420,23 @@ def without_columns(text: str = "") -> str:
     return MINIMAL.replace("schema.ddl: id BIGINT\n", text)
 
 
-@pytest.mark.parametrize("given", ["", "schema.file: not-there-yet.ddl\n", "schema.ddl: id BIGNIT\n"])
-def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tmp_path: Path, given: str):
+@pytest.mark.parametrize("schema_setting", ["", "schema.file: not-there-yet.ddl\n", "schema.ddl: id BIGNIT\n"])
+def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tmp_path: Path, schema_setting: str):
     config = tmp_path / "sink.yaml"
-    config.write_text(without_columns(given))
+    config.write_text(without_columns(schema_setting))
     assert load(config, {}, columns=False).schema_text == ""
-    config.write_text(without_columns(given) + "flush.size: many\n")
+    config.write_text(without_columns(schema_setting) + "flush.size: many\n")
     with pytest.raises(ConfigError) as refusal:
         load(config, {}, columns=False)
     assert "flush.size" in str(refusal.value)
     assert "schema" not in str(refusal.value)
-    config.write_text(without_columns(given))
+    config.write_text(without_columns(schema_setting))
     with pytest.raises(ConfigError, match=r"schema\.(ddl|file)"):
         load(config, {})
 
 
 @pytest.mark.parametrize(
-    ("more", "arguments", "said"),
+    ("more", "arguments", "sentence"),
     [
         ("", ("--topic", "payments"), "--topic payments is not among the sink's topics (orders)"),
         ("", ("--output", "."), "is a directory"),
@@ -447,7 +446,7 @@ def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tm
     ],
 )
 def test_what_cannot_be_inferred_is_one_sentence_before_kafka_is_asked(
-    capsys, monkeypatch, tmp_path: Path, more, arguments, said
+    capsys, monkeypatch, tmp_path: Path, more, arguments, sentence
 ):
     monkeypatch.chdir(tmp_path)
     Path("there.ddl").write_text("id INT")
@@ -455,5 +454,5 @@ def test_what_cannot_be_inferred_is_one_sentence_before_kafka_is_asked(
     config.write_text(without_columns(more))
     assert cli.main(["infer", "--config", str(config), *arguments]) == 2
     out, err = capsys.readouterr()
-    assert (out, said in err, len(err.splitlines())) == ("", True, 1)
+    assert (out, sentence in err, len(err.splitlines())) == ("", True, 1)
     assert Path("there.ddl").read_text() == "id INT"

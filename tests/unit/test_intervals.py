@@ -1,4 +1,4 @@
-"""When the batches of a term are due."""
+"""The batches of a term are due at intervals, which begin apart for each sink."""
 
 from __future__ import annotations
 

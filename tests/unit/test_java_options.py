@@ -18,14 +18,14 @@ def test_a_jvm_that_only_commits_collects_with_one_thread_and_compiles_for_good_
     assert "-XX:Tier4InvocationThreshold=50000" in committing_jvm("-Xss2m").split()
 
 
-@pytest.mark.parametrize("given", ["-XX:+UseG1GC", "-Dname=value -XX:+UseParallelGC -Xss2m", "-XX:+UseZGC"])
-def test_a_collector_that_the_user_names_is_the_only_one(given: str) -> None:
-    assert "GC" not in committing_jvm(given)
+@pytest.mark.parametrize("options", ["-XX:+UseG1GC", "-Dname=value -XX:+UseParallelGC -Xss2m", "-XX:+UseZGC"])
+def test_a_collector_that_the_user_names_is_the_only_one(options: str) -> None:
+    assert "GC" not in committing_jvm(options)
 
 
 @pytest.mark.parametrize("name", _ENVIRONMENT)
 def test_a_collector_in_the_environment_is_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With another one beside it no JVM starts."""
+    """A JVM with two collectors does not start."""
     monkeypatch.setenv(name, "-Dname=value -XX:+UseG1GC")
     assert "GC" not in committing_jvm("-Xss2m")
 

@@ -19,9 +19,9 @@ COLUMNS = st.one_of(UNIFORM, st.lists(TEXTS, min_size=4, max_size=4))
 def test_texts_are_joined_as_arrow_joins_them(first, second, constant, start, length):
     columns = [pa.array(column, pa.string()).slice(start, length) for column in (first, second)]
     parts = [pa.scalar(constant), columns[0], pa.scalar("_"), columns[1]]
-    found = joined(*parts)
-    found.validate(full=True)
-    assert found.equals(pc.binary_join_element_wise(*parts, pa.scalar("")))
+    joined_column = joined(*parts)
+    joined_column.validate(full=True)
+    assert joined_column.equals(pc.binary_join_element_wise(*parts, pa.scalar("")))
 
 
 @pytest.mark.parametrize("offsets", [range(5, 9), range(8, 12), range(998, 1002)])

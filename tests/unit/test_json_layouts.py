@@ -1,4 +1,4 @@
-"""Values of one layout, read by comparing bytes: whatever is taken is what the reference says of it."""
+"""The layout parser reads values of one layout by comparing bytes: each row it takes is the reference's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES
 from pyspark.sql import types as T
-from test_records_fuzz import decode_alone, listed, same
+from test_records_fuzz import decode_alone, python_rows, same
 
 from sink.decode import json_layouts
 from sink.decode.json_layout import layout_of
@@ -30,7 +30,7 @@ DDL = (
 SCHEMA = parse_ddl(DDL)
 ORDER = parse_ddl("id bigint not null, name string, amount double, open boolean")
 ROWS = 300
-"""More than the least that are read so."""
+"""More than the fewest values that the parser looks for a layout in."""
 SPLICES = [
     '"',
     "\\",
@@ -107,7 +107,7 @@ def test_whatever_is_taken_by_its_layout_is_what_the_reference_says(seed, wild):
     parser = LayoutParser(SCHEMA)
     for _ in range(2):
         values = [random.choice(producers).record(wild) for _ in range(ROWS)]
-        assert_as_the_reference(SCHEMA, values, taken(parser, SCHEMA, values))
+        assert_as_the_reference(SCHEMA, values, taken_rows(parser, SCHEMA, values))
 
 
 @given(seed=st.integers(0, 2**64))
@@ -115,7 +115,7 @@ def test_whatever_is_taken_by_its_layout_is_what_the_reference_says(seed, wild):
 def test_records_of_one_layout_are_all_taken(seed):
     producer = Producer(Random(seed))
     values = [producer.record(0) for _ in range(ROWS)]
-    assert [place for _, place in taken(LayoutParser(SCHEMA), SCHEMA, values)] == list(range(ROWS))
+    assert [position for _, position in taken_rows(LayoutParser(SCHEMA), SCHEMA, values)] == list(range(ROWS))
 
 
 @given(seed=st.integers(0, 2**64), wild=st.sampled_from((0.01, 0.3)))
@@ -176,14 +176,14 @@ def test_every_number_is_read_as_the_reference_reads_it():
     fractions = [repr(random.uniform(-1, 1) * 10.0 ** random.randint(-45, 38)) for _ in range(2000)]
     fractions += [f"{random.randint(0, 10**18)}.{random.randint(0, 10**18)}" for _ in range(500)] + NUMBERS
     singles = [f"{random.uniform(-1, 1) * 10 ** random.randint(0, 18):.{random.randint(1, 12)}f}" for _ in fractions]
-    whole = [str(random.randint(-(2**31), 2**31 - 1) >> random.randrange(31)) for _ in fractions]
+    integers = [str(random.randint(-(2**31), 2**31 - 1) >> random.randrange(31)) for _ in fractions]
     values = [
         f'{{"l":{first},"i":{second},"d":{third},"f":{fourth}}}'.encode()
-        for first, second, third, fourth in zip(whole, reversed(whole), fractions, singles, strict=True)
+        for first, second, third, fourth in zip(integers, reversed(integers), fractions, singles, strict=True)
     ]
-    found = taken(LayoutParser(schema), schema, values)
-    assert len(found) > 1000
-    assert_as_the_reference(schema, values, found)
+    rows = taken_rows(LayoutParser(schema), schema, values)
+    assert len(rows) > 1000
+    assert_as_the_reference(schema, values, rows)
 
 
 def test_a_string_cannot_hold_a_layouts_text():
@@ -243,7 +243,7 @@ def test_layouts_by_turns_keep_their_order():
     forms = (b'{"id":%d,"name":"a"}', b'{"id":%d,"name":null}', b'{"name":"b","id":%d}', b'{"id":%d,"name":"\\u0061"}')
     values = [forms[number % len(forms)] % number for number in range(4 * ROWS)]
     parser = LayoutParser(ORDER)
-    assert len(taken(parser, ORDER, values)) == 3 * ROWS
+    assert len(taken_rows(parser, ORDER, values)) == 3 * ROWS
     decoded = JsonDecoder(ORDER).decode(pa.array(values, pa.binary()))
     assert decoded.rows.column("id").to_pylist() == list(range(4 * ROWS))
     assert decoded.rows.column("name").to_pylist() == ["a", None, "b", "a"] * ROWS
@@ -253,17 +253,17 @@ def test_one_record_that_does_not_fit_leaves_the_others_of_its_layout_taken():
     values = [b'{"id":%d,"amount":1.5}' % number for number in range(ROWS)]
     values[3] = b'{"id":99999999999999999999,"amount":1.5}'
     values[4] = b'{"id":4,"amount":01.5}'
-    found = taken(LayoutParser(ORDER), ORDER, values)
-    assert [place for _, place in found] == [place for place in range(ROWS) if place not in (3, 4)]
+    rows = taken_rows(LayoutParser(ORDER), ORDER, values)
+    assert [position for _, position in rows] == [position for position in range(ROWS) if position not in (3, 4)]
 
 
 def test_batches_without_a_layout_in_common_are_soon_left_alone(monkeypatch: pytest.MonkeyPatch):
     values = pa.array([b'{"id":1,"x%d":1}' % number for number in range(ROWS)], pa.binary())
-    parser, looked = LayoutParser(ORDER), []
-    monkeypatch.setattr(json_layouts, "layout_of", lambda record: looked.append(record))
+    parser, inspected = LayoutParser(ORDER), []
+    monkeypatch.setattr(json_layouts, "layout_of", lambda record: inspected.append(record))
     for _ in range(10):
         assert parser.parse(values) == []
-    assert len(looked) == 1
+    assert len(inspected) == 1
 
 
 @pytest.mark.parametrize(
@@ -302,42 +302,42 @@ def test_a_layout_is_all_of_a_record_but_its_values():
     assert layout.quotes == 12
 
 
-def taken(parser: LayoutParser, schema: TableSchema, values: list[bytes]) -> list[tuple[dict[str, Any], int]]:
-    """Rows that were taken, each with its position, by rising position."""
+def taken_rows(parser: LayoutParser, schema: TableSchema, values: list[bytes]) -> list[tuple[dict[str, Any], int]]:
+    """Returns the rows that the parser took, each with its position, in order of position."""
     parts = parser.parse(pa.array(values, pa.binary()))
-    found = [pair for part in parts for pair in zip(listed(part.rows), part.positions.tolist(), strict=True)]
+    rows = [pair for part in parts for pair in zip(python_rows(part.rows), part.positions.tolist(), strict=True)]
     for part in parts:
         part.rows.validate(full=True)
         assert part.rows.schema == schema.stored_arrow
         assert (np.diff(part.positions) > 0).all()
-    assert len({place for _, place in found}) == len(found)
-    return sorted(found, key=lambda pair: pair[1])
+    assert len({position for _, position in rows}) == len(rows)
+    return sorted(rows, key=lambda pair: pair[1])
 
 
-def assert_as_the_reference(schema: TableSchema, values: list[bytes], found: list[tuple[dict[str, Any], int]]) -> None:
+def assert_as_the_reference(schema: TableSchema, values: list[bytes], rows: list[tuple[dict[str, Any], int]]) -> None:
     reference = record_decoder(schema.value_struct)
-    for row, place in found:
+    for row, position in rows:
         try:
-            record = reference(values[place])
+            record = reference(values[position])
         except Undecodable as error:
-            raise AssertionError(f"{values[place]!r} was taken, and is no record: {error}") from error
-        (expected,) = listed(pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow))
-        assert same(row, expected), values[place]
+            raise AssertionError(f"{values[position]!r} was taken, and is no record: {error}") from error
+        (expected,) = python_rows(pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow))
+        assert same(row, expected), values[position]
 
 
-def assert_one_as_the_reference(schema: TableSchema, usual: bytes, odd: bytes, place: int) -> None:
-    """One odd value among usual ones, which nothing else can give away."""
+def assert_one_as_the_reference(schema: TableSchema, usual: bytes, odd: bytes, position: int) -> None:
+    """Checks an odd value among usual ones: nothing but its own bytes can give it away."""
     values = [usual] * ROWS
-    values[place] = odd
+    values[position] = odd
     for part in LayoutParser(schema).parse(pa.array(values, pa.binary())):
-        for at in np.flatnonzero(part.positions == place).tolist():
-            assert_as_the_reference(schema, values, [(listed(part.rows.slice(at, 1))[0], place)])
+        for index in np.flatnonzero(part.positions == position).tolist():
+            assert_as_the_reference(schema, values, [(python_rows(part.rows.slice(index, 1))[0], position)])
 
 
 def assert_decoded_as_alone(schema: TableSchema, values: list[bytes | None]) -> None:
     decoder = JsonDecoder(schema)
     together = decoder.decode(pa.array([b"", *values], pa.binary()).slice(1))
-    each = {value: decode_alone(decoder, value) for value in values}
-    alone = [each[value] for value in values]
-    assert same(listed(together.rows), [row for rows, _ in alone for row in rows])
+    decoded_by_value = {value: decode_alone(decoder, value) for value in values}
+    alone = [decoded_by_value[value] for value in values]
+    assert same(python_rows(together.rows), [row for rows, _ in alone for row in rows])
     assert [(bad.index, bad.reason) for bad in together.bad] == [(at, bad) for at, (_, bad) in enumerate(alone) if bad]

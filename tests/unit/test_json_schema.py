@@ -1,4 +1,4 @@
-"""Columns of a JSON Schema: each takes all values of its property."""
+"""A column of a JSON Schema takes all values of its property."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ NULL = {"type": "null", "title": "Not included"}
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
 
-def of(*properties: Any, **more: Any) -> tuple[str, list[str]]:
-    """Columns of an object with properties a, b and so on; and the warnings."""
-    named = dict(zip("abcdef", properties, strict=False))
-    return of_schema({"type": "object", "properties": named, **more})
+def columns_of_properties(*properties: Any, **keywords: Any) -> tuple[str, list[str]]:
+    """Returns the columns, as DDL, of an object with properties a, b and so on, and the warnings."""
+    by_name = dict(zip("abcdef", properties, strict=False))
+    return columns_of_schema({"type": "object", "properties": by_name, **keywords})
 
 
 def registered(schema: Any) -> RegisteredSchema:
     return RegisteredSchema(7, "JSON", json.dumps(schema))
 
 
-def of_schema(schema: Any) -> tuple[str, list[str]]:
+def columns_of_schema(schema: Any) -> tuple[str, list[str]]:
     warnings: list[str] = []
-    found = columns_of_json_schema(registered(schema), warnings)
-    return to_ddl(found).replace("\n", " "), warnings
+    columns = columns_of_json_schema(registered(schema), warnings)
+    return to_ddl(columns).replace("\n", " "), warnings
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def of_schema(schema: Any) -> tuple[str, list[str]]:
     ],
 )
 def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: Any, column: str) -> None:
-    assert of(schema, required=["a"]) == (f"a {column}", [])
+    assert columns_of_properties(schema, required=["a"]) == (f"a {column}", [])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: An
 )
 def test_what_may_be_of_any_type_is_a_text_which_is_said(schema: Any, warning: str) -> None:
     inside = {"type": "object", "properties": {"x": {"type": "array", "items": schema}, "y": TEXT}}
-    assert of(schema, TEXT, inside, required=["b"]) == (
+    assert columns_of_properties(schema, TEXT, inside, required=["b"]) == (
         "a STRING, b STRING, c STRUCT<x: ARRAY<STRING>, y: STRING>",
         [f"a is STRING, the JSON of its values: {warning}", f"c.x[] is STRING, the JSON of its values: {warning}"],
     )
@@ -129,13 +129,13 @@ def test_references_are_followed_within_the_schema_and_to_others_and_from_these_
             "tree": {"$ref": "#/definitions/tree"},
         },
     }
-    town = RegisteredSchema(9, "JSON", json.dumps(TEXT))
-    to = RegisteredSchema(8, "JSON", json.dumps(address), (("town.json", town),))
-    named = RegisteredSchema(7, "JSON", json.dumps(order), (("address.json", to),))
+    town_schema = RegisteredSchema(9, "JSON", json.dumps(TEXT))
+    address_schema = RegisteredSchema(8, "JSON", json.dumps(address), (("town.json", town_schema),))
+    order_schema = RegisteredSchema(7, "JSON", json.dumps(order), (("address.json", address_schema),))
     warnings: list[str] = []
-    origin, found = columns_of_registered(SchemaSelection(named), "JSON", warnings)
+    origin, columns = columns_of_registered(SchemaSelection(order_schema), "JSON", warnings)
     assert origin == "schema id 7"
-    assert to_ddl(found).split(",\n") == [
+    assert to_ddl(columns).split(",\n") == [
         "id BIGINT",
         "to STRUCT<town: STRING>",
         "tree STRUCT<name: STRING, all: ARRAY<STRING>>",
@@ -146,20 +146,23 @@ def test_references_are_followed_within_the_schema_and_to_others_and_from_these_
 def test_the_row_in_an_event_of_debezium_is_found() -> None:
     row = {"oneOf": [NULL, {"type": "object", "properties": {"id": WHOLE, "note": {"oneOf": [NULL, TEXT]}}}]}
     event = {"type": "object", "properties": {"before": row, "after": row, "op": TEXT, "ts_ms": WHOLE}}
-    found = row_of_event(columns_of_json_schema(registered(event), []), "the subject")
-    assert to_ddl(found).split(",\n") == ["id BIGINT", "note STRING"]
+    columns = row_of_event(columns_of_json_schema(registered(event), []), "the subject")
+    assert to_ddl(columns).split(",\n") == ["id BIGINT", "note STRING"]
 
 
 def test_what_only_some_values_have_is_left_out_and_said() -> None:
-    some = {"properties": {"x": WHOLE}, "anyOf": [{"properties": {"y": TEXT}}, {"required": ["x"]}]}
-    assert of(some) == ("a STRUCT<x: BIGINT>", ["left out: a: properties of some values only (oneOf, anyOf)"])
+    schema = {"properties": {"x": WHOLE}, "anyOf": [{"properties": {"y": TEXT}}, {"required": ["x"]}]}
+    assert columns_of_properties(schema) == (
+        "a STRUCT<x: BIGINT>",
+        ["left out: a: properties of some values only (oneOf, anyOf)"],
+    )
 
 
 def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
     texts = {"type": "array", "items": {"properties": {"de-DE": TEXT, "en-US": TEXT}}}
     warnings: list[str] = []
-    found = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), warnings)
-    assert to_ddl(found) == "id BIGINT"
+    columns = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), warnings)
+    assert to_ddl(columns) == "id BIGINT"
     assert warnings == [
         "left out, because Hudi cannot have columns of such names: in texts[]: 'de-DE', 'en-US'",
         "left out, because none of its fields can be a column: texts",
@@ -170,13 +173,13 @@ def test_a_schema_of_an_older_draft_is_one_too() -> None:
     older = {"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://there/", "definitions": {"n": WHOLE}}
     low = {"type": "number", "minimum": 0, "exclusiveMinimum": True}
     properties = {"a": low, "b": {"$ref": "#/definitions/n"}}
-    assert of_schema({**older, "properties": properties}) == ("a DOUBLE, b BIGINT", [])
+    assert columns_of_schema({**older, "properties": properties}) == ("a DOUBLE, b BIGINT", [])
 
 
 def test_what_a_schema_within_it_refers_to_is_looked_up_from_there() -> None:
     inner = {"definitions": {"n": WHOLE}, "properties": {"x": {"$ref": "#/definitions/n"}}}
     outer = {"$id": "http://there/outer.json", "properties": {"a": {"$id": "http://there/inner.json", **inner}}}
-    assert of_schema(outer) == ("a STRUCT<x: BIGINT>", [])
+    assert columns_of_schema(outer) == ("a STRUCT<x: BIGINT>", [])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_what_is_no_schema_of_an_object_is_refused(text: str, reason: str) -> No
 
 def test_values_of_each_type_go_into_their_columns() -> None:
     texts, counts = {"type": "array", "items": TEXT}, {"type": "object", "additionalProperties": WHOLE}
-    schema = of(TEXT, WHOLE, {"type": "number"}, {"enum": [True]}, texts, counts)
+    schema = columns_of_properties(TEXT, WHOLE, {"type": "number"}, {"enum": [True]}, texts, counts)
     columns = "a STRING, b BIGINT, c DOUBLE, d BOOLEAN, e ARRAY<STRING>, f MAP<STRING, BIGINT>"
     assert schema == (columns, [])
     values = {"a": "12:00", "b": 2**63 - 1, "c": 1, "d": True, "e": ["x", None], "f": {"y": -1}}
@@ -217,5 +220,5 @@ schemas = st.recursive(
 @given(st.text() | schemas.map(json.dumps))
 def test_whatever_a_registry_answers_is_columns_that_a_table_can_have_or_a_refusal(text: str) -> None:
     with suppress(ConfigError):
-        found = nameable(columns_of_json_schema(RegisteredSchema(7, "JSON", text), []), [])
-        assert not found.fields or parse_ddl(to_ddl(found), False)
+        columns = nameable(columns_of_json_schema(RegisteredSchema(7, "JSON", text), []), [])
+        assert not columns.fields or parse_ddl(to_ddl(columns), False)

@@ -1,4 +1,4 @@
-"""The consumer that reads records: what the user may set, what has to hold, and what is refused in one sentence."""
+"""The consumer that reads records: settings of the user, settings that the guarantee fixes, and refused ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sink.write import kafka_consumer
 from sink.write.inputs import require_reader
 from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
 
-GIVEN = {
+MINIMAL = {
     "zookeeper.connect": "zk:2181",
     "kafka.bootstrap.servers": "127.0.0.1:1",
     "kafka.topic.names": "orders",
@@ -26,13 +26,13 @@ Load = Callable[..., Settings]
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Load:
-    def make(more: dict[str, str]) -> Settings:
+def load_settings(tmp_path: Path) -> Load:
+    def load_with(changes: dict[str, str]) -> Settings:
         config = tmp_path / "sink.properties"
-        config.write_text("".join(f"{name}={value}\n" for name, value in {**GIVEN, **more}.items()))
+        config.write_text("".join(f"{name}={value}\n" for name, value in {**MINIMAL, **changes}.items()))
         return load(config, {})
 
-    return make
+    return load_with
 
 
 @pytest.fixture(autouse=True)
@@ -46,73 +46,73 @@ def consumer_of(settings: Settings, queue_bytes: int = 1 << 20) -> dict[str, obj
     return ConsumerSettings(settings.kafka_native_consumer, "sink-orders").for_reading(queue_bytes, 1)
 
 
-def test_what_a_user_sets_goes_before_what_is_usual(loaded: Load) -> None:
-    usual = consumer_of(loaded({}))
-    given = consumer_of(loaded({"kafka.fetch.max.wait.ms": "77", "kafka.group.id": "g"}))
-    assert (usual["fetch.wait.max.ms"], usual["group.id"]) == ("20", "sink-orders")
-    assert (given["fetch.wait.max.ms"], given["group.id"]) == ("77", "g")
+def test_what_a_user_sets_goes_before_what_is_usual(load_settings: Load) -> None:
+    defaults = consumer_of(load_settings({}))
+    chosen = consumer_of(load_settings({"kafka.fetch.max.wait.ms": "77", "kafka.group.id": "g"}))
+    assert (defaults["fetch.wait.max.ms"], defaults["group.id"]) == ("20", "sink-orders")
+    assert (chosen["fetch.wait.max.ms"], chosen["group.id"]) == ("77", "g")
 
 
-def test_the_queue_is_bounded_by_what_the_task_may_hold(loaded: Load) -> None:
-    assert consumer_of(loaded({}), 8 << 20)["queued.max.messages.kbytes"] == "8192"
-    assert consumer_of(loaded({}), 10)["queued.max.messages.kbytes"] == "1"
+def test_the_queue_is_bounded_by_what_the_task_may_hold(load_settings: Load) -> None:
+    assert consumer_of(load_settings({}), 8 << 20)["queued.max.messages.kbytes"] == "8192"
+    assert consumer_of(load_settings({}), 10)["queued.max.messages.kbytes"] == "1"
 
 
 @pytest.mark.parametrize(
     ("records", "kib"), [(1, 64), (1_953, 64), (2_049, 128), (15_625, 512), (500_000, 1024), (10**9, 1024)]
 )
-def test_a_fetch_is_as_large_as_what_is_wanted_of_a_partition(loaded: Load, records: int, kib: int) -> None:
-    consumer = ConsumerSettings(loaded({}).kafka_native_consumer, "g")
+def test_a_fetch_is_as_large_as_what_is_wanted_of_a_partition(load_settings: Load, records: int, kib: int) -> None:
+    consumer = ConsumerSettings(load_settings({}).kafka_native_consumer, "g")
     assert consumer.for_reading(1 << 20, records)["fetch.message.max.bytes"] == str(kib << 10)
 
 
-def test_fetches_stay_as_large_as_the_user_says(loaded: Load) -> None:
-    given = consumer_of(loaded({"kafka.max.partition.fetch.bytes": "12345"}))
-    assert given["fetch.message.max.bytes"] == "12345"
+def test_fetches_stay_as_large_as_the_user_says(load_settings: Load) -> None:
+    chosen = consumer_of(load_settings({"kafka.max.partition.fetch.bytes": "12345"}))
+    assert chosen["fetch.message.max.bytes"] == "12345"
 
 
-def test_nobody_can_set_what_the_guarantee_needs(loaded: Load) -> None:
-    made = consumer_of(loaded({"kafka.enable.partition.eof": "false", "kafka.offset.store.method": "broker"}))
-    assert made["enable.partition.eof"] is True
-    assert made["isolation.level"] == "read_committed"
-    assert made["auto.offset.reset"] == "error"
-    assert (made["enable.auto.commit"], made["enable.auto.offset.store"]) == (False, False)
+def test_nobody_can_set_what_the_guarantee_needs(load_settings: Load) -> None:
+    chosen = consumer_of(load_settings({"kafka.enable.partition.eof": "false", "kafka.offset.store.method": "broker"}))
+    assert chosen["enable.partition.eof"] is True
+    assert chosen["isolation.level"] == "read_committed"
+    assert chosen["auto.offset.reset"] == "error"
+    assert (chosen["enable.auto.commit"], chosen["enable.auto.offset.store"]) == (False, False)
 
 
-def test_settings_show_no_secret(loaded: Load) -> None:
+def test_settings_show_no_secret(load_settings: Load) -> None:
     login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"}
-    settings = loaded({**login, "kafka.sasl.password": "hunter2"})
-    held = ConsumerSettings(settings.kafka_native_consumer, "g")
-    assert held.for_reading(1, 1)["sasl.password"] == "hunter2"
-    assert "hunter2" not in repr(held)
+    settings = load_settings({**login, "kafka.sasl.password": "hunter2"})
+    consumer_settings = ConsumerSettings(settings.kafka_native_consumer, "g")
+    assert consumer_settings.for_reading(1, 1)["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(consumer_settings)
 
 
-def test_kerberos_is_refused_by_librdkafka_in_one_sentence_and_left_to_spark(loaded: Load) -> None:
+def test_kerberos_is_refused_by_librdkafka_in_one_sentence_and_left_to_spark(load_settings: Load) -> None:
     with pytest.raises(ConfigError, match=r"kafka\.\*: .*GSSAPI.*Or set kafka\.reader=spark") as refusal:
-        require_reader(loaded(KERBEROS))
+        require_reader(load_settings(KERBEROS))
     assert "\n" not in str(refusal.value)
-    require_reader(loaded({**KERBEROS, "kafka.reader": "spark"}))
+    require_reader(load_settings({**KERBEROS, "kafka.reader": "spark"}))
 
 
-def test_a_value_that_librdkafka_refuses_is_named(loaded: Load) -> None:
+def test_a_value_that_librdkafka_refuses_is_named(load_settings: Load) -> None:
     with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms"):
-        require_reader(loaded({"kafka.fetch.max.wait.ms": "soon"}))
-    require_reader(loaded({}))
+        require_reader(load_settings({"kafka.fetch.max.wait.ms": "soon"}))
+    require_reader(load_settings({}))
 
 
-def test_a_consumer_is_kept_by_its_settings_until_it_is_dropped(loaded: Load) -> None:
-    settings = consumer_of(loaded({}))
+def test_a_consumer_is_kept_by_its_settings_until_it_is_dropped(load_settings: Load) -> None:
+    settings = consumer_of(load_settings({}))
     first = kept_consumer(settings)
     assert kept_consumer(dict(settings)) is first
-    assert kept_consumer(consumer_of(loaded({}), 2 << 20)) is not first
+    assert kept_consumer(consumer_of(load_settings({}), 2 << 20)) is not first
     drop_consumer(settings)
     assert kept_consumer(settings) is not first
 
 
-def test_few_consumers_are_kept_and_the_oldest_is_closed_first(loaded: Load) -> None:
-    kept = [kept_consumer(consumer_of(loaded({}), size << 20)) for size in range(1, 8)]
+def test_few_consumers_are_kept_and_the_oldest_is_closed_first(load_settings: Load) -> None:
+    consumers = [kept_consumer(consumer_of(load_settings({}), size << 20)) for size in range(1, 8)]
     assert len(kafka_consumer._kept) == kafka_consumer._KEPT
-    assert kept_consumer(consumer_of(loaded({}), 7 << 20)) is kept[-1]
-    assert kept_consumer(consumer_of(loaded({}), 1 << 20)) is not kept[0]
+    assert kept_consumer(consumer_of(load_settings({}), 7 << 20)) is consumers[-1]
+    assert kept_consumer(consumer_of(load_settings({}), 1 << 20)) is not consumers[0]
     with pytest.raises(RuntimeError, match="closed"):
-        kept[0].client.assignment()
+        consumers[0].client.assignment()

@@ -1,4 +1,4 @@
-"""How a reading takes what its consumer hands over, where no broker hands it over so on demand."""
+"""A task reader takes its consumer's messages in orders that no broker delivers on demand."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MIB = 1 << 20
 AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)
 
 
-class Prepared:
-    """Hands over prepared messages, a list at a time, as a librdkafka consumer."""
+class PreparedConsumer:
+    """A consumer like librdkafka's that returns prepared messages, a list at a time."""
 
     def __init__(self, *messages: Sequence[Message]) -> None:
         self.trouble = ""
@@ -49,26 +49,26 @@ def slices(*ends: int) -> list[Slice]:
     return [Slice("orders", partition, 0, end, "id", 0) for partition, end in enumerate(ends)]
 
 
-def reading(wanted: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
-    return TaskReader(cast("KeptConsumer", Prepared(*messages)), wanted, limits)
+def task_reader(wanted_slices: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
+    return TaskReader(cast("KeptConsumer", PreparedConsumer(*messages)), wanted_slices, limits)
 
 
 def test_a_slice_that_came_whole_is_not_lost_when_the_log_lost_what_is_behind_it() -> None:
-    reader = reading(slices(3), [record(0, 0), record(0, 1), record(0, 2), out_of_range(0)])
+    reader = task_reader(slices(3), [record(0, 0), record(0, 1), record(0, 2), out_of_range(0)])
     assert [batch.records.column("offset").to_pylist() for batch in reader] == [[0, 1, 2]]
 
 
 def test_a_slice_of_which_a_part_came_is_lost() -> None:
-    reader = reading(slices(3), [record(0, 0), out_of_range(0)])
+    reader = task_reader(slices(3), [record(0, 0), out_of_range(0)])
     with pytest.raises(DataLoss, match="orders-0 offset 1"):
         list(reader)
 
 
 def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> None:
-    """Those of partition 1 wait for those of partition 0."""
+    """Records of partition 1 wait for records of partition 0."""
     count, large = 20, b"x" * MIB
     messages = ([record(0, at, large), record(1, at)] for at in range(count))
-    reader = reading(slices(count, count), *messages, limits=ReadLimits(32 * MIB, 32 * MIB, MIB))
+    reader = task_reader(slices(count, count), *messages, limits=ReadLimits(32 * MIB, 32 * MIB, MIB))
     batches = iter(reader)
     for _ in range(count // 2):
         next(batches)

@@ -1,4 +1,4 @@
-"""Logs are one line an event, carry who and what, and never a secret."""
+"""An event is one log line, which names its worker and sink, and never a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "hunter2-Tr0ub4dor"
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
+def _restored_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -36,11 +36,11 @@ def _restored() -> Iterator[None]:
 
 
 @pytest.fixture(params=["json", "console"])
-def form(request: pytest.FixtureRequest) -> str:
+def log_format(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def say_everything(secret: str) -> None:
+def log_everything(secret: str) -> None:
     log = logs.logger("coordinator")
     log.info(
         "plain",
@@ -60,20 +60,20 @@ def say_everything(secret: str) -> None:
     structlog.get_logger("sink.worker").critical("last", **{secret: 1})
 
 
-def test_a_secret_is_never_logged_wherever_it_stands(form: str):
+def test_a_secret_is_never_logged_wherever_it_stands(log_format: str):
     out = io.StringIO()
-    logs.configure("debug", form, Redactor([SECRET]), out)
-    say_everything(SECRET)
+    logs.configure("debug", log_format, Redactor([SECRET]), out)
+    log_everything(SECRET)
     assert SECRET not in out.getvalue()
     assert len(out.getvalue().splitlines()) == 8
 
 
-def test_a_secret_that_comes_while_the_process_runs_is_never_logged_from_then_on(form: str):
+def test_a_secret_that_comes_while_the_process_runs_is_never_logged_from_then_on(log_format: str):
     out = io.StringIO()
-    logs.configure("debug", form, Redactor(["another-secret"]), out)
+    logs.configure("debug", log_format, Redactor(["another-secret"]), out)
     logs.hide([SECRET])
-    say_everything(SECRET)
-    say_everything("another-secret")
+    log_everything(SECRET)
+    log_everything("another-secret")
     assert SECRET not in out.getvalue()
     assert "another-secret" not in out.getvalue()
 
@@ -151,14 +151,14 @@ def test_every_thread_says_which_worker_and_sink_it_works_for():
     out = io.StringIO()
     logs.configure(stream=out)
     logs.identify("w1", "orders")
-    foreign = threading.Thread(target=lambda: logging.getLogger("kazoo").error("of a library"))
+    library_thread = threading.Thread(target=lambda: logging.getLogger("kazoo").error("of a library"))
     with logs.bound(sink="payments", epoch=3), ThreadPoolExecutor(1) as pool:
-        own = logs.ContextThread(target=lambda: logs.logger().info("own thread"))
-        own.start()
+        context_thread = logs.ContextThread(target=lambda: logs.logger().info("own thread"))
+        context_thread.start()
         pool.submit(logs.in_context(logs.logger().info), "own executor").result()
         pool.submit(logging.getLogger("py4j").warning, "callback").result()
-        foreign.start()
-        for thread in (own, foreign):
+        library_thread.start()
+        for thread in (context_thread, library_thread):
             thread.join()
     lines = {line["event"]: line for line in map(json.loads, out.getvalue().splitlines())}
     origins = {event: (line["worker"], line["sink"], line.get("epoch")) for event, line in lines.items()}
@@ -170,9 +170,9 @@ def test_every_thread_says_which_worker_and_sink_it_works_for():
     }
 
 
-def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(form: str):
+def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(log_format: str):
     out = io.StringIO()
-    logs.configure(form=form, stream=out)
+    logs.configure(form=log_format, stream=out)
     logging.getLogger("kazoo.client").info("connected")
     logging.getLogger("coordination.zookeeper.keeper").debug("detail")
     logs.logger("runtime").debug("detail")

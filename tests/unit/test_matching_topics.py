@@ -1,4 +1,4 @@
-"""A sink whose topics are those that match an expression reads them as they come, and tells of those that go."""
+"""A sink with an expression for topics reads each topic that comes to match, and reports each that is gone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def env() -> Environment:
     return Environment()
 
 
-def landed(term: Driver) -> None:
-    """Lets everything that the log holds land."""
+def land_all(term: Driver) -> None:
+    """Lets the sink commit all records of the log."""
     for _ in range(12):
         term.idle()
         for t in term.env.view.transactions:
@@ -46,11 +46,11 @@ def test_the_coordinator_asks_for_topics_that_match(env: Environment) -> None:
 
 def test_a_topic_that_comes_to_match_is_found_and_read(env: Environment) -> None:
     term = new_term(env, pattern="orders.*")
-    landed(term)
+    land_all(term)
     assert env.view.states[SOURCE].end == 100
     add(env, NEW, 30)
     add(env, TopicPartition("customers", 0), 30)
-    landed(term)
+    land_all(term)
     assert env.view.states[NEW].end == 30
     assert {source.topic for source in env.view.states} == {"orders", "orders-new"}
     assert term.notes("topics.found") == [{"topics": ["orders-new"]}]
@@ -58,29 +58,29 @@ def test_a_topic_that_comes_to_match_is_found_and_read(env: Environment) -> None
 
 def test_a_topic_that_comes_to_match_later_is_read_from_its_beginning(env: Environment) -> None:
     term = new_term(env, pattern="orders.*", reset=OffsetReset.LATEST)
-    landed(term)
-    assert env.view.states[SOURCE].start == 100, "what was there when the sink began is not wanted"
+    land_all(term)
+    assert env.view.states[SOURCE].start == 100, "records from before the sink began are not wanted"
     add(env, NEW, 30)
-    landed(term)
-    pieces = [piece for commit in env.table.commits for piece in slices_of(commit.stats)]
-    assert sum(piece.end - piece.start for piece in pieces if piece.source == NEW) == 30
+    land_all(term)
+    slices = [one_slice for commit in env.table.commits for one_slice in slices_of(commit.stats)]
+    assert sum(one_slice.end - one_slice.start for one_slice in slices if one_slice.source == NEW) == 30
 
 
 def test_a_topic_that_is_gone_is_told_of_once_and_stops_nothing(env: Environment) -> None:
     add(env, NEW, 30)
     term = new_term(env, pattern="orders.*")
-    landed(term)
+    land_all(term)
     del env.log.partitions[NEW], env.log.ids[NEW.topic]
     env.log.partitions[SOURCE].end = 150
-    landed(term)
+    land_all(term)
     assert term.notes("topics.gone") == [{"topics": ["orders-new"]}]
     assert env.view.states[SOURCE].end == 150
-    assert env.view.states[NEW].end == 30, "what landed of it stays on record"
+    assert env.view.states[NEW].end == 30, "its landed offsets stay on record"
     assert env.view.halt is None
 
 
 def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Environment) -> None:
-    """They can never be read, and were promised: an operator has to know."""
+    """The sink promised these offsets and can never read them: an operator has to know."""
     add(env, NEW, 30)
     term = new_term(env, pattern="orders.*")
     term.until("STARTED")
@@ -89,7 +89,7 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Enviro
     for incarnation in env.transaction().plan.slices:
         failure = Failure(FailureKind.RETRYABLE, "no such topic")
         env.keeper.write(tree.status_ops(WriteStatus(1, incarnation, failure=failure)))
-    landed(term)
+    land_all(term)
     assert env.view.halt is not None
     assert env.view.halt.topic == NEW.topic
     assert "[0, 30) was planned and cannot be read any more" in env.view.halt.reason
@@ -99,21 +99,21 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Enviro
 def test_a_topic_that_comes_back_as_another_halts_the_sink_as_one_that_is_named_does(env: Environment) -> None:
     add(env, NEW, 30)
     term = new_term(env, pattern="orders.*")
-    landed(term)
+    land_all(term)
     env.log.recreate(NEW.topic, 1)
-    landed(term)
+    land_all(term)
     assert env.view.halt is not None
     assert "orders-new" in str(env.view.halt)
 
 
 @pytest.mark.parametrize(
-    ("topic", "lands"),
+    ("topic", "matches"),
     [("orders-1", True), ("my-orders-1", False), ("__orders", False), ("bad-orders", False), ("bad-orders-2", True)],
 )
-def test_neither_kafkas_own_topics_nor_that_of_bad_records_match(tmp_path: Path, topic: str, lands: bool) -> None:
+def test_neither_kafkas_own_topics_nor_that_of_bad_records_match(tmp_path: Path, topic: str, matches: bool) -> None:
     file = tmp_path / "sink.yaml"
-    named = MINIMAL.replace("kafka.topic.names: orders", "kafka.topic.regex: 'orders.*|bad.*|__.*'")
-    file.write_text(f"{named}\nerrors.tolerance: all\nerrors.deadletter.topic: bad-orders\n")
+    content = MINIMAL.replace("kafka.topic.names: orders", "kafka.topic.regex: 'orders.*|bad.*|__.*'")
+    file.write_text(f"{content}\nerrors.tolerance: all\nerrors.deadletter.topic: bad-orders\n")
     settings = load(file, {})
     assert settings.topic_pattern is not None
-    assert (re.fullmatch(settings.topic_pattern, topic) is not None) is lands
+    assert (re.fullmatch(settings.topic_pattern, topic) is not None) is matches

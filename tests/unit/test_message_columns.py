@@ -1,4 +1,4 @@
-"""Messages as columns, where a topic can hardly be filled for it."""
+"""Messages as columns, in a case for which a test can hardly fill a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def test_values_that_no_column_can_hold_are_an_error_and_no_wrong_column() -> None:
-    """It counts as a failure for memory: the next attempt holds less."""
+    """The error counts as a failure for memory: the next attempt holds less."""
     times = (TIMESTAMP_CREATE_TIME, 0)
     messages = [Message("orders", 0, 0, None, bytes(MIB), None, None, times)] * 2048
     count = len(messages)

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any, cast
 from urllib.request import urlopen
 
@@ -54,12 +55,12 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-def tell(metrics: SinkMetrics, event: str, **fields: Any) -> None:
+def send_note(metrics: SinkMetrics, event: str, **fields: Any) -> None:
     metrics.note(Note(event, tuple(fields.items())))
 
 
 def samples(process: ProcessMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """As Prometheus would read `/metrics`."""
+    """Returns the samples that Prometheus would read from `/metrics`."""
     families = text_string_to_metric_families(process.text().decode())
     return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
@@ -68,12 +69,12 @@ def value(process: ProcessMetrics, name: str, **labels: str) -> float | None:
     return samples(process).get((name, frozenset({"sink": "orders", **labels}.items())))
 
 
-def run(metrics: SinkMetrics, clock: Clock, number: int, *phases: str) -> None:
-    """Two seconds in PLANNED, three in each further phase."""
-    tell(metrics, "transaction.opened", transaction=number, batch=number, attempt=2, slices=2, offsets=9)
+def run_transaction(metrics: SinkMetrics, clock: Clock, number: int, *phases: str) -> None:
+    """Runs a transaction: two seconds in PLANNED, three in each further phase."""
+    send_note(metrics, "transaction.opened", transaction=number, batch=number, attempt=2, slices=2, offsets=9)
     clock.now += 2
     for phase in phases:
-        tell(metrics, "transaction.entered", transaction=number, phase=phase, instant="1")
+        send_note(metrics, "transaction.entered", transaction=number, phase=phase, instant="1")
         clock.now += 3
 
 
@@ -97,8 +98,8 @@ def committed(at: float, planned: float) -> Ledger:
 def test_a_committed_transaction_counts_its_phases_its_outcome_its_records_and_its_attempts(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    run(metrics, clock, 7, "STARTED", "PREPARED", "COMMITTED")
-    tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
+    run_transaction(metrics, clock, 7, "STARTED", "PREPARED", "COMMITTED")
+    send_note(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
     for phase in ("PLANNED", "STARTED", "PREPARED", "COMMITTED"):
         assert value(process, "sink_transactions_total", phase=phase) == 1
     assert value(process, "sink_transactions_ended_total", outcome="COMMITTED") == 1
@@ -112,9 +113,9 @@ def test_a_committed_transaction_counts_its_phases_its_outcome_its_records_and_i
 def test_an_aborted_transaction_counts_no_records_and_no_attempt_of_a_commit(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    run(metrics, clock, 7, "STARTED")
-    tell(metrics, "transaction.aborted", transaction=7, attempt=1, reason="deadline")
-    tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=40, errors=2)
+    run_transaction(metrics, clock, 7, "STARTED")
+    send_note(metrics, "transaction.aborted", transaction=7, attempt=1, reason="deadline")
+    send_note(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=40, errors=2)
     assert value(process, "sink_transactions_total", phase="ABORTED") == 1
     assert value(process, "sink_transactions_ended_total", outcome="ABORTED") == 1
     assert value(process, "sink_records_total") == 0
@@ -125,9 +126,9 @@ def test_an_aborted_transaction_counts_no_records_and_no_attempt_of_a_commit(
 def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    run(metrics, clock, 7, "STARTED")
-    run(metrics, clock, 8, "STARTED", "PREPARED")
-    tell(metrics, "transaction.entered", transaction=7, phase="PREPARED", instant="1")
+    run_transaction(metrics, clock, 7, "STARTED")
+    run_transaction(metrics, clock, 8, "STARTED", "PREPARED")
+    send_note(metrics, "transaction.entered", transaction=7, phase="PREPARED", instant="1")
     name = "sink_transaction_phase_duration_seconds"
     assert value(process, f"{name}_sum", phase="PLANNED") == 4
     assert value(process, f"{name}_count", phase="STARTED") == 2
@@ -137,7 +138,7 @@ def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(
 def test_an_election_sets_the_epoch_and_the_end_of_the_term_clears_only_the_role(
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:
-    tell(metrics, "coordinator.elected", epoch=12)
+    send_note(metrics, "coordinator.elected", epoch=12)
     assert (value(process, "sink_epoch"), value(process, "sink_coordinator")) == (12, 1)
     metrics.coordinating(False)
     assert (value(process, "sink_epoch"), value(process, "sink_coordinator")) == (12, 0)
@@ -146,12 +147,12 @@ def test_an_election_sets_the_epoch_and_the_end_of_the_term_clears_only_the_role
 def test_a_transaction_of_an_earlier_term_is_not_timed_by_the_next(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    run(metrics, clock, 7, "STARTED")
+    run_transaction(metrics, clock, 7, "STARTED")
     metrics.coordinating(False)
     clock.now += 1_000
-    tell(metrics, "coordinator.elected", epoch=13)
-    tell(metrics, "transaction.aborted", transaction=7, attempt=1, reason="epoch")
-    tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=0, errors=0)
+    send_note(metrics, "coordinator.elected", epoch=13)
+    send_note(metrics, "transaction.aborted", transaction=7, attempt=1, reason="epoch")
+    send_note(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=0, errors=0)
     assert value(process, "sink_transaction_phase_duration_seconds_count", phase="STARTED") is None
     assert value(process, "sink_transaction_duration_seconds_count", outcome="ABORTED") is None
 
@@ -177,7 +178,7 @@ def test_a_sink_that_cannot_be_used_shows_and_waits_for_nothing(process: Process
 
 def test_an_event_of_no_interest_changes_nothing(process: ProcessMetrics, metrics: SinkMetrics) -> None:
     before = process.text()
-    tell(metrics, "answer.dropped", request=3)
+    send_note(metrics, "answer.dropped", request=3)
     assert process.text() == before
 
 
@@ -186,19 +187,19 @@ def test_each_partition_shows_its_offsets_and_its_lag_while_this_worker_coordina
 ) -> None:
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     open_range = (OpenRange(20, 40, 3, 10, 0),)
-    known = {first: PartitionState("id", 0, 20, 0, open=open_range), second: PartitionState("id", 0, 50, 0)}
-    metrics.keeper(replace(empty_view(), states=known))
+    recorded = {first: PartitionState("id", 0, 20, 0, open=open_range), second: PartitionState("id", 0, 50, 0)}
+    metrics.keeper(replace(empty_view(), states=recorded))
     metrics.log(log(start=5, p0=50, p1=50, p2=50))
 
-    def all_of(name: str) -> list[float | None]:
+    def by_partition(name: str) -> list[float | None]:
         return [value(process, name, topic="orders", partition=str(n)) for n in range(3)]
 
-    assert all_of("sink_partition_lag_offsets") == [30, 0, 45]
-    assert all_of("sink_partition_committed_offset") == [20, 50, 5]
-    assert all_of("sink_partition_log_start_offset") == [5, 5, 5]
-    assert all_of("sink_partition_log_end_offset") == [50, 50, 50]
+    assert by_partition("sink_partition_lag_offsets") == [30, 0, 45]
+    assert by_partition("sink_partition_committed_offset") == [20, 50, 5]
+    assert by_partition("sink_partition_log_start_offset") == [5, 5, 5]
+    assert by_partition("sink_partition_log_end_offset") == [50, 50, 50]
     metrics.coordinating(False)
-    assert all_of("sink_partition_lag_offsets") == [None] * 3
+    assert by_partition("sink_partition_lag_offsets") == [None] * 3
 
 
 def test_freshness_is_the_time_since_the_oldest_record_that_has_not_landed_was_seen(
@@ -315,8 +316,8 @@ def test_services_registrations_files_instants_and_the_audit_show(
 def test_every_old_name_is_served_with_the_figures_of_the_new_one(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    run(metrics, clock, 7, "STARTED")
-    tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
+    run_transaction(metrics, clock, 7, "STARTED")
+    send_note(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
     metrics.wrote(5)
     metrics.served(Service("cleaning", 2.0, "2026"))
     metrics.registered(0, 0.5)
@@ -332,31 +333,44 @@ def test_every_old_name_is_served_with_the_figures_of_the_new_one(
 
 
 def test_a_defect_in_counting_is_logged_and_goes_no_further(process: ProcessMetrics, metrics: SinkMetrics) -> None:
-    with capture_logs() as logs:
-        tell(metrics, "transaction.opened")
+    with capture_logs() as lines:
+        send_note(metrics, "transaction.opened")
         metrics.keeper(cast(KeeperView, None))
         metrics.log(cast(LogView, None))
-    assert [each["method"] for each in logs if each["event"] == "metrics.failed"] == ["note", "keeper", "log"]
+    assert [line["method"] for line in lines if line["event"] == "metrics.failed"] == ["note", "keeper", "log"]
+
+
+# `watch` keeps callables, `refresh` runs in the scrape's thread: neither can touch a commit.
+UNCOUNTED = {"watch", "refresh", "retention_by_topic"}
+COUNTERS = sorted(name for name in vars(SinkMetrics) if not name.startswith("_") and name not in UNCOUNTED)
+
+
+@pytest.mark.parametrize("method", COUNTERS)
+def test_whatever_a_sink_counts_a_defect_goes_no_further(metrics: SinkMetrics, method: str) -> None:
+    vars(metrics)["_families"] = vars(metrics)["_children"] = None
+    with capture_logs() as lines:
+        getattr(metrics, method)(*[None] * len(signature(getattr(metrics, method)).parameters))
+    assert [line["method"] for line in lines] == [method]
 
 
 def test_an_old_name_changes_no_label(process: ProcessMetrics) -> None:
     process.sink("sink_bad_records_total").wrote(5)
-    told = {name for name, labels in samples(process) if dict(labels)["sink"] == "sink_bad_records_total"}
-    assert {"sink_bytes_total", "sink_errors_total"} <= told
+    sample_names = {name for name, labels in samples(process) if dict(labels)["sink"] == "sink_bad_records_total"}
+    assert {"sink_bytes_total", "sink_errors_total"} <= sample_names
     assert {dict(labels)["sink"] for _, labels in samples(process)} == {"sink_bad_records_total"}
 
 
 def test_sinks_of_a_process_are_told_apart_and_one_that_goes_takes_its_series_along(
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:
-    other = process.sink("payments")
+    payments = process.sink("payments")
     metrics.wrote(1)
-    other.wrote(2)
-    other.keeper(replace(empty_view(), states=states(p0=10)))
-    other.log(log(p0=11))
+    payments.wrote(2)
+    payments.keeper(replace(empty_view(), states=states(p0=10)))
+    payments.log(log(p0=11))
     assert value(process, "sink_written_bytes_total") == 1
     assert value(process, "sink_written_bytes_total", sink="payments") == 2
-    assert process.sink("payments") is other
+    assert process.sink("payments") is payments
     process.remove("payments")
     assert {dict(labels)["sink"] for _, labels in samples(process)} == {"orders"}
     process.remove("payments")
@@ -372,23 +386,23 @@ def test_every_sample_has_a_sink_and_every_name_its_unit(process: ProcessMetrics
 
 
 def test_labels_of_any_kind_can_be_read_back(process: ProcessMetrics) -> None:
-    strange = 'a"b\\c\nd'
-    process.sink(strange).log(log(p0=3))
-    assert {dict(labels)["sink"] for _, labels in samples(process)} == {strange}
+    sink_name = 'a"b\\c\nd'
+    process.sink(sink_name).log(log(p0=3))
+    assert {dict(labels)["sink"] for _, labels in samples(process)} == {sink_name}
 
 
 def test_it_is_served_on_loopback_only_and_no_more_once_closed(
     process: ProcessMetrics, metrics: SinkMetrics, port: int
 ) -> None:
-    tell(metrics, "coordinator.elected", epoch=12)
+    send_note(metrics, "coordinator.elected", epoch=12)
     assert process.serve(port) == port
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain; version=")
-        assert b'sink_epoch{sink="orders"} 12.0' in answer.read()
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        assert response.headers["Content-Type"].startswith("text/plain; version=")
+        assert b'sink_epoch{sink="orders"} 12.0' in response.read()
     listening = [
-        place.laddr.ip
-        for place in psutil.Process().net_connections("inet")
-        if place.status == psutil.CONN_LISTEN and place.laddr.port == port
+        connection.laddr.ip
+        for connection in psutil.Process().net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
     ]
     assert listening == ["127.0.0.1"]
     process.close()

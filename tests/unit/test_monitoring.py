@@ -26,21 +26,21 @@ from sink.telemetry.metrics import ProcessMetrics
 MONITORING = Path(__file__).resolve().parents[2] / "docker" / "monitoring"
 NAME = re.compile(r"\b(sink_\w+)(?:\{([^}]*)\})?")
 GROUPING = re.compile(r"\b(?:by|on|unless on|and on) \(([^)]*)\)")
-OF_PROMETHEUS = {"instance", "job", "le", "alertname"}
+PROMETHEUS_LABELS = {"instance", "job", "le", "alertname"}
 
 
 @pytest.fixture(scope="module")
-def served() -> dict[str, set[str]]:
-    """Labels by name of the samples that a worker serves over HTTP once everything has happened to it."""
+def served_labels() -> dict[str, set[str]]:
+    """Returns the labels, by sample name, that a worker serves over HTTP once everything has happened to it."""
     process = ProcessMetrics("w1")
     sink = process.sink("orders")
     sink.configured(60, 300)
-    for event, more in (
+    for event, fields in (
         ("transaction.opened", {"attempt": 1}),
         ("transaction.entered", {"phase": "STARTED"}),
         ("transaction.ended", {"outcome": "COMMITTED", "records": 5, "errors": 1}),
     ):
-        sink.note(Note(event, tuple({"transaction": 7, **more}.items())))
+        sink.note(Note(event, tuple({"transaction": 7, **fields}.items())))
     source = TopicPartition("orders", 0)
     times = {"PLANNED": 1.0, "COMMITTED": 2.0}
     ledger = Ledger(7, 7, history=(Summary(7, 7, "COMMITTED", "1", 5, "", times),))
@@ -59,8 +59,8 @@ def served() -> dict[str, set[str]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process.serve(port)
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        text = answer.read().decode()
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        text = response.read().decode()
     process.close()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {sample.name: set(sample.labels) for sample in samples}
@@ -71,58 +71,62 @@ def rule_expressions() -> list[str]:
     return [rule["expr"] for group in document["groups"] for rule in group["rules"]]
 
 
-def _of_dashboard(value: object) -> Iterator[str]:
+def _expressions_in(value: object) -> Iterator[str]:
     if isinstance(value, dict):
         yield from (text for key, text in value.items() if key in {"expr", "definition"} and isinstance(text, str))
-        yield from (text for inner in value.values() for text in _of_dashboard(inner))
+        yield from (text for inner in value.values() for text in _expressions_in(inner))
     elif isinstance(value, list):
-        yield from (text for inner in value for text in _of_dashboard(inner))
+        yield from (text for inner in value for text in _expressions_in(inner))
 
 
 def dashboard_expressions() -> list[str]:
-    return list(_of_dashboard(json.loads((MONITORING / "dashboard.json").read_text())))
+    return list(_expressions_in(json.loads((MONITORING / "dashboard.json").read_text())))
 
 
-def unserved(expressions: list[str], served: dict[str, set[str]]) -> list[str]:
-    wrong = []
+def unserved(expressions: list[str], served_labels: dict[str, set[str]]) -> list[str]:
+    problems = []
     for expression in expressions:
-        asked = NAME.findall(expression)
-        labels: set[str] = set().union(*(served.get(name, set()) for name, _ in asked)) | OF_PROMETHEUS
-        wrong += [name for name, _ in asked if name not in served]
-        for name, matchers in asked:
+        metrics = NAME.findall(expression)
+        known_labels: set[str] = (
+            set().union(*(served_labels.get(name, set()) for name, _ in metrics)) | PROMETHEUS_LABELS
+        )
+        problems += [name for name, _ in metrics if name not in served_labels]
+        for name, matchers in metrics:
             matched = set(re.findall(r"(\w+)\s*[=!]", matchers))
-            wrong += [f"{name}: {label}" for label in matched - served.get(name, set()) - OF_PROMETHEUS]
-        if asked and "sink:" not in expression:
+            problems += [f"{name}: {label}" for label in matched - served_labels.get(name, set()) - PROMETHEUS_LABELS]
+        if metrics and "sink:" not in expression:
             grouped = {label.strip() for group in GROUPING.findall(expression) for label in group.split(",")}
-            wrong += [f"{expression}: {label}" for label in grouped - labels]
-    return wrong
+            problems += [f"{expression}: {label}" for label in grouped - known_labels]
+    return problems
 
 
-def test_every_metric_and_label_of_the_rules_is_served(served: dict[str, set[str]]) -> None:
+def test_every_metric_and_label_of_the_rules_is_served(served_labels: dict[str, set[str]]) -> None:
     assert len(rule_expressions()) > 15
-    assert unserved(rule_expressions(), served) == []
+    assert unserved(rule_expressions(), served_labels) == []
 
 
-def test_every_metric_and_label_of_the_dashboard_is_served(served: dict[str, set[str]]) -> None:
+def test_every_metric_and_label_of_the_dashboard_is_served(served_labels: dict[str, set[str]]) -> None:
     assert len(dashboard_expressions()) > 30
-    assert unserved(dashboard_expressions(), served) == []
+    assert unserved(dashboard_expressions(), served_labels) == []
 
 
-def test_a_name_or_a_label_that_nobody_serves_is_seen(served: dict[str, set[str]]) -> None:
-    assert unserved(["sink_imagined > 0"], served) == ["sink_imagined"]
-    assert unserved(['sink_halted{phase="x"}'], served) == ["sink_halted: phase"]
-    assert unserved(["max by (sink, phase) (sink_halted)"], served) == ["max by (sink, phase) (sink_halted): phase"]
+def test_a_name_or_a_label_that_nobody_serves_is_seen(served_labels: dict[str, set[str]]) -> None:
+    assert unserved(["sink_imagined > 0"], served_labels) == ["sink_imagined"]
+    assert unserved(['sink_halted{phase="x"}'], served_labels) == ["sink_halted: phase"]
+    assert unserved(["max by (sink, phase) (sink_halted)"], served_labels) == [
+        "max by (sink, phase) (sink_halted): phase"
+    ]
 
 
-def test_the_dashboard_shows_every_metric_but_a_few(served: dict[str, set[str]]) -> None:
+def test_the_dashboard_shows_every_metric_but_a_few(served_labels: dict[str, set[str]]) -> None:
     shown = {name for expression in dashboard_expressions() for name, _ in NAME.findall(expression)}
-    old = {"sink_errors_total", "sink_bytes_total", "sink_phase_seconds", "sink_services_total", "sink_lag"}
-    old |= {"sink_services_seconds", "sink_catalog_seconds"}
-    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in served}
-    families -= {name for name in families if name.startswith(tuple(f"{each}_" for each in old))}
-    told_by_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds", "sink_table_service_failed"}
-    seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    assert families - seen - old - told_by_alerts == {"sink_catalog_sync_duration_seconds"}
+    old_names = {"sink_errors_total", "sink_bytes_total", "sink_phase_seconds", "sink_services_total", "sink_lag"}
+    old_names |= {"sink_services_seconds", "sink_catalog_seconds"}
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in served_labels}
+    families -= {name for name in families if name.startswith(tuple(f"{old_name}_" for old_name in old_names))}
+    only_in_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds", "sink_table_service_failed"}
+    shown_families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
+    assert families - shown_families - old_names - only_in_alerts == {"sink_catalog_sync_duration_seconds"}
 
 
 def test_panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() -> None:
@@ -130,9 +134,9 @@ def test_panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() -> N
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
         (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
+        for area in (panel["gridPos"] for panel in panels)
+        for x in range(area["x"], area["x"] + area["w"])
+        for y in range(area["y"], area["y"] + area["h"])
     ]
     assert len(set(cells)) == len(cells)
     assert {x for x, _ in cells} == set(range(24))
@@ -154,7 +158,7 @@ def test_the_expressions_of_the_dashboard_can_be_parsed(tmp_path: Path) -> None:
 def test_the_documentation_has_every_alert_with_its_severity() -> None:
     page = (MONITORING.parents[1] / "docs" / "monitoring.md").read_text()
     rows = re.findall(r"^\| ((?:`Sink\w+`(?:, )?)+) \| (\w+) \|", page, re.MULTILINE)
-    told = {alert: severity for names, severity in rows for alert in re.findall(r"\w+", names)}
+    documented = {alert: severity for names, severity in rows for alert in re.findall(r"\w+", names)}
     document = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
     rules = [rule for group in document["groups"] for rule in group["rules"] if "alert" in rule]
-    assert told == {rule["alert"]: rule["labels"]["severity"] for rule in rules}
+    assert documented == {rule["alert"]: rule["labels"]["severity"] for rule in rules}

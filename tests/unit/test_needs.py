@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
-from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread, unusable
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
 from sink.config import Settings
 from sink.operations.health import last_commit
 from sink.operations.status import build
@@ -40,11 +40,11 @@ def view(settings: Settings, committed_at: float = NOW - 5) -> KeeperView:
     )
 
 
-def look(settings: Settings, seen: KeeperView, end: int = 10) -> Look:
+def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkReport:
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = new_trend(settings)
-    trend.look(seen.states, log, last_commit(seen), NOW)
-    return look_at(settings, seen, build(settings, seen, log, None, NOW), trend)
+    trend.observe(keeper_view.states, log, last_commit(keeper_view), NOW)
+    return report_on(settings, keeper_view, build(settings, keeper_view, log, None, NOW), trend)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def printed(*parts: object, colours: bool = False) -> str:
 
 
 def test_a_sink_that_commits_needs_nothing(settings: Settings) -> None:
-    healthy = look(settings, view(settings))
+    healthy = report(settings, view(settings))
     assert (healthy.urgency, healthy.state) == (0, "committing")
     assert list(needs([healthy])) == []
     assert healthy.to_json()["healthy"] is True
@@ -69,7 +69,7 @@ def test_a_sink_that_commits_needs_nothing(settings: Settings) -> None:
 
 def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(settings: Settings) -> None:
     reason = "orders-0: the log was truncated to 5, 10 had been read"
-    halted = look(settings, replace(view(settings), halt=Halt(reason, "orders", 0, 5, NOW), contenders=()))
+    halted = report(settings, replace(view(settings), halt=Halt(reason, "orders", 0, 5, NOW), contenders=()))
     assert (halted.urgency, halted.state) == (3, "HALTED")
     lines = printed(*needs([halted])).splitlines()
     assert lines[0] == "What needs doing first"
@@ -80,25 +80,25 @@ def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(setting
 
 
 def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Settings) -> None:
-    wrong = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
-    assert (wrong.urgency, wrong.state, wrong.to_json()["healthy"]) == (3, "cannot be used", False)
-    lines = printed(*needs([wrong, look(settings, view(settings))])).splitlines()
+    refused = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
+    assert (refused.urgency, refused.state, refused.to_json()["healthy"]) == (3, "cannot be used", False)
+    lines = printed(*needs([refused, report(settings, view(settings))])).splitlines()
     assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct ")
 
 
 def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
-    stuck = look(settings, view(settings, committed_at=NOW - 4000), end=30)
+    stuck = report(settings, view(settings, committed_at=NOW - 4000), end=30)
     assert stuck.urgency == 2
     assert "20 offsets wait" in printed(*needs([stuck]))
 
 
-def ten(settings: Settings) -> list[Look]:
-    """Eight that land, one that is halted, one that is far behind; and one that cannot be read."""
+def eleven_reports(settings: Settings) -> list[SinkReport]:
+    """Returns reports on eight sinks that land, one that is halted, one far behind, and one that cannot be read."""
     halted = replace(view(settings), halt=Halt("broken", at=NOW))
-    looks = [replace(look(settings, view(settings)), name=f"sink{number}") for number in range(8)]
-    looks.append(replace(look(settings, halted), name="halted-one"))
-    looks.append(replace(look(settings, view(settings, NOW - 4000), end=30), name="late-one"))
-    return [*looks, unread(replace_name(settings, "torn-one"), "epoch: cannot be read")]
+    reports = [replace(report(settings, view(settings)), name=f"sink{number}") for number in range(8)]
+    reports.append(replace(report(settings, halted), name="halted-one"))
+    reports.append(replace(report(settings, view(settings, NOW - 4000), end=30), name="late-one"))
+    return [*reports, unread(replace_name(settings, "torn-one"), "epoch: cannot be read")]
 
 
 def replace_name(settings: Settings, name: str) -> Settings:
@@ -106,7 +106,7 @@ def replace_name(settings: Settings, name: str) -> Settings:
 
 
 def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(settings: Settings) -> None:
-    lines = [line.rstrip() for line in printed(overview(ten(settings), NOW)).splitlines()]
+    lines = [line.rstrip() for line in printed(overview(eleven_reports(settings), NOW)).splitlines()]
     first, table = lines[: lines.index("11 sinks")], lines[lines.index("11 sinks") + 2 :]
     assert [line.split(":")[0].strip() for line in first[1:4]] == ["halted-one", "torn-one", "late-one"]
     assert [line.split()[0] for line in table[:3]] == ["halted-one", "torn-one", "late-one"]
@@ -118,11 +118,11 @@ def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(setti
 def test_colours_go_to_a_terminal_only_and_not_where_nobody_wants_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = ten(settings)
-    assert "\x1b[" not in printed(overview(looks, NOW))
-    assert "\x1b[1;31m" in printed(overview(looks, NOW), colours=True)
+    reports = eleven_reports(settings)
+    assert "\x1b[" not in printed(overview(reports, NOW))
+    assert "\x1b[1;31m" in printed(overview(reports, NOW), colours=True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "31m" not in printed(overview(looks, NOW), colours=True)
+    assert "31m" not in printed(overview(reports, NOW), colours=True)
 
 
 def test_the_json_of_a_sink_that_cannot_be_read_says_so(settings: Settings) -> None:

@@ -105,7 +105,7 @@ def test_overlapping_after_plans_only_what_follows_the_settled_range(start: int)
 
 
 @pytest.mark.parametrize(
-    ("recorded", "end", "row"),
+    ("recorded", "end", "case"),
     [
         (BEFORE, 200, Case.SAME),
         (BEFORE, 201, Case.OVERLAPPING),
@@ -113,8 +113,8 @@ def test_overlapping_after_plans_only_what_follows_the_settled_range(start: int)
         (AFTER, 201, Case.OVERLAPPING),
     ],
 )
-def test_crop_drops_the_prefix_that_the_table_already_holds(recorded: PartitionState, end: int, row: Case) -> None:
-    assert decide(recorded, 99, end) == Ready((Case.CROP, row), recorded, end)
+def test_crop_drops_the_prefix_that_the_table_already_holds(recorded: PartitionState, end: int, case: Case) -> None:
+    assert decide(recorded, 99, end) == Ready((Case.CROP, case), recorded, end)
 
 
 @pytest.mark.parametrize("policy", DataLossPolicy)
@@ -199,7 +199,7 @@ def test_every_row_of_the_table_has_a_decision_that_names_it() -> None:
 
 
 class History:
-    """One partition, its log and its table; the book-keeping is offset by offset, unlike the code's."""
+    """One partition, its log and its table. It keeps its books offset by offset, unlike the code."""
 
     def __init__(self) -> None:
         self.log_start = self.log_end = 0
@@ -236,8 +236,8 @@ class History:
             self.skipped += range(decision.state.end)
         elif isinstance(decision, LostPrefix):
             self.skipped += range(decision.gap.start, decision.gap.end)
-            for lost in decision.abandoned:
-                del self.recorded[lost.batch]
+            for abandoned in decision.abandoned:
+                del self.recorded[abandoned.batch]
         self.state = decision.state
         self.number += 1
         limits = Limits(flush_size=amount, slice_records=5)
@@ -248,7 +248,7 @@ class History:
             self.state = replace(self.state, open=(*self.state.open, fresh))
 
     def write(self) -> tuple[Slice, ...]:
-        """One attempt at the oldest open range; empty if there is none or the log no longer holds it."""
+        """Returns the slices of an attempt at the oldest open range: none without one, or if the log has lost it."""
         if self.state is None or not self.state.open:
             return ()
         first = self.state.open[0]
@@ -265,9 +265,9 @@ class History:
     def commit(self, _amount: int) -> None:
         slices = self.write()
         if slices and self.state:
-            self.committed += (offset for piece in slices for offset in range(piece.start, piece.end))
-            first, *others = self.state.open
-            self.state = replace(self.state, start=first.start, end=first.end, open=tuple(others))
+            self.committed += (offset for one_slice in slices for offset in range(one_slice.start, one_slice.end))
+            first, *later_ranges = self.state.open
+            self.state = replace(self.state, start=first.start, end=first.end, open=tuple(later_ranges))
 
 
 ACTIONS = st.tuples(

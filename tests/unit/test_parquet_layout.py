@@ -1,4 +1,4 @@
-"""Which columns of a file get a dictionary, which are packed as differences, and that all is read as it was."""
+"""Columns of a file get a dictionary, or are packed as differences, and all values are read as they were."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def test_packed_numbers_of_every_type_are_read_as_they_were():
     )
     layout = choose_layout(table, (), ())
     assert set(layout.encodings) == {"int", "day", "time", "long"}
-    # What comes after the sample need not look like it.
+    # Rows after the sample may look different.
     wide = pa.table({"long": pa.array([LOW, HIGH, 0, None, LOW] * 400, pa.int64())})
     rows = pa.concat_tables([table, wide], promote_options="default")
-    file = io.BytesIO()
+    buffer = io.BytesIO()
     with pq.ParquetWriter(
-        file, rows.schema, use_dictionary=False, column_encoding=dict(layout.encodings), **PAGES
-    ) as to:
-        to.write_table(rows)
-    file.seek(0)
-    read = pq.ParquetFile(file)
-    assert read.read().equals(rows)
+        buffer, rows.schema, use_dictionary=False, column_encoding=dict(layout.encodings), **PAGES
+    ) as writer:
+        writer.write_table(rows)
+    buffer.seek(0)
+    parquet_file = pq.ParquetFile(buffer)
+    assert parquet_file.read().equals(rows)
     for at in range(4):
-        assert "DELTA_BINARY_PACKED" in read.metadata.row_group(0).column(at).encodings
+        assert "DELTA_BINARY_PACKED" in parquet_file.metadata.row_group(0).column(at).encodings

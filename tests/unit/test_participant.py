@@ -1,4 +1,4 @@
-"""A participant writes and reports its own tasks, and refuses others, event by event."""
+"""A participant writes and reports its own tasks and no other ones, event by event."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def start(term: Driver) -> None:
 
 
 def abort(env: Environment, term: Driver) -> None:
-    """The other participant dies."""
+    """Ends the other participant's session, for which the coordinator aborts."""
     env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until("ABORTED")
@@ -166,7 +166,7 @@ def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
     worker.tick(60.0)
     worker.idle()
     assert list(env.transaction().statuses) == ["a:1"]
-    assert sum(isinstance(getattr(e, "operation", None), WriteTasks) for e in worker.effects) == 1
+    assert sum(isinstance(getattr(effect, "operation", None), WriteTasks) for effect in worker.effects) == 1
 
 
 def test_a_participant_whose_member_znode_is_gone_resigns(env: Environment, term: Driver, worker: Driver) -> None:
@@ -209,6 +209,6 @@ def test_a_plan_that_is_not_the_header_s_is_not_written(env: Environment, term: 
     worker.step(ParticipantViewSeen(0.0, ParticipantViewReader("a:1").read(torn)))
     assert worker.asked is None
     worker.step(Drain(0.0))
-    assert worker.resigned is None, "it may well be wanted"
+    assert worker.resigned is None, "the tasks may still be wanted"
     worker.seen()
     assert isinstance(worker.asked, WriteTasks)

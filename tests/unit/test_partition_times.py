@@ -1,4 +1,4 @@
-"""The text of a time partition: against Python's own calendar and zones, at the edges, and what is refused."""
+"""Texts of time partitions are those of Python's own calendar and zones, at the edges too; bad patterns are refused."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FIRST, LAST = -62_135_510_400, 253_402_214_399
 """Seconds of 2 January of year 1 and of 30 December 9999: a day off what Python can count, for the zones."""
 
 
-def texts(given: Sequence[Any], kind: pa.DataType, **how: str) -> list[str | None]:
-    return list(PartitionTime("at", **how).texts(pa.array(given, kind)).to_pylist())
+def texts(values: Sequence[Any], kind: pa.DataType, **options: str) -> list[str | None]:
+    return list(PartitionTime("at", **options).texts(pa.array(values, kind)).to_pylist())
 
 
 def by_python(second: int, zone: str) -> str:
@@ -44,9 +44,9 @@ def by_python(second: int, zone: str) -> str:
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_time_is_what_pythons_calendar_says_in_every_zone_and_century(zone: str) -> None:
-    chosen = random.Random(zone)
-    seconds = [chosen.randrange(FIRST, LAST) for _ in range(2_000)]
-    seconds += [chosen.randrange(-5_000_000_000, 5_000_000_000) for _ in range(2_000)]
+    rng = random.Random(zone)
+    seconds = [rng.randrange(FIRST, LAST) for _ in range(2_000)]
+    seconds += [rng.randrange(-5_000_000_000, 5_000_000_000) for _ in range(2_000)]
     assert texts(seconds, pa.int64(), format="yyyy-MM-dd-HH.mm", zone=zone, unit="s") == [
         by_python(second, zone) for second in seconds
     ]
@@ -82,8 +82,10 @@ def test_an_hour_that_is_left_out_is_in_no_text_and_one_that_comes_twice_is_one(
     zone: str, utc: str, hours: list[str]
 ) -> None:
     first = datetime.fromisoformat(utc).replace(tzinfo=timezone.utc)
-    found = texts([first + timedelta(hours=at) for at in range(3)], pa.timestamp("us", "UTC"), format="HH", zone=zone)
-    assert found == hours
+    hour_texts = texts(
+        [first + timedelta(hours=at) for at in range(3)], pa.timestamp("us", "UTC"), format="HH", zone=zone
+    )
+    assert hour_texts == hours
 
 
 @pytest.mark.parametrize(
@@ -99,16 +101,16 @@ def test_a_time_before_1970_is_rounded_down_to_its_hour(micros: int, text: str) 
     ("days", "text"), [(-719_528, "0000-01-01"), (-719_529, "-0001-12-31"), (2_932_897, "10000-01-01")]
 )
 def test_years_of_other_than_four_digits_are_written_as_joda_writes_them(days: int, text: str) -> None:
-    given = [days, 0, None]
-    assert texts(given, pa.date32(), format="daily") == [text, "1970-01-01", None]
+    dates = [days, 0, None]
+    assert texts(dates, pa.date32(), format="daily") == [text, "1970-01-01", None]
     assert texts([days * 86_400, 0, None], pa.int64(), format="daily", unit="s") == [text, "1970-01-01", None]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
 def test_a_date_is_the_same_day_in_every_zone(zone: str) -> None:
-    given = [date(2024, 2, 29), date(1, 1, 1), None, date(9999, 12, 31), date(1969, 12, 31)]
+    dates = [date(2024, 2, 29), date(1, 1, 1), None, date(9999, 12, 31), date(1969, 12, 31)]
     expected = ["2024-02-29", "0001-01-01", None, "9999-12-31", "1969-12-31"]
-    assert texts(given, pa.date32(), format="daily", zone=zone) == expected
+    assert texts(dates, pa.date32(), format="daily", zone=zone) == expected
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("s", 1), ("ms", 1_000), ("us", 1_000_000)])
@@ -118,14 +120,14 @@ def test_a_number_counts_in_its_unit(unit: str, scale: int) -> None:
 
 
 def test_null_stays_null_and_goes_to_hudis_partition_for_it() -> None:
-    how = PartitionTime("at", "daily", column="d")
-    for given, expected in (([None, None], [None, None]), ([None, 0, None], [None, "1970-01-01", None]), ([], [])):
-        rows = pa.RecordBatch.from_pydict({"at": pa.array(given, pa.timestamp("us", "UTC"))})
-        paths = PartitionPaths((), True, False, how)
+    partition_time = PartitionTime("at", "daily", column="d")
+    for values, expected in (([None, None], [None, None]), ([None, 0, None], [None, "1970-01-01", None]), ([], [])):
+        rows = pa.RecordBatch.from_pydict({"at": pa.array(values, pa.timestamp("us", "UTC"))})
+        paths = PartitionPaths((), True, False, partition_time)
         complete = paths.complete(rows)
         assert complete.column("d").to_pylist() == expected
         groups = paths.group(complete)
-        assert [groups.paths[code] for code in groups.codes] == [f"d={each or NULL_PARTITION}" for each in expected]
+        assert [groups.paths[code] for code in groups.codes] == [f"d={text or NULL_PARTITION}" for text in expected]
 
 
 def test_the_time_is_the_last_part_of_a_path_behind_the_fields() -> None:
@@ -137,8 +139,8 @@ def test_the_time_is_the_last_part_of_a_path_behind_the_fields() -> None:
 
 
 def test_a_batch_that_is_a_piece_of_another_gets_its_own_rows_times() -> None:
-    whole = pa.array([None, 0, 86_400_000, None, 172_800_000], pa.int64())
-    assert PartitionTime("at").texts(whole.slice(2)).to_pylist() == ["1970-01-02", None, "1970-01-03"]
+    times = pa.array([None, 0, 86_400_000, None, 172_800_000], pa.int64())
+    assert PartitionTime("at").texts(times.slice(2)).to_pylist() == ["1970-01-02", None, "1970-01-03"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_presets_and_patterns_are_written_as_javas_formatters_write_them(text: s
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("yyyy-MM-dd hh", "has 'hh', which is not one of yyyy, YYYY, MM"),
         ("yy", "has 'yy'"),
@@ -175,8 +177,8 @@ def test_presets_and_patterns_are_written_as_javas_formatters_write_them(text: s
         ("yyyy//MM", "has a part between slashes that cannot be a directory"),
     ],
 )
-def test_a_pattern_that_hudi_would_read_otherwise_or_not_at_all_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_a_pattern_that_hudi_would_read_otherwise_or_not_at_all_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
         pattern_of(text)
 
 
@@ -195,11 +197,11 @@ def test_seconds_beyond_all_time_are_a_bad_record_with_their_row() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 def test_a_batch_of_a_day_takes_less_than_a_millisecond_for_ten_thousand_rows(zone: str) -> None:
-    chosen = random.Random(1)
-    batch = pa.array([1_732_000_000_000_000 + chosen.randrange(86_400_000_000) for _ in range(10_000)], pa.int64())
-    how, times = PartitionTime("at", "hourly", zone, unit="us"), []
+    rng = random.Random(1)
+    batch = pa.array([1_732_000_000_000_000 + rng.randrange(86_400_000_000) for _ in range(10_000)], pa.int64())
+    partition_time, durations = PartitionTime("at", "hourly", zone, unit="us"), []
     for _ in range(20):
         start = time.perf_counter()
-        how.texts(batch)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.001
+        partition_time.texts(batch)
+        durations.append(time.perf_counter() - start)
+    assert min(durations) < 0.001

@@ -27,13 +27,13 @@ def test_jobs_of_one_executor_run_in_order_and_never_two_at_once(pool: ThreadPoo
     def job(number: int) -> None:
         running.append(number)
         assert len(running) == 1
-        time.sleep(0.001 * (number % 3))  # gives way to whoever could run beside it
+        time.sleep(0.001 * (number % 3))  # gives way to a job that could run beside it
         order.append(number)
         running.remove(number)
 
-    done = [serial.submit(job, number) for number in range(60)]
-    for each in done:
-        each.result(30)
+    futures = [serial.submit(job, number) for number in range(60)]
+    for future in futures:
+        future.result(30)
     assert order == list(range(60))
     assert serial.wait_idle(30)
 
@@ -103,13 +103,13 @@ def test_turns_are_taken_in_the_order_in_which_they_were_asked_for_and_few_at_a_
         return number
 
     with ThreadPoolExecutor(8) as callers:
-        asked = []
+        futures = []
         for number in range(8):
-            asked.append(callers.submit(turns.run, lambda number=number: job(number)))
+            futures.append(callers.submit(turns.run, lambda number=number: job(number)))
             eventually("it is in the queue", lambda number=number: len(turns._waiting) + len(order) == number + 1)
         assert order == [0, 1]
         gate.set()
-        assert [each.result(30) for each in asked] == list(range(8))
+        assert [future.result(30) for future in futures] == list(range(8))
     assert sorted(order) == list(range(8))
     assert len(threads) <= 2
 
@@ -119,10 +119,10 @@ def test_a_job_that_hangs_gives_up_its_turn_and_one_that_raises_tells_who_asked(
     with ThreadPoolExecutor(2) as callers:
         hanging = callers.submit(turns.run, lambda: gate.wait(30))
         eventually("it runs", lambda: len(turns._running) == 1)
-        other = callers.submit(turns.run, lambda: 1 / 0)
-        eventually("the other one had its turn", lambda: turns.look() or other.done())
+        raising = callers.submit(turns.run, lambda: 1 / 0)
+        eventually("the other one had its turn", lambda: turns.grant_turns() or raising.done())
         with pytest.raises(ZeroDivisionError):
-            other.result(30)
+            raising.result(30)
         gate.set()
         assert hanging.result(30)
     assert turns.run(lambda: 1) == 1

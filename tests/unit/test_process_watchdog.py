@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from sink.clients.process_watchdog import FAMILY, end_family
+from sink.clients.process_watchdog import FAMILY, kill_tagged_processes
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def _tag(child: subprocess.Popen[bytes]) -> str:
 
 
 def test_a_process_of_the_family_is_killed(child: subprocess.Popen[bytes]) -> None:
-    end_family(_tag(child))
+    kill_tagged_processes(_tag(child))
     assert not psutil.pid_exists(child.pid)
 
 
@@ -42,7 +42,7 @@ def test_a_process_that_executes_another_program_is_seen_at_the_next_look(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linux shows no environment while a program is replaced."""
-    usual = psutil.Process.environ
+    real_environ = psutil.Process.environ
     looks: list[int] = []
 
     def environ(process: psutil.Process) -> dict[str, str]:
@@ -50,13 +50,13 @@ def test_a_process_that_executes_another_program_is_seen_at_the_next_look(
             looks.append(process.pid)
             if len(looks) == 1:
                 return {}
-        return usual(process)
+        return real_environ(process)
 
     monkeypatch.setattr(psutil.Process, "environ", environ)
-    end_family(_tag(child))
+    kill_tagged_processes(_tag(child))
     assert not psutil.pid_exists(child.pid)
 
 
 def test_another_family_lives_on(child: subprocess.Popen[bytes]) -> None:
-    end_family(uuid.uuid4().hex)
+    kill_tagged_processes(uuid.uuid4().hex)
     assert child.poll() is None

@@ -36,15 +36,17 @@ message Order {
 
 
 def source(number: int, text: str, **references: RegisteredSchema) -> RegisteredSchema:
-    named = tuple((name.replace("__", "/") + ".proto", each) for name, each in references.items())
-    return RegisteredSchema(number, "PROTOBUF", text, named)
+    named_references = tuple((name.replace("__", "/") + ".proto", schema) for name, schema in references.items())
+    return RegisteredSchema(number, "PROTOBUF", text, named_references)
 
 
-def described(it: RegisteredSchema) -> RegisteredSchema:
-    """The same, as a registry gives it that keeps descriptors: under a name of its own."""
-    last = FileDescriptorSet.FromString(descriptor_set(it)).file[-1]
+def described(schema: RegisteredSchema) -> RegisteredSchema:
+    """Returns the schema as a registry that keeps descriptors gives it: under a name of its own."""
+    last = FileDescriptorSet.FromString(descriptor_set(schema)).file[-1]
     last.name = "default.proto"
-    return RegisteredSchema(it.id, it.kind, base64.b64encode(last.SerializeToString()).decode(), it.references)
+    return RegisteredSchema(
+        schema.id, schema.kind, base64.b64encode(last.SerializeToString()).decode(), schema.references
+    )
 
 
 MONEY_SOURCE = source(1, MONEY)
@@ -53,12 +55,12 @@ ORDER_SOURCE = source(3, ORDER, price=PRICE_SOURCE, shop__money=MONEY_SOURCE)
 
 
 def assert_is_order(serialized: bytes, name: str) -> None:
-    """The pool takes a file only when all that it imports is there."""
+    """Checks that the set is complete: the pool takes a file only after all of its imports."""
     files = FileDescriptorSet.FromString(serialized).file
     pool = DescriptorPool()
-    for each in files:
-        pool.Add(each)
-        pool.FindFileByName(each.name)
+    for file in files:
+        pool.Add(file)
+        pool.FindFileByName(file.name)
     assert files[-1].name == name
     order = GetMessageClass(pool.FindMessageTypeByName("shop.Order"))()
     order.price.money.units = 7
@@ -89,18 +91,18 @@ def test_a_descriptor_may_refer_to_sources_and_a_source_to_descriptors() -> None
 
 
 def test_a_registered_file_is_taken_before_the_one_that_everybody_has() -> None:
-    own = source(1, 'syntax = "proto3"; package google.type; message Date { int64 day = 9; }')
-    it = source(2, 'syntax = "proto3"; import "google/type/date.proto"; message D { google.type.Date d = 1; }')
-    it = RegisteredSchema(2, "PROTOBUF", it.text, (("google/type/date.proto", own),))
-    first = FileDescriptorSet.FromString(descriptor_set(it)).file[0]
+    date = source(1, 'syntax = "proto3"; package google.type; message Date { int64 day = 9; }')
+    schema = source(2, 'syntax = "proto3"; import "google/type/date.proto"; message D { google.type.Date d = 1; }')
+    schema = RegisteredSchema(2, "PROTOBUF", schema.text, (("google/type/date.proto", date),))
+    first = FileDescriptorSet.FromString(descriptor_set(schema)).file[0]
     assert [(field.name, field.number) for field in first.message_type[0].field] == [("day", 9)]
 
 
 @pytest.mark.parametrize("name", ["../escape.proto", "/tmp/escape.proto", "a/../../b.proto", "a\\b.proto", "."])
 def test_a_reference_leads_nowhere_outside(name: str) -> None:
-    it = RegisteredSchema(2, "PROTOBUF", f'syntax = "proto3"; import "{name}";', ((name, MONEY_SOURCE),))
+    schema = RegisteredSchema(2, "PROTOBUF", f'syntax = "proto3"; import "{name}";', ((name, MONEY_SOURCE),))
     with pytest.raises(ConfigError, match=r"schema id 2: .* is not a valid import name"):
-        descriptor_set(it)
+        descriptor_set(schema)
 
 
 def test_an_import_that_is_not_registered_is_named() -> None:
@@ -136,14 +138,14 @@ def test_a_source_on_disk_is_compiled_with_what_lies_beside_it(sources: Path) ->
 
 def test_imports_may_count_from_a_directory_above(sources: Path) -> None:
     files = FileDescriptorSet.FromString(descriptor_set_of_file(str(sources / "shop" / "refund.proto"))).file
-    assert [each.name for each in files] == ["shop/money.proto", "shop/refund.proto"]
+    assert [file.name for file in files] == ["shop/money.proto", "shop/refund.proto"]
 
 
 def test_a_complete_descriptor_set_is_taken_as_it_is(tmp_path: Path) -> None:
     for name in ("order.desc", "order.pb"):
-        given = descriptor_set(ORDER_SOURCE)
-        (tmp_path / name).write_bytes(given)
-        assert descriptor_set_of_file(tmp_path / name) == given
+        serialized = descriptor_set(ORDER_SOURCE)
+        (tmp_path / name).write_bytes(serialized)
+        assert descriptor_set_of_file(tmp_path / name) == serialized
 
 
 def test_a_descriptor_set_without_its_imports_is_refused(tmp_path: Path) -> None:

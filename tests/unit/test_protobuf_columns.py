@@ -23,66 +23,66 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.protobuf_types import Lot, as_decimal, decimal_of_bytes
+from sink.decode.protobuf_types import NestedMessages, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
 from sink.schema import parse_ddl, stored_type
 
 
 @given(st.randoms(use_true_random=True))
 def test_messages_of_any_type_in_any_encoding_are_what_the_library_makes_of_them(chance: random.Random) -> None:
-    made = Maker(chance)
-    values = made.values(60)
-    found, expected, kinds = compared(made, values)
-    for value, mine, theirs in zip(values, found, expected, strict=True):
-        assert same(mine, theirs, kinds), (made.proto.file, value.hex(), mine, theirs)
+    maker = Maker(chance)
+    values = maker.values(60)
+    rows, expected, kinds = compared(maker, values)
+    for value, row, expected_row in zip(values, rows, expected, strict=True):
+        assert same(row, expected_row, kinds), (maker.proto.file, value.hex(), row, expected_row)
 
 
 @given(st.randoms(use_true_random=True))
 def test_what_the_library_writes_is_read_as_it_was(chance: random.Random) -> None:
-    made = Maker(chance)
-    values = [made.type.FromString(value) for value in made.values(50)]
+    maker = Maker(chance)
+    values = [maker.type.FromString(value) for value in maker.values(50)]
     written = [value.SerializePartialToString() for value in values]
-    found, expected, kinds = compared(made, written)
-    assert all(same(mine, theirs, kinds) for mine, theirs in zip(found, expected, strict=True))
+    rows, expected, kinds = compared(maker, written)
+    assert all(same(row, expected_row, kinds) for row, expected_row in zip(rows, expected, strict=True))
 
 
 @given(st.randoms(use_true_random=True))
 def test_two_encodings_one_after_the_other_are_the_two_messages_merged(chance: random.Random) -> None:
-    made = Maker(chance)
-    values = made.values(80)
+    maker = Maker(chance)
+    values = maker.values(80)
     merged = [first + second for first, second in zip(values[::2], values[1::2], strict=True)]
-    found, expected, kinds = compared(made, merged)
-    for value, mine, theirs in zip(merged, found, expected, strict=True):
-        assert same(mine, theirs, kinds), (made.proto.file, value.hex(), mine, theirs)
+    rows, expected, kinds = compared(maker, merged)
+    for value, row, expected_row in zip(merged, rows, expected, strict=True):
+        assert same(row, expected_row, kinds), (maker.proto.file, value.hex(), row, expected_row)
 
 
 @given(st.randoms(use_true_random=True))
 def test_broken_bytes_are_refused_by_both_or_are_the_same_to_both(chance: random.Random) -> None:
-    """But for text in proto2, that the library does not check, numbers of more than 64 bits, that it cuts, and fields
-    of number 0 in unknown groups, that it steps over. That elsewhere it refuses those too is tested case by case."""
-    made = Maker(chance, plain_only=True)
+    """But the library does not check text in proto2, cuts numbers of more than 64 bits, and steps over fields of
+    number 0 in unknown groups. Elsewhere it refuses them too, which is tested case by case."""
+    maker = Maker(chance, plain_only=True)
     values = []
-    for value in made.values(60):
+    for value in maker.values(60):
         broken = bytearray(value)
         for _ in range(chance.randint(0, 2)):
             if broken:
                 broken[chance.randrange(len(broken))] = chance.randrange(256)
         values.append(bytes(broken[: chance.randint(0, len(broken))] if chance.random() < 0.5 else broken))
-    found, expected, kinds = compared(made, values)
-    for value, mine, theirs in zip(values, found, expected, strict=True):
-        stricter = mine == "a text that is not UTF-8" and made.syntax == "proto2"
-        if not stricter and mine not in ("a number of more than 64 bits", "its bytes are not a Protobuf field"):
-            assert same(mine, theirs, kinds), (made.proto.file, value.hex(), mine, theirs)
+    rows, expected, kinds = compared(maker, values)
+    for value, row, expected_row in zip(values, rows, expected, strict=True):
+        stricter = row == "a text that is not UTF-8" and maker.syntax == "proto2"
+        if not stricter and row not in ("a number of more than 64 bits", "its bytes are not a Protobuf field"):
+            assert same(row, expected_row, kinds), (maker.proto.file, value.hex(), row, expected_row)
 
 
 @given(st.randoms(use_true_random=True))
 def test_what_becomes_of_a_value_does_not_depend_on_its_neighbours(chance: random.Random) -> None:
-    made = Maker(chance)
-    some = [value[: chance.choice([len(value), len(value), len(value) // 2])] for value in made.values(10)]
-    values = some * 6
-    reader = made.proto.reader(ddl_of(made.type.DESCRIPTOR))
+    maker = Maker(chance)
+    distinct = [value[: chance.choice([len(value), len(value), len(value) // 2])] for value in maker.values(10)]
+    values = distinct * 6
+    reader = maker.proto.reader(ddl_of(maker.type.DESCRIPTOR))
     together = read(reader, values)
-    assert repr(together) == repr([row for value in some for row in read(reader, [value])] * 6)
+    assert repr(together) == repr([row for value in distinct for row in read(reader, [value])] * 6)
     step = chance.randint(15, 50)
     parts = [row for at in range(0, len(values), step) for row in read(reader, values[at : at + step])]
     assert repr(together) == repr(parts)
@@ -123,12 +123,12 @@ def test_packed_and_single_numbers_are_in_the_order_of_their_bytes(
 
 
 def test_the_last_value_of_a_key_counts_and_what_an_entry_lacks_is_empty() -> None:
-    whole = sized(1, sized(1, b"k") + sized(2, b"\x08\x05"))
+    complete = sized(1, sized(1, b"k") + sized(2, b"\x08\x05"))
     again = sized(1, sized(2, b"\x10\x07") + tag(99, 0) + b"\x01" + sized(1, b"k") + sized(2, b"\x10\x08"))
     lacking = sized(1, b"") + sized(1, sized(1, b"z"))
     empty = {"a": 0, "b": []}
-    found = one(ENTRY, "m map<string,struct<a:int,b:array<int>>>", whole + again + lacking)
-    assert found == [("k", {"a": 0, "b": [7, 8]}), ("", empty), ("z", empty)]
+    decoded = one(ENTRY, "m map<string,struct<a:int,b:array<int>>>", complete + again + lacking)
+    assert decoded == [("k", {"a": 0, "b": [7, 8]}), ("", empty), ("z", empty)]
     assert one(ENTRY, "n map<string,string>", sized(2, tag(1, 0) + varint(-3)) + sized(2, sized(2, b"x"))) == [
         ("-3", ""),
         ("0", "x"),
@@ -182,7 +182,7 @@ def test_what_is_not_there_has_its_default_or_is_null_by_its_presence(
     inner = "int32 a = 1" if syntax == "proto3" else "optional int32 a = 1"
     proto.message("Inner", inner).message("M", field, f"{'optional ' * (syntax == 'proto2')}int32 z = 9")
     assert one(proto, f"a {ddl}", b"") == expected
-    # The same where others have it.
+    # The same in a message that sets another field.
     assert one(proto, f"a {ddl}", tag(9, 0) + b"\x01") == expected
 
 
@@ -245,8 +245,8 @@ def test_a_date_is_a_day_of_the_calendar(day: tuple[int, int, int], expected: da
     proto = Proto(package="google.type").message("Date", "int32 year = 1", "int32 month = 2", "int32 day = 3")
     proto.message("M", "Date a = 1")
     value = sized(1, b"".join(tag(at, 0) + varint(part) for at, part in enumerate(day, 1)))
-    found = one(proto, "a date", value)
-    assert found == (expected or "a google.type.Date that is not a day of the calendar")
+    decoded = one(proto, "a date", value)
+    assert decoded == (expected or "a google.type.Date that is not a day of the calendar")
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def test_a_date_is_a_day_of_the_calendar(day: tuple[int, int, int], expected: da
 )  # fmt: skip
 def test_a_decimal_in_text_keeps_its_value_or_fails(text: str, expected: str | None) -> None:
     proto = Proto(package="google.type").message("Decimal", "string value = 1").message("M", "Decimal a = 1")
-    found = one(proto, "a decimal(8,2)", sized(1, sized(1, text.encode())))
-    assert found == (Decimal(expected) if expected else "a number that decimal(8,2) cannot hold exactly")
+    decoded = one(proto, "a decimal(8,2)", sized(1, sized(1, text.encode())))
+    assert decoded == (Decimal(expected) if expected else "a number that decimal(8,2) cannot hold exactly")
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_a_decimal_in_text_keeps_its_value_or_fails(text: str, expected: str | N
 def test_a_decimal_in_bytes_keeps_its_value_or_fails(number: bytes, scale: int, expected: str | None) -> None:
     proto = Proto(package="confluent.type").message("M", "Decimal a = 1")
     proto.message("Decimal", "bytes value = 1", "uint32 precision = 2", "int32 scale = 3")
-    found = one(proto, "a decimal(8,2)", sized(1, sized(1, number) + tag(3, 0) + varint(scale)))
-    assert found == (Decimal(expected) if expected else "a number that decimal(8,2) cannot hold exactly")
+    decoded = one(proto, "a decimal(8,2)", sized(1, sized(1, number) + tag(3, 0) + varint(scale)))
+    assert decoded == (Decimal(expected) if expected else "a number that decimal(8,2) cannot hold exactly")
 
 
 @pytest.mark.parametrize(
@@ -293,9 +293,9 @@ def test_a_decimal_in_bytes_keeps_its_value_or_fails(number: bytes, scale: int, 
 def test_numbers_are_cut_to_their_type_and_held_by_their_column(
     kind: str, ddl: str, number: int, expected: Any
 ) -> None:
-    found = one(Proto().message("M", f"{kind} a = 1"), f"a {ddl}", tag(1, 0) + varint(number))
-    assert found == expected
-    assert type(found) is type(expected)
+    decoded = one(Proto().message("M", f"{kind} a = 1"), f"a {ddl}", tag(1, 0) + varint(number))
+    assert decoded == expected
+    assert type(decoded) is type(expected)
 
 
 @pytest.mark.parametrize(
@@ -325,16 +325,16 @@ def test_a_message_that_contains_itself_is_stepped_over_where_it_is_no_column() 
     assert one(proto, "m struct<m:struct<a:int>>", deep) == {"m": {"a": 6}}
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_groups_are_a_hundred_deep_at_most(known: bool) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_groups_are_a_hundred_deep_at_most(is_known: bool) -> None:
     proto = Proto("proto2").message("Inner", "optional int32 a = 1", "optional group:Inner g = 2")
     proto.message("M", "optional group:Inner g = 2")
-    number = 2 if known else 3
+    number = 2 if is_known else 3
     for deep in (1, 99, 100, 101, 150):
         value = tag(number, 3) * deep + tag(number, 4) * deep
-        expected = judged(proto.type("M"), value) if not known or deep > 100 else [{"a": None}]
-        found = one(proto, "g struct<a:int>", value)
-        assert found == (expected[0] if deep <= 100 else "groups are more than 100 deep")
+        expected = judged(proto.type("M"), value) if not is_known or deep > 100 else [{"a": None}]
+        decoded = one(proto, "g struct<a:int>", value)
+        assert decoded == (expected[0] if deep <= 100 else "groups are more than 100 deep")
         assert isinstance(expected, str) == (deep > 100)
 
 
@@ -418,16 +418,16 @@ def test_a_message_that_there_is_not_is_an_error_of_the_settings(message: Any) -
         ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").value_struct)
 
 
-@pytest.mark.parametrize("wrong", [(), (10**20,), (1 << 200,)])
-def test_decimals_of_the_columns_scale_are_those_of_any_other(wrong: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("too_large", [(), (10**20,), (1 << 200,)])
+def test_decimals_of_the_columns_scale_are_those_of_any_other(too_large: tuple[int, ...]) -> None:
     chance, most = random.Random(3), 10**20 - 1
     numbers = [0, -1, most, -most, *(chance.randint(-most, most) for _ in range(500))]
-    values = [number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True) for number in (*numbers, *wrong)]
-    lot = Lot(Cursors(pa.array(values, pa.binary())), np.arange(len(values)), len(values))
+    values = [number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True) for number in (*numbers, *too_large)]
+    messages = NestedMessages(Cursors(pa.array(values, pa.binary())), np.arange(len(values)), len(values))
     columns = [pa.array(values, pa.binary()), pa.array([4] * len(values), pa.int32())]
-    found = as_decimal(T.DecimalType(20, 4), decimal_of_bytes, lot, columns).to_pylist()
-    assert found[: len(numbers)] == [Decimal(number).scaleb(-4) for number in numbers]
-    assert list(lot.cursors.reasons) == list(range(len(numbers), len(values)))
+    decoded = as_decimal(T.DecimalType(20, 4), decimal_of_bytes, messages, columns).to_pylist()
+    assert decoded[: len(numbers)] == [Decimal(number).scaleb(-4) for number in numbers]
+    assert list(messages.cursors.reasons) == list(range(len(numbers), len(values)))
 
 
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:

@@ -22,7 +22,7 @@ Run = tuple[str, int, list[int]]
 
 @st.composite
 def tasks(draw: st.DrawFn) -> tuple[list[Slice], list[Run]]:
-    """Slices of a task in some order, those of a partition one behind the other or with holes; and its records."""
+    """Draws the slices of a task, in any order, with or without holes between those of a partition, and its records."""
     slices: list[Slice] = []
     for topic in draw(st.sampled_from([["a"], ["a", "b"]])):
         for partition in range(draw(st.integers(1, 3))):
@@ -33,8 +33,8 @@ def tasks(draw: st.DrawFn) -> tuple[list[Slice], list[Run]]:
                 start = end + draw(st.sampled_from([0, 0, 3]))
     slices = draw(st.permutations(slices))
     runs = [
-        (piece.topic, piece.partition, sorted(draw(st.sets(st.integers(piece.start, piece.end - 1)))))
-        for piece in slices
+        (one_slice.topic, one_slice.partition, sorted(draw(st.sets(st.integers(one_slice.start, one_slice.end - 1)))))
+        for one_slice in slices
     ]
     return slices, [run for run in runs if run[2]]
 
@@ -48,28 +48,28 @@ def piece_of(partition: int, offsets: Sequence[int]) -> pa.RecordBatch:
 def batches_of(
     slices: Sequence[Slice], runs: Sequence[Run], bytes_max: int, cuts: Sequence[int] = (1 << 20,)
 ) -> list[ReadBatch]:
-    index, builder, made = SliceIndex(slices), BatchBuilder(bytes_max), []
+    index, builder, batches = SliceIndex(slices), BatchBuilder(bytes_max), []
     turn = 0
     for topic, partition, offsets in runs:
-        rest = offsets
-        while rest:
+        remaining = offsets
+        while remaining:
             size = cuts[turn % len(cuts)]
             turn += 1
-            now, rest = rest[:size], rest[size:]
-            parts = index.parts(topic, partition, np.array(now, np.int64))
-            made += builder.add(topic, piece_of(partition, now), parts)
-    return [*made, *builder.rest()]
+            chunk, remaining = remaining[:size], remaining[size:]
+            parts = index.parts(topic, partition, np.array(chunk, np.int64))
+            batches += builder.add(topic, piece_of(partition, chunk), parts)
+    return [*batches, *builder.flush()]
 
 
 def by_slice(batches: Sequence[ReadBatch]) -> dict[int, list[tuple[str, int, int]]]:
-    """Topic, partition and offset of each row, by the slice that its part names."""
-    found: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    """Returns topic, partition and offset of each row, by the slice that its part names."""
+    rows_by_slice: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     for batch in batches:
         partitions, offsets = (batch.records.column(name).to_pylist() for name in ("partition", "offset"))
         for part in batch.parts:
             rows = range(part.start, part.stop)
-            found[part.slice] += [(batch.topic, partitions[row], offsets[row]) for row in rows]
-    return dict(found)
+            rows_by_slice[part.slice] += [(batch.topic, partitions[row], offsets[row]) for row in rows]
+    return dict(rows_by_slice)
 
 
 @given(tasks(), st.lists(st.integers(1, 7), min_size=1, max_size=5), st.sampled_from([1, 40, 200, 1 << 20]))
@@ -94,7 +94,7 @@ def test_the_parts_of_a_batch_cover_it_and_follow_one_another(
         bounds = [0, *(part.stop for part in batch.parts)]
         assert [part.start for part in batch.parts] == bounds[:-1]
         assert bounds[-1] == batch.records.num_rows
-        assert all(one.slice != two.slice for one, two in zip(batch.parts, batch.parts[1:], strict=False))
+        assert all(first.slice != second.slice for first, second in zip(batch.parts, batch.parts[1:], strict=False))
 
 
 @given(tasks(), st.lists(st.integers(1, 3), min_size=1, max_size=5))
@@ -108,14 +108,14 @@ def test_a_batch_is_bounded_by_bytes_unless_one_piece_is_larger(
 def test_a_batch_is_bounded_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_batches, "BATCH_ROWS", 10)
     slices = [Slice("t", 0, 0, 100, "id", 0)]
-    made = batches_of(slices, [("t", 0, list(range(100)))], 1 << 30, cuts=(3,))
-    assert [batch.records.num_rows for batch in made] == [9] * 10 + [10]
+    batches = batches_of(slices, [("t", 0, list(range(100)))], 1 << 30, cuts=(3,))
+    assert [batch.records.num_rows for batch in batches] == [9] * 10 + [10]
 
 
 def test_a_batch_has_records_of_one_topic() -> None:
     slices = [Slice(topic, 0, 0, 10, topic, 0) for topic in ("a", "b")]
-    made = batches_of(slices, [("a", 0, [1, 2]), ("b", 0, [1, 2])], 1 << 30)
-    assert [(batch.topic, batch.parts) for batch in made] == [("a", (Part(0, 0, 2),)), ("b", (Part(1, 0, 2),))]
+    batches = batches_of(slices, [("a", 0, [1, 2]), ("b", 0, [1, 2])], 1 << 30)
+    assert [(batch.topic, batch.parts) for batch in batches] == [("a", (Part(0, 0, 2),)), ("b", (Part(1, 0, 2),))]
 
 
 @pytest.mark.parametrize("offset", [4, 10, 14, 25])

@@ -23,8 +23,8 @@ RECORDS = st.tuples(
 )
 
 
-def chained(record: Record) -> int:
-    """One hash after another, each the seed of the next; what is null is left out."""
+def chained_digest(record: Record) -> int:
+    """Hashes one column after another, each hash the seed of the next; nulls are left out."""
     topic, partition, offset, key, value = record
     columns = (topic.encode(), struct.pack("<i", partition), struct.pack("<q", offset), key, value)
     seed = SPARK_SEED
@@ -36,13 +36,13 @@ def chained(record: Record) -> int:
 def digests(records: Sequence[Record]) -> list[int]:
     seeds = np.array([partition_seed(topic, partition) for topic, partition, *_ in records], np.uint64)
     offsets = np.array([record[2] for record in records], np.int64)
-    found = record_digests(seeds, offsets, [record[3] for record in records], [record[4] for record in records])
-    return [int(digest) for digest in found]
+    digest_array = record_digests(seeds, offsets, [record[3] for record in records], [record[4] for record in records])
+    return [int(digest) for digest in digest_array]
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=30))
 def test_digests_of_many_records_are_the_chains_of_each(records: list[Record]) -> None:
-    assert digests(records) == [chained(record) for record in records]
+    assert digests(records) == [chained_digest(record) for record in records]
 
 
 @pytest.mark.parametrize("keys", ["none", "some", "all"])
@@ -53,7 +53,7 @@ def test_a_null_leaves_the_hash_as_it_is(keys: str, values: str) -> None:
         ("t", 1, at, None if is_null[keys](at) else b"k%d" % at, None if is_null[values](at) else b"v%d" % at)
         for at in range(10)
     ]
-    assert digests(records) == [chained(record) for record in records]
+    assert digests(records) == [chained_digest(record) for record in records]
 
 
 def test_a_null_and_an_empty_value_have_different_digests() -> None:

@@ -1,4 +1,4 @@
-"""Every format through the decoder that a task makes of it: rows, bad values, and what travels to the executors."""
+"""Each format's decoder in a task: rows, bad values, and what travels to the executors."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ ACCESS = RegistryAccess(("http://127.0.0.1:1",))
 SCHEMA = parse_ddl("id bigint, name string, note string")
 
 
-class Shelf:
-    """A registry that is asked in this process: what it answers is real, how it is reached is tested elsewhere."""
+class LocalRegistry:
+    """A registry in this process: its answers are real, and access to one is tested elsewhere."""
 
     def __init__(self, **texts: Any) -> None:
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self._texts = {int(name.removeprefix("n")): text for name, text in texts.items()}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        self.asked.append(schema_id)
-        found = self._texts.get(schema_id)
-        if found is None:
+        self.requested.append(schema_id)
+        answer = self._texts.get(schema_id)
+        if answer is None:
             raise UnknownSchema(f"schema id {schema_id} is not known")
-        if isinstance(found, Exception):
-            raise found
-        kind, text = found
+        if isinstance(answer, Exception):
+            raise answer
+        kind, text = answer
         return RegisteredSchema(schema_id, kind, text)
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    made = Shelf(
+def local_registry(monkeypatch: pytest.MonkeyPatch) -> LocalRegistry:
+    schema_registry = LocalRegistry(
         n1=("AVRO", json.dumps(ORDER)),
         n2=("AVRO", json.dumps(WIDER)),
         n3=("JSON", "{}"),
@@ -62,8 +62,8 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
         n5=("AVRO", "{"),
         n6=RegistryUnavailable("schema registry: no answer"),
     )
-    monkeypatch.setattr(formats, "registry", lambda _: made)
-    return made
+    monkeypatch.setattr(formats, "registry", lambda _: schema_registry)
+    return schema_registry
 
 
 def avro(schema: Any, **record: Any) -> bytes:
@@ -76,43 +76,45 @@ def framed(schema_id: int, value: bytes) -> bytes:
     return struct.pack(">bI", 0, schema_id) + value
 
 
-def decoded(name: str, values: list[bytes | None], ddl: str = "", **rest: Any) -> Decoded:
+def decode(name: str, values: list[bytes | None], ddl: str = "", **options: Any) -> Decoded:
     schema = parse_ddl(ddl) if ddl else SCHEMA
-    travelled = pickle.loads(pickle.dumps(ValueFormat(name, **rest)))
+    travelled = pickle.loads(pickle.dumps(ValueFormat(name, **options)))
     return travelled.decoder(schema).decode(pa.array(values, pa.binary()))
 
 
-def reasons(found: Decoded) -> dict[int, str]:
-    return {bad.index: bad.reason for bad in found.bad}
+def reasons(decoded: Decoded) -> dict[int, str]:
+    return {bad.index: bad.reason for bad in decoded.bad}
 
 
 def test_plain_avro_is_read_by_the_schema_of_the_settings() -> None:
     values = [avro(ORDER, id=1, name="a"), avro(ORDER, id=2, name="b")]
-    found = decoded("avro", values, writer=json.dumps(ORDER).encode())
-    assert found.bad == ()
-    assert found.rows.to_pylist() == [{"id": 1, "name": "a", "note": None}, {"id": 2, "name": "b", "note": None}]
+    decoded = decode("avro", values, writer=json.dumps(ORDER).encode())
+    assert decoded.bad == ()
+    assert decoded.rows.to_pylist() == [{"id": 1, "name": "a", "note": None}, {"id": 2, "name": "b", "note": None}]
 
 
 def test_a_message_of_protobuf_whose_fields_have_their_defaults_is_no_bytes_and_a_row() -> None:
     file = Proto().message("M", "int64 id = 1", "string name = 2").bytes()
-    found = decoded("protobuf", [b"", None, b"\x08\x07"], ddl="id bigint, name string", writer=file, message="t.M")
-    assert found.rows.to_pylist() == [{"id": 0, "name": ""}, {"id": 7, "name": ""}]
-    assert list(reasons(found)) == [1]
+    decoded = decode("protobuf", [b"", None, b"\x08\x07"], ddl="id bigint, name string", writer=file, message="t.M")
+    assert decoded.rows.to_pylist() == [{"id": 0, "name": ""}, {"id": 7, "name": ""}]
+    assert list(reasons(decoded)) == [1]
 
 
-def test_in_one_batch_each_value_is_read_by_the_schema_that_it_names(shelf: Shelf) -> None:
+def test_in_one_batch_each_value_is_read_by_the_schema_that_it_names(local_registry: LocalRegistry) -> None:
     values = [framed(1, avro(ORDER, id=1, name="a")), framed(2, avro(WIDER, note="n", id=1 << 40))] * 3
-    found = decoded("avro-confluent", values, access=ACCESS)
-    assert found.bad == ()
-    assert found.rows.to_pylist()[:2] == [
+    decoded = decode("avro-confluent", values, access=ACCESS)
+    assert decoded.bad == ()
+    assert decoded.rows.to_pylist()[:2] == [
         {"id": 1, "name": "a", "note": None},
         {"id": 1 << 40, "name": None, "note": "n"},
     ]
-    assert found.rows.num_rows == 6
-    assert shelf.asked == [1, 2]
+    assert decoded.rows.num_rows == 6
+    assert local_registry.requested == [1, 2]
 
 
-def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_are_rows(shelf: Shelf) -> None:
+def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_are_rows(
+    local_registry: LocalRegistry,
+) -> None:
     good = framed(1, avro(ORDER, id=7, name="x"))
     values = [
         None,
@@ -126,10 +128,10 @@ def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_
         framed(1, b"\x02"),
         good,
     ]
-    found = decoded("avro-confluent", values, access=ACCESS)
-    assert found.rows.to_pylist() == [{"id": 7, "name": "x", "note": None}]
-    said = reasons(found)
-    assert list(said) == list(range(9))
+    decoded = decode("avro-confluent", values, access=ACCESS)
+    assert decoded.rows.to_pylist() == [{"id": 7, "name": "x", "note": None}]
+    reason_at = reasons(decoded)
+    assert list(reason_at) == list(range(9))
     expected = ["tombstone", "the value is empty", "too short for a schema registry's header", "its first byte is 123"]
     expected += [
         "the schema with id 9",
@@ -139,53 +141,53 @@ def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_
         "in the middle of a field",
     ]
     for index, part in enumerate(expected):
-        assert part in said[index]
+        assert part in reason_at[index]
 
 
-def test_a_registry_that_does_not_answer_is_nothing_that_a_value_is_blamed_for(shelf: Shelf) -> None:
+def test_a_registry_that_does_not_answer_is_nothing_that_a_value_is_blamed_for(local_registry: LocalRegistry) -> None:
     with pytest.raises(RegistryUnavailable):
-        decoded("avro-confluent", [framed(6, b"\0")], access=ACCESS)
+        decode("avro-confluent", [framed(6, b"\0")], access=ACCESS)
 
 
-def test_a_schema_is_asked_for_once_by_a_decoder(shelf: Shelf) -> None:
+def test_a_schema_is_asked_for_once_by_a_decoder(local_registry: LocalRegistry) -> None:
     decoder = ValueFormat("avro-confluent", access=ACCESS).decoder(SCHEMA)
     for _ in range(3):
         assert decoder.decode(pa.array([framed(1, avro(ORDER, id=1, name="a")), framed(9, b"\0")], pa.binary())).bad
-    assert shelf.asked == [1, 9]
+    assert local_registry.requested == [1, 9]
 
 
 def test_json_behind_a_header_is_json() -> None:
     good = [framed(1, b'{"id": 1, "name": "a"}'), framed(2, b'{"id": 2}')]
     values = [*good, b'{"id": 3}', framed(1, b""), framed(1, b"{")]
-    found = decoded("json-confluent", values, access=ACCESS)
-    assert found.rows.to_pylist() == [{"id": 1, "name": "a", "note": None}, {"id": 2, "name": None, "note": None}]
-    said = reasons(found)
-    assert list(said) == [2, 3, 4]
-    assert "its first byte is 123" in said[2]
-    assert "the value is empty" in said[3]
-    assert "not one JSON document" in said[4]
+    decoded = decode("json-confluent", values, access=ACCESS)
+    assert decoded.rows.to_pylist() == [{"id": 1, "name": "a", "note": None}, {"id": 2, "name": None, "note": None}]
+    reason_at = reasons(decoded)
+    assert list(reason_at) == [2, 3, 4]
+    assert "its first byte is 123" in reason_at[2]
+    assert "the value is empty" in reason_at[3]
+    assert "not one JSON document" in reason_at[4]
 
 
 @pytest.mark.parametrize(
-    ("name", "ddl", "shown"), [("string", "value string", "é"), ("bytes", "v binary", "é".encode())]
+    ("name", "ddl", "expected"), [("string", "value string", "é"), ("bytes", "v binary", "é".encode())]
 )
-def test_a_raw_value_is_the_only_column_and_a_null_is_a_null(name: str, ddl: str, shown: Any) -> None:
-    found = decoded(name, ["é".encode(), None, b""], ddl)
-    assert found.bad == ()
-    assert [next(iter(row.values())) for row in found.rows.to_pylist()] == [shown, None, shown[:0]]
+def test_a_raw_value_is_the_only_column_and_a_null_is_a_null(name: str, ddl: str, expected: Any) -> None:
+    decoded = decode(name, ["é".encode(), None, b""], ddl)
+    assert decoded.bad == ()
+    assert [next(iter(row.values())) for row in decoded.rows.to_pylist()] == [expected, None, expected[:0]]
 
 
 def test_a_raw_text_has_to_be_utf_8_and_a_null_has_to_have_a_place() -> None:
-    assert reasons(decoded("string", [b"\xff", b"a"], "value string")) == {0: "a text that is not UTF-8"}
-    assert "NOT NULL" in reasons(decoded("bytes", [None, b"a"], "value binary not null"))[0]
+    assert reasons(decode("string", [b"\xff", b"a"], "value string")) == {0: "a text that is not UTF-8"}
+    assert "NOT NULL" in reasons(decode("bytes", [None, b"a"], "value binary not null"))[0]
 
 
 @pytest.mark.parametrize("ddl", ["id bigint", "value string, id bigint", "value binary"])
 def test_a_raw_text_needs_a_table_of_one_column_of_text(ddl: str) -> None:
     with pytest.raises(ConfigError, match="fills one column of type string"):
-        decoded("string", [], ddl)
+        decode("string", [], ddl)
 
 
 def test_plain_avro_that_cannot_fill_the_columns_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"value\.schema\.file: field 'id' is written as int, and .* is date"):
-        decoded("avro", [], "id date", writer=json.dumps(ORDER).encode())
+        decode("avro", [], "id date", writer=json.dumps(ORDER).encode())

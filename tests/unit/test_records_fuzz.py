@@ -1,6 +1,4 @@
-"""One record, one meaning: the fast path, the reference and Spark's `from_json` are held against each
-other.
-"""
+"""One record, one meaning: the fast path, the reference and Spark's `from_json` are compared with each other."""
 
 from __future__ import annotations
 
@@ -40,13 +38,13 @@ SCHEMAS = {name: parse_ddl(ddl) for name, ddl in {"flat": FLAT, "nested": NESTED
 
 def decode_alone(decoder: JsonDecoder, value: bytes | None) -> tuple[list[dict[str, Any]], str]:
     decoded = decoder.decode(pa.array([value], pa.binary()))
-    return listed(decoded.rows), decoded.bad[0].reason if decoded.bad else ""
+    return python_rows(decoded.rows), decoded.bad[0].reason if decoded.bad else ""
 
 
-def listed(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python values; dates and times as numbers, for Python's own end with the year 9999."""
-    counted = pa.schema([(field.name, counted_type(field.type)) for field in rows.schema])
-    return rows.cast(counted).to_pylist()
+def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Returns rows as Python values; dates and times as numbers, for Python's own end with the year 9999."""
+    numeric_schema = pa.schema([(field.name, counted_type(field.type)) for field in rows.schema])
+    return rows.cast(numeric_schema).to_pylist()
 
 
 def counted_type(kind: pa.DataType) -> pa.DataType:
@@ -76,7 +74,7 @@ def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
     decoder = JsonDecoder(schema)
     together = decoder.decode(pa.array(values, pa.binary()))
     alone = [decode_alone(decoder, value) for value in values]
-    assert same(listed(together.rows), [row for rows, _ in alone for row in rows])
+    assert same(python_rows(together.rows), [row for rows, _ in alone for row in rows])
     assert [(bad.index, bad.reason) for bad in together.bad] == [(at, bad) for at, (_, bad) in enumerate(alone) if bad]
 
 
@@ -90,7 +88,7 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
         FastParser(schema),
         record_decoder(schema.value_struct),
     )
-    taken = 0
+    taken_count = 0
     for value in (cases.value() for _ in range(60)):
         rows = fast.parse(pa.array([value], pa.binary()))
         if rows is None:
@@ -103,9 +101,9 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
                 raise
             continue
         expected = pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow)
-        assert same(listed(rows), listed(expected)), value
-        taken += 1
-    assert taken > 0
+        assert same(python_rows(rows), python_rows(expected)), value
+        taken_count += 1
+    assert taken_count > 0
 
 
 @pytest.mark.integration
@@ -117,23 +115,23 @@ def test_from_json_agrees_on_what_is_valid_and_on_every_value(spark: SparkSessio
     values = [cases.value() for _ in range(4000)]
     expected = from_json(spark, tmp_path, schema, values)
     decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
-    refused, rows, valid = {bad.index: bad.reason for bad in decoded.bad}, iter(listed(decoded.rows)), 0
-    for at, (value, theirs) in enumerate(zip(values, expected, strict=True)):
+    refused, rows, valid = {bad.index: bad.reason for bad in decoded.bad}, iter(python_rows(decoded.rows)), 0
+    for at, (value, spark_row) in enumerate(zip(values, expected, strict=True)):
         if at in refused:
-            assert theirs is None or refused_on_purpose(refused[at]), (value, refused[at], theirs)
+            assert spark_row is None or refused_on_purpose(refused[at]), (value, refused[at], spark_row)
             continue
-        ours = next(rows)
-        if theirs is None and b"Inf" in value:
+        our_row = next(rows)
+        if spark_row is None and b"Inf" in value:
             # The fast path takes Inf, which is not JSON, inside members that are no columns.
             continue
-        assert same(ours, theirs), (value, ours, theirs)
+        assert same(our_row, spark_row), (value, our_row, spark_row)
         valid += 1
     assert valid > 500
 
 
 @pytest.mark.integration
 def test_from_json_agrees_on_every_odd_number_text_and_time(spark: SparkSession, tmp_path: Path):
-    """Each alone, and all of them: the random values above may miss one."""
+    """Compares every odd value, for the random values above may miss one."""
     columns = {"d": NUMBERS + NOT_NUMBERS, "f": NUMBERS, "dec": NUMBERS, "ts": TIMES, "dt": TIMES}
     # Java 17 writes 5e-324 as 4.9E-324: the last digit, for which `json_text` does not answer.
     columns["s"] = [text for text in NUMBERS + TEXTS if text != "5e-324"]
@@ -144,40 +142,42 @@ def test_from_json_agrees_on_every_odd_number_text_and_time(spark: SparkSession,
     values = [f'{{"{name}":{text}}}'.encode() for name, texts in quoted.items() for text in texts]
     schema = SCHEMAS["flat"]
     decoder = JsonDecoder(schema)
-    for value, theirs in zip(values, from_json(spark, tmp_path, schema, values), strict=True):
+    for value, spark_row in zip(values, from_json(spark, tmp_path, schema, values), strict=True):
         rows, reason = decode_alone(decoder, value)
-        if theirs is None or not rows:
+        if spark_row is None or not rows:
             assert not rows or b"unknown" in value, (value, rows)
-            assert theirs is None or refused_on_purpose(reason), (value, reason, theirs)
+            assert spark_row is None or refused_on_purpose(reason), (value, reason, spark_row)
         else:
-            assert same(rows[0], theirs), (value, rows[0], theirs)
+            assert same(rows[0], spark_row), (value, rows[0], spark_row)
 
 
 def from_json(
-    spark: SparkSession, place: Path, schema: TableSchema, values: list[bytes]
+    spark: SparkSession, directory: Path, schema: TableSchema, values: list[bytes]
 ) -> list[dict[str, Any] | None]:
-    """Each value as Spark reads it in the table's types; None for a corrupt one."""
-    pq.write_table(pa.table({"at": range(len(values)), "value": pa.array(values, pa.binary())}), place / "in.parquet")
+    """Returns each value as Spark reads it in the table's types; None for a corrupt one."""
+    pq.write_table(
+        pa.table({"at": range(len(values)), "value": pa.array(values, pa.binary())}), directory / "in.parquet"
+    )
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
     spark.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")
-    asked = T.StructType([*schema.value_struct.fields, T.StructField("_corrupt", T.StringType())])
+    record_type = T.StructType([*schema.value_struct.fields, T.StructField("_corrupt", T.StringType())])
     options = {**FROM_JSON_OPTIONS, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-    parsed = F.from_json(F.col("value").cast("string"), asked, options).alias("record")
-    frame = spark.read.parquet(str(place / "in.parquet")).select("at", parsed)
-    frame.write.parquet(str(place / "out"))
-    rows = pq.read_table(place / "out").sort_by("at").select(["record"]).combine_chunks().to_batches()[0]
+    parsed = F.from_json(F.col("value").cast("string"), record_type, options).alias("record")
+    frame = spark.read.parquet(str(directory / "in.parquet")).select("at", parsed)
+    frame.write.parquet(str(directory / "out"))
+    rows = pq.read_table(directory / "out").sort_by("at").select(["record"]).combine_chunks().to_batches()[0]
     fields = pa.struct([*schema.stored_arrow, pa.field("_corrupt", pa.string())])
-    found = []
-    for record in [row["record"] for row in listed(rows.cast(pa.schema([("record", fields)])))]:
+    records = []
+    for record in [row["record"] for row in python_rows(rows.cast(pa.schema([("record", fields)])))]:
         corrupt = record is None or record.pop("_corrupt") is not None
-        found.append(None if corrupt else record)
-    return found
+        records.append(None if corrupt else record)
+    return records
 
 
 def refused_on_purpose(reason: str) -> bool:
-    """The exceptions that `json_values` lists, which Spark would take in silence, or change."""
-    listed = (
+    """Whether `json_values` lists the reason as an exception: Spark takes or changes such a value silently."""
+    patterns = (
         r"Extra data",
         r"half a surrogate",
         r"does not fit tinyint",
@@ -185,7 +185,7 @@ def refused_on_purpose(reason: str) -> bool:
         # Spark makes another time, or 1970, of a number whose seconds do not fit.
         r"the number -?\d{15,} where timestamp",
     )
-    return any(re.search(each, reason) for each in listed)
+    return any(re.search(pattern, reason) for pattern in patterns)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Access to a Schema Registry: what decides and what is asked again, what is kept, and that no secret is shown."""
+"""Access to a Schema Registry: final answers, repeated requests, what the client keeps, and no secret in any text."""
 
 from __future__ import annotations
 
@@ -37,41 +37,41 @@ IMPATIENT = 0.0
 PATIENT = 60.0
 
 
-def always(said: Said) -> Answer:
-    return lambda _: said
+def always(response: Said) -> Answer:
+    return lambda _: response
 
 
-def in_turn(*said: Said) -> Answer:
-    """The last one for ever."""
-    left = list(said)
-    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+def in_turn(*responses: Said) -> Answer:
+    """Answers with each response once, and with the last one for ever."""
+    remaining = list(responses)
+    return lambda _: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
-def by_path(**said: Said) -> Answer:
-    """`schemas_ids_1` is the path /schemas/ids/1."""
-    known = {"/" + name.replace("_", "/"): each for name, each in said.items()}
-    return lambda asked: known[asked.path.partition("?")[0]]
+def by_path(**responses: Said) -> Answer:
+    """Answers by path: `schemas_ids_1` is the path /schemas/ids/1."""
+    response_by_path = {"/" + name.replace("_", "/"): response for name, response in responses.items()}
+    return lambda request: response_by_path[request.path.partition("?")[0]]
 
 
 def access(*urls: str, patience: float = IMPATIENT, **properties: str) -> RegistryAccess:
-    named = tuple((name.replace("_", "."), value) for name, value in properties.items())
-    return RegistryAccess(urls, named, patience)
+    settings = tuple((name.replace("_", "."), value) for name, value in properties.items())
+    return RegistryAccess(urls, settings, patience)
 
 
 class FirstWarning(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said = threading.Event()
+        self.warned = threading.Event()
 
     def emit(self, _: logging.LogRecord) -> None:
-        self.said.set()
+        self.warned.set()
 
 
 @pytest.fixture
 def first_warning() -> Iterator[threading.Event]:
     handler = FirstWarning()
     logging.getLogger(LOGGER).addHandler(handler)
-    yield handler.said
+    yield handler.warned
     logging.getLogger(LOGGER).removeHandler(handler)
 
 
@@ -96,10 +96,10 @@ def server_side(authority: trustme.CA, name: str = LOOPBACK) -> ssl.SSLContext:
 def test_a_schema_is_what_the_registry_says() -> None:
     with Front(always(LONG)) as front:
         assert Registry(access(front.url)).schema(7) == RegisteredSchema(7, "AVRO", TEXT)
-    assert [each.path for each in front.asked] == ["/schemas/ids/7"]
+    assert [request.path for request in front.asked] == ["/schemas/ids/7"]
 
 
-# What is waited for
+# Waiting for an answer
 
 
 def test_a_registry_that_is_down_at_first_is_waited_for(first_warning: threading.Event) -> None:
@@ -122,18 +122,18 @@ def test_an_overloaded_server_is_asked_again(status: int) -> None:
 @pytest.mark.timeout(25)
 def test_a_schema_is_found_by_its_guid_once() -> None:
     guid = "6f0e6a3c-6f0d-4d0b-9c55-0a3a1e0b7c11"
-    with Front(lambda asked: LONG if guid in asked.path else Said(404, {"error_code": 40403})) as front:
-        it = Registry(access(front.url, patience=PATIENT))
-        assert [it.schema(guid) for _ in range(2)] == [RegisteredSchema(guid, "AVRO", TEXT)] * 2
+    with Front(lambda request: LONG if guid in request.path else Said(404, {"error_code": 40403})) as front:
+        client = Registry(access(front.url, patience=PATIENT))
+        assert [client.schema(guid) for _ in range(2)] == [RegisteredSchema(guid, "AVRO", TEXT)] * 2
         assert front.count(f"/schemas/guids/{guid}") == 1
         with pytest.raises(UnknownSchema, match="has no schema GUID 00000000"):
-            it.schema("00000000-0000-0000-0000-000000000000")
+            client.schema("00000000-0000-0000-0000-000000000000")
 
 
 def test_a_server_that_hangs_is_given_up_and_named() -> None:
     released = threading.Event()
 
-    def hang(asked: Asked) -> Said:
+    def hang(request: Asked) -> Said:
         released.wait()
         return LONG
 
@@ -141,15 +141,15 @@ def test_a_server_that_hangs_is_given_up_and_named() -> None:
         with pytest.raises(RegistryUnavailable) as raised:
             Registry(access(front.url, patience=0.5, timeout="0.2")).schema(7)
         released.set()
-    said = str(raised.value)
-    assert front.url in said
-    assert "schema id 7 within 0.5 s" in said
-    assert "ReadTimeout" in said
-    assert "The sink asks again with its next attempt" in said
+    error_text = str(raised.value)
+    assert front.url in error_text
+    assert "schema id 7 within 0.5 s" in error_text
+    assert "ReadTimeout" in error_text
+    assert "The sink asks again with its next attempt" in error_text
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         pytest.param(Said(404, "<html>no such page</html>"), id="a proxy's 404"),
         pytest.param(Said(404, {"error_code": 404, "message": "HTTP 404"}), id="a path that is no registry's"),
@@ -161,10 +161,10 @@ def test_a_server_that_hangs_is_given_up_and_named() -> None:
         pytest.param(Said(400, {"error_code": 400}), id="a bad request"),
     ],
 )
-def test_an_answer_that_is_not_a_registrys_decides_nothing(said: Said) -> None:
-    with Front(always(said)) as front, pytest.raises(RegistryUnavailable, match="no answer for"):
+def test_an_answer_that_is_not_a_registrys_decides_nothing(response: Said) -> None:
+    with Front(always(response)) as front, pytest.raises(RegistryUnavailable, match="no answer for"):
         Registry(access(front.url)).schema(7)
-    with Front(in_turn(said, LONG)) as front:
+    with Front(in_turn(response, LONG)) as front:
         assert Registry(access(front.url, patience=PATIENT)).schema(7).text == TEXT
 
 
@@ -186,25 +186,25 @@ def test_waiting_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> 
     busy = Said(503, "busy")
     with Front(in_turn(busy, busy, LONG)) as front:
         Registry(access(front.url, patience=PATIENT)).schema(7)
-    said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-    assert len(said) == 1
-    assert front.url in said[0]
-    assert "asking again in" in said[0]
+    warnings = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len(warnings) == 1
+    assert front.url in warnings[0]
+    assert "asking again in" in warnings[0]
 
 
-# What decides
+# Final answers
 
 
 @pytest.mark.parametrize("code", [40401, 40402, 40403])
 def test_what_a_registry_does_not_have_is_unknown_at_once(code: int) -> None:
     with Front(always(Said(404, {"error_code": code, "message": "not found"}))) as front:
-        it = Registry(access(front.url, patience=PATIENT))
+        client = Registry(access(front.url, patience=PATIENT))
         with pytest.raises(UnknownSchema, match=f"{front.url} has no schema id 7"):
-            it.schema(7)
+            client.schema(7)
         with pytest.raises(UnknownSchema, match="no subject orders-value version latest"):
-            it.latest("orders-value")
+            client.latest("orders-value")
         with pytest.raises(UnknownSchema, match="no subject orders-value version 3"):
-            it.version("orders-value", 3)
+            client.version("orders-value", 3)
     assert len(front.asked) == 3
 
 
@@ -263,10 +263,10 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks(
     context = server_side(authority)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
-    own = authority.issue_cert("sink")
+    certificate = authority.issue_cert("sink")
     chain, key = tmp_path / "own.pem", tmp_path / "own.key"
-    own.cert_chain_pems[0].write_to_path(chain)
-    own.private_key_pem.write_to_path(key)
+    certificate.cert_chain_pems[0].write_to_path(chain)
+    certificate.private_key_pem.write_to_path(key)
     with Front(always(LONG), tls=context) as front:
         files = {"ssl_certificate_location": str(chain), "ssl_key_location": str(key)}
         assert Registry(access(front.url, ssl_ca_location=trusted, **files)).schema(7).text == TEXT
@@ -285,23 +285,23 @@ def with_login_in_address(url: str, patience: float = IMPATIENT) -> RegistryAcce
     return access(url.replace("://", f"://{LOGIN}@"), patience=patience)
 
 
-@pytest.mark.parametrize("given", [with_login_in_settings, with_login_in_address])
+@pytest.mark.parametrize("access_with_login", [with_login_in_settings, with_login_in_address])
 def test_a_login_reaches_the_server_and_nobody_else(
-    given: Callable[..., RegistryAccess], caplog: pytest.LogCaptureFixture
+    access_with_login: Callable[..., RegistryAccess], caplog: pytest.LogCaptureFixture
 ) -> None:
     echo = Said(500, {"error_code": 500, "message": f"Basic {HEADER} is {LOGIN}, that is {PASSWORD}"})
     caplog.set_level(logging.DEBUG)
     with Front(in_turn(echo, LONG)) as front:
-        Registry(given(front.url, patience=PATIENT)).schema(7)
-    assert {each.headers.get("Authorization") for each in front.asked} == {f"Basic {HEADER}"}
+        Registry(access_with_login(front.url, patience=PATIENT)).schema(7)
+    assert {request.headers.get("Authorization") for request in front.asked} == {f"Basic {HEADER}"}
     assert any(record.name == LOGGER for record in caplog.records)
     with Front(always(echo)) as front:
-        it = given(front.url)
+        login_access = access_with_login(front.url)
         with pytest.raises(RegistryUnavailable) as raised:
-            Registry(it).schema(7)
-    for said in (repr(it), str(it), str(raised.value), repr(raised.value.__cause__), caplog.text):
-        assert PASSWORD not in said
-        assert HEADER not in said
+            Registry(login_access).schema(7)
+    for text in (repr(login_access), str(login_access), str(raised.value), repr(raised.value.__cause__), caplog.text):
+        assert PASSWORD not in text
+        assert HEADER not in text
 
 
 def test_what_is_no_secret_is_shown() -> None:
@@ -309,55 +309,55 @@ def test_what_is_no_secret_is_shown() -> None:
     assert "timeout" in repr(access("http://a:1", timeout="3"))
 
 
-# What is kept
+# The client's memory
 
 
 def test_access_travels_to_executors() -> None:
     with Front(always(LONG)) as front:
-        sent = with_login_in_settings(front.url)
-        arrived = pickle.loads(pickle.dumps(sent))
-        assert arrived == sent
-        assert hash(arrived) == hash(sent)
-        assert registry(arrived) is registry(sent)
-        assert registry(arrived) is not registry(access(front.url))
-        schema = registry(arrived).schema(7)
+        sent_access = with_login_in_settings(front.url)
+        received_access = pickle.loads(pickle.dumps(sent_access))
+        assert received_access == sent_access
+        assert hash(received_access) == hash(sent_access)
+        assert registry(received_access) is registry(sent_access)
+        assert registry(received_access) is not registry(access(front.url))
+        schema = registry(received_access).schema(7)
     assert pickle.loads(pickle.dumps(schema)) == schema
 
 
 def test_an_id_is_asked_for_once_however_many_want_it() -> None:
-    many = 8
-    ready = threading.Barrier(many)
+    threads = 8
+    ready = threading.Barrier(threads)
 
-    def want(it: Registry) -> RegisteredSchema:
+    def request_schema(client: Registry) -> RegisteredSchema:
         ready.wait()
-        return it.schema(7)
+        return client.schema(7)
 
-    with Front(always(LONG)) as front, ThreadPoolExecutor(many) as pool:
-        found = list(pool.map(want, [Registry(access(front.url))] * many))
-    assert {each.text for each in found} == {TEXT}
+    with Front(always(LONG)) as front, ThreadPoolExecutor(threads) as pool:
+        schemas = list(pool.map(request_schema, [Registry(access(front.url))] * threads))
+    assert {schema.text for schema in schemas} == {TEXT}
     assert len(front.asked) == 1
 
 
 def test_an_id_that_is_known_needs_no_registry() -> None:
     with Front(always(LONG)) as front:
-        it = Registry(access(front.url))
-        first = it.schema(7)
-    assert it.schema(7) is first
+        client = Registry(access(front.url))
+        first = client.schema(7)
+    assert client.schema(7) is first
 
 
 def test_all_who_wait_for_an_id_are_told_of_the_same_failure() -> None:
     arrived, released = threading.Event(), threading.Event()
 
-    def slow(asked: Asked) -> Said:
+    def slow(request: Asked) -> Said:
         arrived.set()
         released.wait()
         return NO_SCHEMA
 
     with Front(slow) as front, ThreadPoolExecutor(2) as pool:
-        it = Registry(access(front.url))
-        first = pool.submit(it.schema, 7)
+        client = Registry(access(front.url))
+        first = pool.submit(client.schema, 7)
         arrived.wait()
-        second = pool.submit(it.schema, 7)
+        second = pool.submit(client.schema, 7)
         released.set()
         for asking in (first, second):
             with pytest.raises(UnknownSchema):
@@ -366,17 +366,17 @@ def test_all_who_wait_for_an_id_are_told_of_the_same_failure() -> None:
 
 def test_that_an_id_is_unknown_is_not_kept() -> None:
     with Front(in_turn(NO_SCHEMA, LONG)) as front:
-        it = Registry(access(front.url))
+        client = Registry(access(front.url))
         with pytest.raises(UnknownSchema):
-            it.schema(7)
-        assert it.schema(7).text == TEXT
+            client.schema(7)
+        assert client.schema(7).text == TEXT
 
 
 def test_the_latest_version_is_asked_for_each_time() -> None:
     ids = in_turn(*(Said(200, {"id": number, "version": number, "schema": TEXT}) for number in (1, 2)))
-    with Front(lambda asked: ids(asked) if "subjects" in asked.path else LONG) as front:
-        it = Registry(access(front.url))
-        assert [it.latest("orders").id, it.latest("orders").id] == [1, 2]
+    with Front(lambda request: ids(request) if "subjects" in request.path else LONG) as front:
+        client = Registry(access(front.url))
+        assert [client.latest("orders").id, client.latest("orders").id] == [1, 2]
 
 
 # References
@@ -398,12 +398,12 @@ def test_references_come_resolved_by_the_name_that_the_referrer_uses() -> None:
         schemas_ids_1=MONEY,
     )
     with Front(answers) as front:
-        found = Registry(access(front.url)).schema(3)
+        schema = Registry(access(front.url)).schema(3)
     money = RegisteredSchema(1, "JSON", '"string"')
     price = RegisteredSchema(2, "JSON", TEXT, (("m.json", money),))
-    assert found == RegisteredSchema(3, "JSON", TEXT, (("prices.json", price), ("money.json", money)))
+    assert schema == RegisteredSchema(3, "JSON", TEXT, (("prices.json", price), ("money.json", money)))
     assert front.count("/schemas/ids/1") == 1
-    assert all("deleted=true" in each.path for each in front.asked if "subjects" in each.path)
+    assert all("deleted=true" in request.path for request in front.asked if "subjects" in request.path)
 
 
 def test_a_schema_that_refers_to_itself_is_an_error_not_a_wait() -> None:
@@ -415,8 +415,8 @@ def test_a_schema_that_refers_to_itself_is_an_error_not_a_wait() -> None:
 
 
 def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
-    def answer(asked: Asked) -> Said:
-        text = "CgNhLnA=" if "format=serialized" in asked.path else 'syntax = "proto3";'
+    def answer(request: Asked) -> Said:
+        text = "CgNhLnA=" if "format=serialized" in request.path else 'syntax = "proto3";'
         return Said(200, {"schema": text, "schemaType": "PROTOBUF"})
 
     with Front(answer) as front:
@@ -427,7 +427,7 @@ def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("unusable", "reason"),
     [
         (access(), "Name at least one"),
         (access("registry:8081"), "not an http"),
@@ -442,14 +442,14 @@ def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
         (access("http://a:1", basic_auth_credentials_source="SASL_INHERIT"), "basic.auth.credentials.source"),
     ],
 )
-def test_settings_that_cannot_be_used_are_named(given: RegistryAccess, reason: str) -> None:
+def test_settings_that_cannot_be_used_are_named(unusable: RegistryAccess, reason: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        registry(given)
+        registry(unusable)
     assert reason in str(raised.value)
 
 
 def test_where_the_login_is_may_be_said_as_java_clients_want_it() -> None:
     with Front(always(LONG)) as front:
-        given = access(front.url, basic_auth_credentials_source="USER_INFO", basic_auth_user_info=LOGIN)
-        assert Registry(given).schema(7).text == TEXT
+        login_access = access(front.url, basic_auth_credentials_source="USER_INFO", basic_auth_user_info=LOGIN)
+        assert Registry(login_access).schema(7).text == TEXT
     assert front.asked[0].headers["Authorization"] == f"Basic {HEADER}"

@@ -20,7 +20,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def silent() -> Failed:
-    """As a task of Spark tells it of a registry where nobody listens."""
+    """Returns the failure of a Spark task for a registry where nobody listens."""
     with pytest.raises(RegistryUnavailable) as caught:
         Registry(RegistryAccess(("http://127.0.0.1:9",), patience_seconds=0.1)).schema(7)
     return Failed(f"PythonException: sink.decode.registry_answers.RegistryUnavailable: {caught.value}")
@@ -39,12 +39,12 @@ def watch(clock: Clock) -> RegistryWatch:
 def test_it_is_told_once_and_so_is_its_end(watch: RegistryWatch, clock: Clock, silent: Failed) -> None:
     with capture_logs() as lines:
         for _ in range(3):
-            watch.saw("WriteTasks", silent)
+            watch.observe("WriteTasks", silent)
             clock.now += 10
         assert watch.trouble.startswith("schema registry: no answer for schema id 7")
         assert watch.trouble.endswith("Check that it runs, and schema.registry.url.")
-        watch.saw("WriteTasks", Done())
-        watch.saw("WriteTasks", Done())
+        watch.observe("WriteTasks", Done())
+        watch.observe("WriteTasks", Done())
     assert [(line["event"], line.get("seconds")) for line in lines] == [
         ("registry.unavailable", None),
         ("registry.available", 30.0),
@@ -53,20 +53,20 @@ def test_it_is_told_once_and_so_is_its_end(watch: RegistryWatch, clock: Clock, s
 
 
 def test_another_kind_of_request_that_is_done_proves_nothing(watch: RegistryWatch, silent: Failed) -> None:
-    watch.saw("WriteTasks", silent)
-    watch.saw("Begin", Done())
-    watch.saw("WriteTasks", Failed("no room"))
+    watch.observe("WriteTasks", silent)
+    watch.observe("Begin", Done())
+    watch.observe("WriteTasks", Failed("no room"))
     assert watch.trouble
 
 
 def test_who_is_given_nothing_more_shows_it_for_a_minute(watch: RegistryWatch, clock: Clock, silent: Failed) -> None:
-    watch.saw("Begin", silent)
+    watch.observe("Begin", silent)
     clock.now += FORGET_SECONDS
     assert watch.trouble == ""
     with capture_logs() as lines:
-        watch.saw("WriteTasks", Done())
-        watch.saw("WriteTasks", silent)
-        watch.saw("WriteTasks", Done())
+        watch.observe("WriteTasks", Done())
+        watch.observe("WriteTasks", silent)
+        watch.observe("WriteTasks", Done())
     assert [line["event"] for line in lines] == ["registry.unavailable", "registry.available"]
 
 

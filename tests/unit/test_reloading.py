@@ -19,9 +19,11 @@ SHARED = {
 
 def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Fleet:
     file = directory / "fleet.yaml"
-    usual = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
-    given = {name: {**usual[name], **own} for name, own in sinks.items()}
-    file.write_text(yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": given}))
+    defaults = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
+    settings_by_sink = {name: {**defaults[name], **settings} for name, settings in sinks.items()}
+    file.write_text(
+        yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": settings_by_sink})
+    )
     return load_fleet(file, {}, strict=False)
 
 

@@ -79,9 +79,9 @@ def checkpoint(number: int = 3, **ends: tuple[int, int]) -> Checkpoint:
     )  # fmt: skip
 
 
-def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> TimelineSnapshot:
-    generations = {source: reached.generation for source, reached in of.ends.items()} if of else {}
-    return TimelineSnapshot(of, generations, frozenset({completed}), frozenset({pending}))
+def snapshot_of(newest: Checkpoint | None, completed: str = "", pending: str = "") -> TimelineSnapshot:
+    generations = {source: reached.generation for source, reached in newest.ends.items()} if newest else {}
+    return TimelineSnapshot(newest, generations, frozenset({completed}), frozenset({pending}))
 
 
 def test_without_a_position_only_the_halt_is_cleared():
@@ -98,24 +98,24 @@ def test_nothing_is_reset_while_a_worker_lives(request_: ResetRequest):
 
 
 @pytest.mark.parametrize(
-    ("phase", "table", "said"),
+    ("phase", "table", "problem"),
     [
-        (Phase.PREPARED, truth(None, pending="20260101000000000"), "can still be committed"),
-        (Phase.PREPARED, truth(None, completed="20260101000000000"), "in the table but not settled"),
+        (Phase.PREPARED, snapshot_of(None, pending="20260101000000000"), "can still be committed"),
+        (Phase.PREPARED, snapshot_of(None, completed="20260101000000000"), "in the table but not settled"),
         (Phase.COMMITTED, NO_TABLE, "in the table but not settled"),
     ],
 )
-def test_a_decided_transaction_is_finished_first(phase: Phase, table: TimelineSnapshot, said: str):
-    with pytest.raises(Conflict, match=said):
+def test_a_decided_transaction_is_finished_first(phase: Phase, table: TimelineSnapshot, problem: str):
+    with pytest.raises(Conflict, match=problem):
         plan_reset(view({P0: state(9)}, (transaction(phase),)), EARLIEST, table, LOG)
 
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STARTED, Phase.PREPARED])
 def test_an_undecided_transaction_and_one_whose_instant_is_gone_are_aborted(phase: Phase):
-    now = view({P0: state(9)}, (transaction(phase),))
-    reset = plan_reset(now, EARLIEST, NO_TABLE, LOG)
+    keeper_view = view({P0: state(9)}, (transaction(phase),))
+    reset = plan_reset(keeper_view, EARLIEST, NO_TABLE, LOG)
     assert [t.header.number for t in reset.aborted] == [4]
-    headers = [op for multi in write_plans(now, reset) for op in multi if op.path.endswith("/header")]
+    headers = [op for multi in write_plans(keeper_view, reset) for op in multi if op.path.endswith("/header")]
     assert b"ABORTED" in headers[0].data  # type: ignore[union-attr]
 
 
@@ -125,13 +125,13 @@ def test_an_aborted_transaction_stays_as_it_is():
 
 def test_partitions_that_share_a_batch_with_a_moved_one_keep_their_range():
     shared = OpenRange(10, 20, 4, 100, 2)
-    now = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
-    reset = plan_reset(now, ResetRequest(offsets={P0: 5}), NO_TABLE, LOG)
+    keeper_view = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
+    reset = plan_reset(keeper_view, ResetRequest(offsets={P0: 5}), NO_TABLE, LOG)
     assert reset.changed == {P0: PartitionState("id", 5, 5, 3)}
 
 
 def test_going_back_says_how_many_rows_will_be_there_twice_and_declares_no_gap():
-    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
+    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 30}), snapshot_of(checkpoint(p0=(40, 0))), LOG)
     assert "reads 10 offsets again" in reset.moves[0].effect
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
@@ -140,8 +140,8 @@ def test_going_back_says_how_many_rows_will_be_there_twice_and_declares_no_gap()
 def test_going_forward_declares_the_gap_once():
     ledger = Ledger(gaps=(Gap("orders", 0, 40, 50),))
     for _ in range(2):
-        now = view({P0: state(40)}, ledger=ledger)
-        reset = plan_reset(now, ResetRequest(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+        keeper_view = view({P0: state(40)}, ledger=ledger)
+        reset = plan_reset(keeper_view, ResetRequest(offsets={P0: 50}), snapshot_of(checkpoint(p0=(40, 0))), LOG)
         assert reset.ledger is not None
         assert reset.ledger.gaps == (Gap("orders", 0, 40, 50),)
         ledger = reset.ledger
@@ -149,15 +149,15 @@ def test_going_forward_declares_the_gap_once():
 
 def test_what_was_to_be_left_out_of_a_partition_that_is_moved_again_before_a_commit_is_no_gap():
     earlier = Ledger(gaps=(Gap("orders", 0, 40, 90), Gap("orders", 1, 0, 5)))
-    now = view({P0: replace(state(90, 1), start=90), P1: state(5, 1)}, ledger=earlier)
-    reset = plan_reset(now, ResetRequest(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+    keeper_view = view({P0: replace(state(90, 1), start=90), P1: state(5, 1)}, ledger=earlier)
+    reset = plan_reset(keeper_view, ResetRequest(offsets={P0: 50}), snapshot_of(checkpoint(p0=(40, 0))), LOG)
     assert reset.ledger is not None
     assert reset.ledger.gaps == (Gap("orders", 1, 0, 5), Gap("orders", 0, 40, 50))
 
 
 def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
-    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
+    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 90}), snapshot_of(checkpoint(p0=(40, 0))), log)
     assert reset.changed[P0] == PartitionState("new id", 90, 90, 1)
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
@@ -170,11 +170,11 @@ def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_n
 ):
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
     states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0))} if recorded == "in ZooKeeper" else {}
-    reset = plan_reset(view(states), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    reset = plan_reset(view(states), request_, snapshot_of(checkpoint(p0=(40, 0), p1=(30, 4))), log)
     assert reset.changed[P1] == PartitionState("new id", 0, 0, 5)
     assert [move.effect for move in reset.moves] == ["starts here", "is no more; starts here if it is added again"]
-    again = plan_reset(view(reset.changed), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
-    assert again.changed[P1] == PartitionState("new id", 0, 0, 6)
+    second_reset = plan_reset(view(reset.changed), request_, snapshot_of(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    assert second_reset.changed[P1] == PartitionState("new id", 0, 0, 6)
 
 
 def test_a_partition_that_is_only_missing_keeps_its_place():
@@ -217,9 +217,10 @@ def test_another_topic_keeps_what_it_has_lost():
 def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt: Halt | None, monkeypatch):
     monkeypatch.setattr(tree, "SHARD", 1)
     monkeypatch.setattr(tree, "MULTI_OPS", 1)
-    now = view({P0: state(40), P1: state(40)}, halt=halt)
+    keeper_view = view({P0: state(40), P1: state(40)}, halt=halt)
     *before, last = write_plans(
-        now, plan_reset(now, ResetRequest(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG)
+        keeper_view,
+        plan_reset(keeper_view, ResetRequest(Position.LATEST), snapshot_of(checkpoint(p0=(40, 0), p1=(40, 0))), LOG),
     )
     assert Delete(tree.HALT) in last
     assert len(before) > 1
@@ -232,21 +233,21 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
 
 
 def test_a_reset_of_one_multi_needs_no_halt():
-    now = view({P0: state(40)})
-    (only,) = write_plans(now, plan_reset(now, EARLIEST, truth(checkpoint(p0=(40, 0))), LOG))
+    keeper_view = view({P0: state(40)})
+    (only,) = write_plans(keeper_view, plan_reset(keeper_view, EARLIEST, snapshot_of(checkpoint(p0=(40, 0))), LOG))
     assert all(op.path != tree.HALT for op in only)
 
 
 def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_goes_on():
     restored = checkpoint(number=2, p0=(20, 1), p1=(10, 0))
     ledger = Ledger(last=5, committed=5)
-    now = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
-    assert isinstance(recovery.compare(now.states, ledger, restored), recovery.Ahead)
-    reset = plan_reset(now, ResetRequest(Position.CHECKPOINT), truth(restored), None)
+    keeper_view = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
+    assert isinstance(recovery.compare_with_table(keeper_view.states, ledger, restored), recovery.Ahead)
+    reset = plan_reset(keeper_view, ResetRequest(Position.CHECKPOINT), snapshot_of(restored), None)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 2), P1: PartitionState("id", 10, 10, 1)}
     assert reset.ledger is not None
     assert (reset.ledger.last, reset.ledger.committed) == (5, 2)
-    after = recovery.compare({**now.states, **reset.changed}, reset.ledger, restored)
+    after = recovery.compare_with_table({**keeper_view.states, **reset.changed}, reset.ledger, restored)
     assert isinstance(after, recovery.InStep)
 
 
@@ -262,16 +263,18 @@ def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
     request_: ResetRequest, ends: dict[str, tuple[int, int]], generation: int
 ):
     """A higher generation would look like a reset that no commit carries yet, and the sink would go on with a hole."""
-    now = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
+    keeper_view = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
     with pytest.raises(ConfigError, match="ends at transaction 2, ZooKeeper at 5; orders-1 would go on beyond"):
-        plan_reset(now, request_, truth(checkpoint(number=2, **ends)), LOG)
+        plan_reset(keeper_view, request_, snapshot_of(checkpoint(number=2, **ends)), LOG)
 
 
 def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
     """The ledger is level with the table afterwards: a higher generation would stand, and rows would come twice."""
     gap = Gap("orders", 1, 0, 9)
-    now = view({P0: state(50), P1: state(9, 1)}, ledger=Ledger(last=3, committed=0, gaps=(gap,)))
-    reset = plan_reset(now, ResetRequest(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
+    keeper_view = view({P0: state(50), P1: state(9, 1)}, ledger=Ledger(last=3, committed=0, gaps=(gap,)))
+    reset = plan_reset(
+        keeper_view, ResetRequest(offsets={P0: 20}), snapshot_of(checkpoint(p0=(50, 0), p1=(13, 0))), LOG
+    )
     assert reset.changed == {P0: PartitionState("id", 20, 20, 1), P1: PartitionState("id", 13, 13, 0)}
     assert reset.ledger is not None
     assert (reset.ledger.committed, reset.ledger.gaps) == (3, ())
@@ -315,7 +318,7 @@ def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(record
     newest = replace(checkpoint(), ends=committed) if committed else None
     if target is Position.CHECKPOINT and newest is None:
         return
-    reset = plan_reset(view(recorded), ResetRequest(target), truth(newest), LOG)
+    reset = plan_reset(view(recorded), ResetRequest(target), snapshot_of(newest), LOG)
     moved = {move.source for move in reset.moves}
     for move in reset.moves:
         used = [r.generation for r in recorded[move.source].open] if move.source in recorded else []
@@ -325,7 +328,7 @@ def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(record
         assert (move.after.open, move.after.start) == ((), move.after.end)
     assert moved == (set(committed) if target is Position.CHECKPOINT else {P0, P1})
     assert reset.ledger is not None
-    after = recovery.compare({**recorded, **reset.changed}, reset.ledger, newest)
+    after = recovery.compare_with_table({**recorded, **reset.changed}, reset.ledger, newest)
     if moved >= set(recorded):
         assert not isinstance(after, recovery.Ahead)
 
@@ -336,12 +339,12 @@ def test_the_table_is_read_without_a_jvm(tmp_path: Path):
     table.commit(span(0, 0, 4, generation=3))
     (table.timeline / "20270101000000000.commit.requested").touch()
     (table.timeline / "20270101000000000.inflight").touch()
-    found = read_timeline_snapshot(str(table.path), "orders")
-    assert found.checkpoint is not None
-    assert found.checkpoint.number == 2
-    assert found.generations == {P0: 3, P1: 0}
-    assert found.pending == {"20270101000000000"}
-    assert len(found.completed) == 2
+    snapshot = read_timeline_snapshot(str(table.path), "orders")
+    assert snapshot.checkpoint is not None
+    assert snapshot.checkpoint.number == 2
+    assert snapshot.generations == {P0: 3, P1: 0}
+    assert snapshot.pending == {"20270101000000000"}
+    assert len(snapshot.completed) == 2
     assert read_timeline_snapshot(str(table.path), "another").checkpoint is None
     assert read_timeline_snapshot(str(tmp_path / "nothing"), "orders") == NO_TABLE
 

@@ -68,7 +68,7 @@ def test_spellings_of_one_schema_are_equal(ddl, same):
 
 
 @pytest.mark.parametrize(
-    ("ddl", "said"),
+    ("ddl", "problem"),
     [
         ("", "empty"),
         ("a", "expected a type at position 1"),
@@ -96,10 +96,10 @@ def test_spellings_of_one_schema_are_equal(ddl, same):
         ("_KAFKA_offset long", "reserved"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused_with_the_place(ddl, said):
+def test_a_schema_that_cannot_be_used_is_refused_with_the_place(ddl, problem):
     with pytest.raises(ConfigError) as refusal:
         parse_ddl(ddl)
-    assert said in str(refusal.value)
+    assert problem in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 300
 
@@ -150,7 +150,7 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
 
 
 @pytest.mark.parametrize(
-    ("avro", "said"),
+    ("avro", "problem"),
     [
         ('{"type": "string"}', "is not a record"),
         (
@@ -174,10 +174,10 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
         ('{"type": ' * 90_000, "nested too deeply"),
     ],
 )
-def test_avro_that_no_column_can_hold_is_refused(avro, said):
+def test_avro_that_no_column_can_hold_is_refused(avro, problem):
     with pytest.raises(ConfigError) as refusal:
         parse_ddl(avro)
-    assert said in str(refusal.value)
+    assert problem in str(refusal.value)
 
 
 def test_a_setting_that_names_no_column_or_an_unfit_one_is_refused():
@@ -193,21 +193,23 @@ def test_a_schema_survives_the_way_to_an_executor():
     import pickle
 
     schema = parse_ddl("a int not null, b map<string, struct<x: decimal(5,2)>>")
-    again = pickle.loads(pickle.dumps(schema))
-    assert again.arrow == schema.arrow
-    assert again.spark == schema.spark
+    received = pickle.loads(pickle.dumps(schema))
+    assert received.arrow == schema.arrow
+    assert received.spark == schema.spark
 
 
 def test_a_time_of_day_is_the_number_that_it_is_written_as():
-    times = '{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}'
+    millis = '{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}'
     micros = '{"name": "b", "type": {"type": "long", "logicalType": "time-micros"}}'
-    schema = parse_ddl(f'{{"type": "record", "name": "r", "fields": [{times}, {micros}]}}')
+    schema = parse_ddl(f'{{"type": "record", "name": "r", "fields": [{millis}, {micros}]}}')
     assert schema.value_struct.simpleString() == "struct<a:int,b:bigint>"
 
 
 def test_a_named_avro_record_may_be_used_twice_but_not_within_itself():
-    place = '{"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "city", "type": "string"}]}'
-    fields = f'{{"name": "a", "type": {place}}}, {{"name": "b", "type": "geo.Place"}}'
+    place_record = (
+        '{"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "city", "type": "string"}]}'
+    )
+    fields = f'{{"name": "a", "type": {place_record}}}, {{"name": "b", "type": "geo.Place"}}'
     twice = f'{{"type": "record", "name": "r", "fields": [{fields}]}}'
     assert parse_ddl(twice).value_struct.simpleString() == "struct<a:struct<city:string>,b:struct<city:string>>"
     loop = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}'

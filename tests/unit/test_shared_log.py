@@ -1,4 +1,4 @@
-"""Threads share one client of Kafka: who wants a recent view waits for nobody, and hears of a Kafka that is away."""
+"""Threads share one Kafka client: a reader of the recent view waits for no other, and hears of a Kafka that is away."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ NOW = 0.0
 
 
 class Broker:
-    """Answers when it may, or gives up the question."""
+    """Answers once a test lets it, or raises Unavailable."""
 
     def __init__(self) -> None:
         self.end = 5
         self.is_away = False
-        self.asked = 0
+        self.requests = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
 
     def view(self, topics: Sequence[str], _pattern: str | None, optional: Sequence[str]) -> LogView:
-        self.asked += 1
+        self.requests += 1
         assert self.may_answer.wait(30)
         if self.is_away:
             raise Unavailable("Kafka at k:9092 gave no answer")
         if GONE in topics:
             raise UnknownTopic([GONE], "k:9092", ())
-        there = [TopicPartition(topic, 0) for topic in (*topics, *optional) if topic != GONE]
-        logs = {source: PartitionLog("id", 0, self.end) for source in there}
+        present = [TopicPartition(topic, 0) for topic in (*topics, *optional) if topic != GONE]
+        logs = {source: PartitionLog("id", 0, self.end) for source in present}
         return LogView("cluster", logs, deleted=tuple(topic for topic in optional if topic == GONE))
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    made = Broker()
-    yield made
-    made.may_answer.set()
+    fake = Broker()
+    yield fake
+    fake.may_answer.set()
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def log(broker: Broker) -> SharedLog:
     return SharedLog(stub)
 
 
-def asking(log: SharedLog, broker: Broker) -> threading.Thread:
-    """Another thread, whose question is under way."""
+def start_request(log: SharedLog, broker: Broker) -> threading.Thread:
+    """Starts another thread, whose request is under way."""
 
     def ask() -> None:
         try:
@@ -64,18 +64,18 @@ def asking(log: SharedLog, broker: Broker) -> threading.Thread:
         except Unavailable:
             return
 
-    asked = broker.asked
+    earlier_requests = broker.requests
     broker.may_answer.clear()
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    eventually("it asks", lambda: broker.asked > asked, 30)
+    eventually("it asks", lambda: broker.requests > earlier_requests, 30)
     return thread
 
 
 def test_who_asks_while_another_does_gets_the_last_view(log: SharedLog, broker: Broker) -> None:
     log.view(["orders"])
     broker.end = 9
-    thread = asking(log, broker)
+    thread = start_request(log, broker)
     assert log.recent(["orders"], NOW).partitions[SOURCE].end == 5
     broker.may_answer.set()
     thread.join()
@@ -87,7 +87,7 @@ def test_kafka_away_is_heard_of_though_others_keep_asking(log: SharedLog, broker
     broker.is_away = True
     with pytest.raises(Unavailable):
         log.view(["orders"])
-    thread = asking(log, broker)
+    thread = start_request(log, broker)
     with pytest.raises(Unavailable, match="k:9092"):
         log.recent(["orders"], NOW)
     broker.is_away = False
@@ -101,7 +101,7 @@ def test_a_view_has_the_optional_topics_that_are_there(log: SharedLog, broker: B
     assert ({source.topic for source in view.partitions}, view.deleted) == ({"orders", "former"}, (GONE,))
     recent = log.recent(["former"], 60.0, ["orders", GONE])
     assert {source.topic for source in recent.partitions} == {"orders", "former"}
-    assert broker.asked == 1, "one that is gone is remembered, too"
+    assert broker.requests == 1, "the log remembers a topic that is gone, too"
 
 
 def test_a_topic_that_one_sink_may_miss_is_an_error_for_another_that_names_it(log: SharedLog) -> None:
@@ -112,4 +112,4 @@ def test_a_topic_that_one_sink_may_miss_is_an_error_for_another_that_names_it(lo
 
 def test_a_sink_whose_first_topic_is_yet_to_come_has_an_empty_log(log: SharedLog, broker: Broker) -> None:
     assert log.recent([], 60.0, []).partitions == {}
-    assert broker.asked == 0
+    assert broker.requests == 0

@@ -34,8 +34,8 @@ MESSAGE = PROTO.type("R")
 ACCESS = RegistryAccess(("http://127.0.0.1:1",))
 
 
-class Shelf:
-    """A registry that is asked in this process, and has one schema."""
+class LocalRegistry:
+    """A registry in this process that has one schema."""
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         if schema_id != 1:
@@ -94,18 +94,22 @@ def batch(values: list[bytes | None], keys: list[bytes | None], first: int = 0) 
 
 
 def separated(
-    rows: RowDecoder, values: list[bytes | None], keys: list[bytes | None], sizes: list[int]
+    decoder: RowDecoder, values: list[bytes | None], keys: list[bytes | None], sizes: list[int]
 ) -> tuple[Any, Any]:
-    """Good rows and bad ones by offset, from batches of these sizes."""
+    """Returns the good rows, and the bad ones by offset, from batches of these sizes."""
     good: list[Any] = []
     bad: list[Any] = []
     start = 0
     for size in sizes:
-        found = rows.separate_bad(batch(values[start : start + size], keys[start : start + size], start), "t")
-        bad += [(start + each.row, each.kind, each.reason) for each in found.bad]
-        if found.rows is not None:
-            good += found.rows.to_pylist()
-            assert found.records.num_rows == found.rows.num_rows == len(found.groups.codes)
+        separated_batch = decoder.separate_bad(
+            batch(values[start : start + size], keys[start : start + size], start), "t"
+        )
+        bad += [(start + bad_row.row, bad_row.kind, bad_row.reason) for bad_row in separated_batch.bad]
+        if separated_batch.rows is not None:
+            good += separated_batch.rows.to_pylist()
+            assert (
+                separated_batch.records.num_rows == separated_batch.rows.num_rows == len(separated_batch.groups.codes)
+            )
         start += size
     return good, bad
 
@@ -113,27 +117,29 @@ def separated(
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_bad_is_found_by_itself_whatever_its_neighbours(monkeypatch, name: str, seed: int) -> None:
-    monkeypatch.setattr(formats, "registry", lambda _: Shelf())
-    form, make, bads = FORMATS[name]
+    monkeypatch.setattr(formats, "registry", lambda _: LocalRegistry())
+    value_format, make, bad_values = FORMATS[name]
     random = Random(seed)
-    wrong = {at: random.choice(bads) for at in random.sample(range(ROWS), random.choice((1, 20, ROWS // 2)))}
-    values = [wrong.get(at, b"") if at in wrong else make(at) for at in range(ROWS)]
+    bad_by_offset = {
+        at: random.choice(bad_values) for at in random.sample(range(ROWS), random.choice((1, 20, ROWS // 2)))
+    }
+    values = [bad_by_offset.get(at, b"") if at in bad_by_offset else make(at) for at in range(ROWS)]
     schema = parse_ddl("value string" if name == "string" else DDL)
-    rows = RowDecoder(RowSpec(schema, form, RecordKeys((), False), PartitionPaths((), True, False)))
+    decoder = RowDecoder(RowSpec(schema, value_format, RecordKeys((), False), PartitionPaths((), True, False)))
     keys: list[bytes | None] = [None] * ROWS
-    good, bad = separated(rows, values, keys, [ROWS])
-    assert [offset for offset, *_ in bad] == sorted(wrong)
-    assert [row["_kafka_offset"] for row in good] == [at for at in range(ROWS) if at not in wrong]
-    assert separated(rows, values, keys, [1] * ROWS) == (good, bad)
+    good, bad = separated(decoder, values, keys, [ROWS])
+    assert [offset for offset, *_ in bad] == sorted(bad_by_offset)
+    assert [row["_kafka_offset"] for row in good] == [at for at in range(ROWS) if at not in bad_by_offset]
+    assert separated(decoder, values, keys, [1] * ROWS) == (good, bad)
     cuts = [0, *sorted(random.sample(range(1, ROWS), 12)), ROWS]
-    assert separated(rows, values, keys, [high - low for low, high in pairwise(cuts)]) == (good, bad)
+    assert separated(decoder, values, keys, [high - low for low, high in pairwise(cuts)]) == (good, bad)
 
 
 def test_each_row_is_told_the_first_stage_that_it_does_not_get_through() -> None:
     schema = replace(parse_ddl("id bigint, name string, at bigint"), key=T.StringType(), generated=("day",))
     paths = PartitionPaths(("name",), True, False, PartitionTime("at", unit="s"))
-    rows = RowDecoder(RowSpec(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
-    some = [
+    decoder = RowDecoder(RowSpec(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
+    cases = [
         (b"k", {"id": 1, "name": "a", "at": 0}, None),
         (b"\xff", {"id": "x"}, "value"),
         (b"\xff", {"id": None, "name": "a:b", "at": 1 << 60}, "key"),
@@ -142,9 +148,9 @@ def test_each_row_is_told_the_first_stage_that_it_does_not_get_through() -> None
         (b"k", {"id": 2, "name": "a:b", "at": 0}, "partition"),
         (None, {"id": 3, "name": "b", "at": None}, None),
     ] * 5
-    values: list[bytes | None] = [json.dumps(value).encode() for _, value, _ in some]
-    keys = [key for key, *_ in some]
-    good, bad = separated(rows, values, keys, [len(some)])
-    assert [(offset, kind) for offset, kind, _ in bad] == [(at, kind) for at, (*_, kind) in enumerate(some) if kind]
+    values: list[bytes | None] = [json.dumps(value).encode() for _, value, _ in cases]
+    keys = [key for key, *_ in cases]
+    good, bad = separated(decoder, values, keys, [len(cases)])
+    assert [(offset, kind) for offset, kind, _ in bad] == [(at, kind) for at, (*_, kind) in enumerate(cases) if kind]
     assert len(good) == 10
-    assert separated(rows, values, keys, [1] * len(some)) == (good, bad)
+    assert separated(decoder, values, keys, [1] * len(cases)) == (good, bad)

@@ -23,8 +23,8 @@ def planned(start: int, log_end: int, flush_size: int, slice_records: int) -> tu
     return ranges[ORDERS].start, ranges[ORDERS].end
 
 
-def bounds(pieces: tuple[Slice, ...]) -> list[tuple[int, int]]:
-    return [(piece.start, piece.end) for piece in pieces]
+def bounds(slices: tuple[Slice, ...]) -> list[tuple[int, int]]:
+    return [(one_slice.start, one_slice.end) for one_slice in slices]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_a_slice_carries_the_topic_id_and_the_generation_of_its_range() -> None:
 
 @given(st.integers(0, 500), st.integers(1, 300), st.integers(1, 70))
 def test_the_cuts_cover_the_range_without_hole_or_overlap(start: int, size: int, step: int) -> None:
-    pieces = bounds(cut(ORDERS, "id", OpenRange(start, start + size, 1, step, 0)))
-    assert [offset for low, high in pieces for offset in range(low, high)] == list(range(start, start + size))
-    assert all(high % step == 0 for _, high in pieces[:-1])
-    assert all(high - low <= step for low, high in pieces)
+    cuts = bounds(cut(ORDERS, "id", OpenRange(start, start + size, 1, step, 0)))
+    assert [offset for low, high in cuts for offset in range(low, high)] == list(range(start, start + size))
+    assert all(high % step == 0 for _, high in cuts[:-1])
+    assert all(high - low <= step for low, high in cuts)
 
 
 def test_a_changed_setting_does_not_cut_a_recorded_range_anew() -> None:
@@ -106,11 +106,11 @@ LIMITS = st.builds(Limits, st.integers(1, 60), st.integers(1, 25), st.none() | s
 def test_the_order_of_the_inputs_does_not_matter(logs, limits: Limits, batch: int, random) -> None:  # type: ignore[no-untyped-def]
     shuffled = list(logs.items())
     random.shuffle(shuffled)
-    one, other = (
+    ranges, shuffled_ranges = (
         plan_ranges({k: settled(v[0]) for k, v in items}, {k: sum(v) for k, v in items}, limits, batch)
         for items in (list(logs.items()), shuffled)
     )
-    assert list(one.items()) == list(other.items())
+    assert list(ranges.items()) == list(shuffled_ranges.items())
 
 
 @given(LOGS, LIMITS, st.integers(1, 99))
@@ -169,9 +169,9 @@ def test_100_000_partitions_are_planned_and_cut_in_seconds() -> None:
     ends[TopicPartition("orders", 0)] = 50_000_000
     began = time.process_time()
     ranges = plan_ranges(states, ends, Limits(5_000_000, 1_000_000, 2_000_000), 1)
-    pieces = [piece for source, fresh in ranges.items() for piece in cut(source, "id", fresh)]
+    slices = [one_slice for source, fresh in ranges.items() for one_slice in cut(source, "id", fresh)]
     assert time.process_time() - began < 30
-    assert sum(piece.size for piece in pieces) <= 2_000_000
+    assert sum(one_slice.size for one_slice in slices) <= 2_000_000
 
 
 def full(start: int, log_end: int, limits: Limits) -> bool:

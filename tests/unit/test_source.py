@@ -7,7 +7,7 @@ from pathlib import Path
 from sink.config import load
 from sink.write.source import kafka_options
 
-GIVEN = {
+SETTINGS = {
     "zookeeper.connect": "zk:2181",
     "kafka.bootstrap.servers": "kafka:9093",
     "kafka.topic.names": "orders",
@@ -23,7 +23,7 @@ GIVEN = {
 
 def test_it_logs_in_as_the_other_clients_do(tmp_path: Path) -> None:
     config = tmp_path / "sink.properties"
-    config.write_text("".join(f"{name}={value}\n" for name, value in GIVEN.items()))
+    config.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
     options = kafka_options(load(config, {}))
     assert "ScramLoginModule" in options["sasl.jaas.config"]
     assert options["bootstrap.servers"] == "kafka:9093"

@@ -53,9 +53,9 @@ def test_what_is_being_handed_over_counts_for_the_worker_that_will_have_it() -> 
     assert to_hand_over("w1", fleet, ("a", "b", "c")) is None
 
 
-@pytest.mark.parametrize(("interval", "told"), [(60, 60), (1, 3600), (0.05, 3600), (7200, 1)])
-def test_a_sink_weighs_as_many_transactions_as_its_interval_allows_in_an_hour(interval: float, told: int) -> None:
-    assert weight(interval) == told
+@pytest.mark.parametrize(("interval", "expected"), [(60, 60), (1, 3600), (0.05, 3600), (7200, 1)])
+def test_a_sink_weighs_as_many_transactions_as_its_interval_allows_in_an_hour(interval: float, expected: int) -> None:
+    assert weight(interval) == expected
 
 
 def test_a_sink_of_a_short_interval_weighs_as_much_as_many_of_long_ones() -> None:
@@ -73,19 +73,19 @@ def test_a_worker_that_drains_or_has_not_joined_the_sink_is_given_nothing() -> N
 
 
 def settled(weights: Mapping[str, int], names: Sequence[str], rng: random.Random) -> dict[str, str]:
-    """Leaders of sinks once no worker hands any over, from leaders at random."""
-    leader = {sink: rng.choice(names) for sink in weights}
+    """Returns the leaders of sinks once no worker hands any over, from leaders at random."""
+    leaders = {sink: rng.choice(names) for sink in weights}
     for _ in range(2000):
         records = [
-            weighing(name, {sink: weights[sink] for sink, by in leader.items() if by == name}, weights)
+            weighing(name, {sink: weights[sink] for sink, leader in leaders.items() if leader == name}, weights)
             for name in names
         ]
         moves = [(name, sink) for name in names if (sink := to_hand_over(name, records, ())) is not None]
         if not moves:
-            return leader
+            return leaders
         name, sink = rng.choice(moves)
-        # The next in the queue, as kazoo's lock has it: not always the one that leads least.
-        leader[sink] = rng.choice([other for other in names if other != name])
+        # kazoo's lock goes to the next worker in the queue, which is not always the one that leads least.
+        leaders[sink] = rng.choice([other for other in names if other != name])
     raise AssertionError("sinks are handed over for ever")
 
 
@@ -94,8 +94,8 @@ def test_whatever_the_start_and_whoever_takes_over_the_shares_become_even_and_st
         rng = random.Random(seed)
         sinks = dict.fromkeys((f"s{number:02d}" for number in range(rng.randint(2, 30))), 60)
         names = [f"w{number}" for number in range(rng.randint(2, 4))]
-        leader = settled(sinks, names, rng)
-        shares = [sum(1 for by in leader.values() if by == name) for name in names]
+        leaders = settled(sinks, names, rng)
+        shares = [sum(1 for leader in leaders.values() if leader == name) for name in names]
         assert max(shares) - min(shares) < 2, (seed, shares)
 
 
@@ -104,19 +104,19 @@ def test_whatever_the_sinks_weigh_no_hand_over_could_make_the_shares_more_even()
         rng = random.Random(seed)
         weights = {f"s{number:02d}": rng.choice((1, 1, 2, 12, 60)) for number in range(rng.randint(2, 30))}
         names = [f"w{number}" for number in range(rng.randint(2, 3))]
-        leader = settled(weights, names, rng)
-        loads = {name: sum(weights[sink] for sink, by in leader.items() if by == name) for name in names}
+        leaders = settled(weights, names, rng)
+        loads = {name: sum(weights[sink] for sink, leader in leaders.items() if leader == name) for name in names}
         lightest = min(loads.values())
-        assert all(loads[by] - lightest < 2 * weights[sink] for sink, by in leader.items()), (seed, loads)
+        assert all(loads[leader] - lightest < 2 * weights[sink] for sink, leader in leaders.items()), (seed, loads)
 
 
 def test_a_sink_that_ails_counts_for_nobody_and_is_not_handed_over() -> None:
-    ill = {sink: HostedRecord("joined", True, ailing=sink == "a") for sink in "abc"}
-    first = WorkerRecord("w1", "host", 1, "1", False, ill)
+    sinks = {sink: HostedRecord("joined", True, ailing=sink == "a") for sink in "abc"}
+    first = WorkerRecord("w1", "host", 1, "1", False, sinks)
     assert to_hand_over("w1", (first, worker("w2", "d")), ()) is None
     assert to_hand_over("w1", (first, worker("w2", "")), ()) == "b"
-    # It has just come from a worker that knows what it ails from.
-    knows = WorkerRecord(
+    # The sink has just come from a worker that knows of its ailment.
+    second = WorkerRecord(
         "w2", "host", 1, "1", False, {**worker("w2", "d").sinks, "a": HostedRecord("joined", False, ailing=True)}
     )
-    assert to_hand_over("w1", (worker("w1", "abc"), knows), ()) is None
+    assert to_hand_over("w1", (worker("w1", "abc"), second), ()) is None

@@ -11,7 +11,7 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence", "lasts"),
+    ("error_text", "sentence", "lasts"),
     [
         (
             "When listing objects under key 't' in bucket 'lake': AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2"
@@ -95,8 +95,8 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
         ),
     ],
 )
-def test_a_fault_is_one_sentence_and_known_to_last_or_not(said: str, sentence: str, lasts: bool) -> None:
-    fault = fault_in(said, "s3a://lake/t", ACCESS)
+def test_a_fault_is_one_sentence_and_known_to_last_or_not(error_text: str, sentence: str, lasts: bool) -> None:
+    fault = fault_in(error_text, "s3a://lake/t", ACCESS)
     assert fault is not None
     assert (fault.sentence, fault.lasts) == (sentence, lasts)
 
@@ -114,7 +114,7 @@ def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("error_text", "sentence"),
     [
         (
             "PythonException: ConnectionError: hdfs://lake: of a datanode: Connection refused (os error 111)",
@@ -126,7 +126,7 @@ def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> No
         ),
     ],
 )
-def test_of_hdfs_a_datanode_and_a_namenode_are_told_apart(said: str, sentence: str) -> None:
-    fault = fault_of_store(said, "hdfs://lake/t", access_of({}))
+def test_of_hdfs_a_datanode_and_a_namenode_are_told_apart(error_text: str, sentence: str) -> None:
+    fault = fault_of_store(error_text, "hdfs://lake/t", access_of({}))
     assert fault is not None
     assert (fault.sentence, fault.lasts) == (sentence, False)

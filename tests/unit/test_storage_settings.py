@@ -19,8 +19,8 @@ KEYS = {"storage.s3.access.key": "AKIDEXAMPLE", "storage.s3.secret.key": SECRET}
 MINIO = {"storage.s3.endpoint": "http://minio:9000/", **KEYS}
 
 
-def settings(directory: Path, **more: str) -> Settings:
-    return minimal_settings(directory, **{"target.base.path": "s3a://lake/orders", **more})
+def settings(directory: Path, **options: str) -> Settings:
+    return minimal_settings(directory, **{"target.base.path": "s3a://lake/orders", **options})
 
 
 def test_an_endpoint_and_two_keys_are_enough(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def test_the_environment_fills_in_what_the_settings_leave_open() -> None:
         "region": "r1",
         "force_virtual_addressing": False,
     }
-    own = {"access.key": "AKIDOWN", "secret.key": "own", "endpoint": "http://minio:9000"}
-    chosen = arrow_arguments("lake", access_of({}, own, environment))
-    assert (chosen["access_key"], chosen["endpoint_override"]) == ("AKIDOWN", "minio:9000")
-    assert "session_token" not in chosen
+    s3_settings = {"access.key": "AKIDOWN", "secret.key": "own", "endpoint": "http://minio:9000"}
+    arguments = arrow_arguments("lake", access_of({}, s3_settings, environment))
+    assert (arguments["access_key"], arguments["endpoint_override"]) == ("AKIDOWN", "minio:9000")
+    assert "session_token" not in arguments
 
 
 def test_without_keys_hadoop_asks_the_chain_that_knows_profiles_and_web_identities() -> None:
@@ -87,14 +87,14 @@ def test_without_keys_hadoop_asks_the_chain_that_knows_profiles_and_web_identiti
 
 
 def test_secrets_are_known_to_the_logs_and_in_no_text(tmp_path: Path) -> None:
-    given = settings(tmp_path, **MINIO, **{"storage.s3.session.token": "a-token"})
-    assert {SECRET, "a-token", "AKIDEXAMPLE"} <= set(given.secrets)
-    shown = repr(given) + str(given.model_dump()) + repr(given.storage)
+    sink_settings = settings(tmp_path, **MINIO, **{"storage.s3.session.token": "a-token"})
+    assert {SECRET, "a-token", "AKIDEXAMPLE"} <= set(sink_settings.secrets)
+    shown = repr(sink_settings) + str(sink_settings.model_dump()) + repr(sink_settings.storage)
     assert not [secret for secret in (SECRET, "a-token", "AKIDEXAMPLE") if secret in shown]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("options", "problem"),
     [
         ({"storage.s3.access.key": "AKIDEXAMPLE"}, "storage.s3.access.key is of no use without storage.s3.secret.key"),
         ({"storage.s3.endpoint": "http://minio:9000/lake"}, "is not a server's address"),
@@ -110,34 +110,34 @@ def test_secrets_are_known_to_the_logs_and_in_no_text(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, more: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        settings(tmp_path, **more)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        settings(tmp_path, **options)
 
 
 def test_a_table_on_a_disk_asks_for_no_jars_and_no_options(tmp_path: Path) -> None:
-    given = settings(tmp_path, **MINIO, **{"target.base.path": "/data/orders"})
-    assert session_options(given) == {}
-    assert not [jar for jar in class_path(given) if jar.name.startswith("hadoop-aws")]
+    sink_settings = settings(tmp_path, **MINIO, **{"target.base.path": "/data/orders"})
+    assert session_options(sink_settings) == {}
+    assert not [jar for jar in class_path(sink_settings) if jar.name.startswith("hadoop-aws")]
 
 
 def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_path: Path) -> None:
-    given = {"target.base.path": "gs://lake/orders"}
+    options = {"target.base.path": "gs://lake/orders"}
     with pytest.raises(ConfigError, match=r"gcs-connector .* Name its file in spark\.jars"):
-        class_path(settings(tmp_path, **given))
-    brought = class_path(settings(tmp_path, **given, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
-    assert not [jar for jar in brought if "gcs" in jar.name]
+        class_path(settings(tmp_path, **options))
+    jars = class_path(settings(tmp_path, **options, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
+    assert not [jar for jar in jars if "gcs" in jar.name]
 
 
 def test_keys_that_are_found_are_for_python_alone_and_only_where_the_settings_have_none(tmp_path: Path) -> None:
-    found = Keys("AKIAFOUND", "found", "token")
-    access = replace(access_of({}, {"endpoint": "http://minio:9000"}), process_keys=found)
+    found_keys = Keys("AKIAFOUND", "found", "token")
+    access = replace(access_of({}, {"endpoint": "http://minio:9000"}), process_keys=found_keys)
     assert arrow_arguments("lake", access)["session_token"] == "token"
     assert rust_options("s3a://lake/t", access)["aws_access_key_id"] == "AKIAFOUND"
-    java = hadoop_options(access)
-    assert "AKIAFOUND" not in java.values()
-    assert java["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith(".DefaultAWSCredentialsProviderChain")
+    java_options = hadoop_options(access)
+    assert "AKIAFOUND" not in java_options.values()
+    assert java_options["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith(".DefaultAWSCredentialsProviderChain")
     assert "AKIAFOUND" not in repr(access)
-    own = replace(access_of({}, {"access.key": "own", "secret.key": "own"}), process_keys=found)
-    assert arrow_arguments("lake", own)["access_key"] == "own"
+    access_with_keys = replace(access_of({}, {"access.key": "own", "secret.key": "own"}), process_keys=found_keys)
+    assert arrow_arguments("lake", access_with_keys)["access_key"] == "own"
     assert settings(tmp_path, **{**MINIO, "target.base.path": "s3a://lake/t"}).storage.process_keys is None

@@ -24,29 +24,29 @@ SENTENCE = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or
 
 
 class Store:
-    """Answers the watch's questions, or not, and has a clock."""
+    """A store with a clock that answers the watch's requests, or does not."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 100.0
-        self.wrong = ""
+        self.error = ""
         self.answers = Event()
         self.answers.set()
-        self.asked = 0
-        given = {"target__base__path": "s3a://lake/t", "storage__s3__endpoint": "http://minio:9000"}
-        self.watch = StorageWatch(minimal_settings(directory, **given), self._ask, lambda: self.now)
+        self.requests = 0
+        options = {"target__base__path": "s3a://lake/t", "storage__s3__endpoint": "http://minio:9000"}
+        self.watch = StorageWatch(minimal_settings(directory, **options), self._answer, lambda: self.now)
 
-    def _ask(self) -> None:
-        self.asked += 1
+    def _answer(self) -> None:
+        self.requests += 1
         assert self.answers.wait(30)
-        if self.wrong:
-            raise Unavailable(self.wrong)
+        if self.error:
+            raise Unavailable(self.error)
 
     def pass_time(self, seconds: float) -> list[dict[str, Any]]:
-        """The lines that come meanwhile."""
+        """Lets time pass and returns the store's log lines of that time."""
         with capture_logs() as lines:
             for _ in range(round(seconds * 2)):
                 self.now += 0.5
-                self.watch.look()
+                self.watch.poll()
                 if self.answers.is_set():
                     eventually("the question is answered", lambda: not self.watch.is_asking, 30)
         return [line for line in lines if line["event"].startswith("store.")]
@@ -64,38 +64,38 @@ def events(lines: list[dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def test_a_fault_is_told_once_after_ten_seconds_and_its_end_once(store: Store) -> None:
-    store.wrong = REFUSED
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.error = REFUSED
+    store.watch.observe("Begin", Failed(REFUSED))
     assert store.pass_time(TELL_SECONDS - 0.5) == []
     lines = store.pass_time(600)
     assert events(lines) == [("store.unavailable", TELL_SECONDS)]
     assert lines[0]["reason"] == SENTENCE
-    store.wrong = ""
-    store.watch.saw("Begin", Done())
+    store.error = ""
+    store.watch.observe("Begin", Done())
     assert events(store.pass_time(30)) == [("store.available", 611.0)]
-    asked = store.asked
+    requests = store.requests
     assert store.pass_time(60) == []
-    assert store.asked == asked
+    assert store.requests == requests
 
 
 def test_a_short_fault_is_not_told(store: Store) -> None:
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.watch.observe("Begin", Failed(REFUSED))
     assert store.pass_time(TELL_SECONDS - 1) == []
-    store.watch.saw("Begin", Done())
+    store.watch.observe("Begin", Done())
     assert store.pass_time(60) == []
 
 
 def test_what_reads_well_does_not_hide_that_writes_are_refused(store: Store) -> None:
-    store.watch.saw("Begin", Failed(REFUSED))
-    store.watch.saw("ReadTable", Done())
+    store.watch.observe("Begin", Failed(REFUSED))
+    store.watch.observe("ReadTable", Done())
     assert events(store.pass_time(TELL_SECONDS + 1)) == [("store.unavailable", TELL_SECONDS)]
 
 
 def test_who_asks_nothing_any_more_is_told_of_the_stores_return_by_the_watchs_own_question(store: Store) -> None:
-    store.wrong = REFUSED
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.error = REFUSED
+    store.watch.observe("Begin", Failed(REFUSED))
     store.pass_time(TELL_SECONDS + QUIET_SECONDS + 5)
-    store.wrong = ""
+    store.error = ""
     assert [event for event, _ in events(store.pass_time(10))] == ["store.available"]
 
 
@@ -112,10 +112,10 @@ def test_a_store_that_hangs_is_told_while_the_request_is_under_way(store: Store)
 def test_a_request_that_takes_long_on_a_store_that_answers_is_nobodys_fault(store: Store) -> None:
     with store.watch.request():
         assert store.pass_time(300) == []
-    assert store.asked
+    assert store.requests
 
 
-class Performs:
+class FixedHandler:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.cancelled: list[int] = []
@@ -127,7 +127,7 @@ class Performs:
         self.cancelled.append(request_id)
 
 
-def watched(handler: Performs, store: Store) -> WatchedEffectHandler:
+def watched(handler: FixedHandler, store: Store) -> WatchedEffectHandler:
     return WatchedEffectHandler(handler, store.watch, RegistryWatch())
 
 
@@ -149,21 +149,23 @@ WRITE = WriteTasks(1, "i1", (WriteTask((Slice("t", 0, 0, 10, "id", 0),)),))
 def test_a_write_that_failed_for_the_store_or_the_registry_says_so(
     store: Store, reason: str, kind: FailureKind | None
 ) -> None:
-    outcome = watched(Performs(Failed(reason)), store).perform(Request(1, WRITE))
+    outcome = watched(FixedHandler(Failed(reason)), store).perform(Request(1, WRITE))
     assert isinstance(outcome, Failed)
     assert (outcome.failure and outcome.failure.kind) == kind
 
 
 def test_a_write_that_failed_for_memory_is_left_as_it_is(store: Store) -> None:
     failed = Failed(REFUSED, Failure(FailureKind.OUT_OF_MEMORY, "the heap is full"))
-    assert watched(Performs(failed), store).perform(Request(1, WRITE)) == failed
+    assert watched(FixedHandler(failed), store).perform(Request(1, WRITE)) == failed
 
 
-@pytest.mark.parametrize(("operation", "told"), [(Begin(1, 1), True), (ReadTable(()), True), (ReadKeeper(), False)])
-def test_only_requests_on_the_table_say_something_of_the_store(store: Store, operation: Any, told: bool) -> None:
-    handler = Performs(Failed(REFUSED))
+@pytest.mark.parametrize(
+    ("operation", "is_reported"), [(Begin(1, 1), True), (ReadTable(()), True), (ReadKeeper(), False)]
+)
+def test_only_requests_on_the_table_say_something_of_the_store(store: Store, operation: Any, is_reported: bool) -> None:
+    handler = FixedHandler(Failed(REFUSED))
     watching = watched(handler, store)
     watching.perform(Request(1, operation))
     watching.cancel(7)
-    assert bool(store.pass_time(TELL_SECONDS + 1)) is told
+    assert bool(store.pass_time(TELL_SECONDS + 1)) is is_reported
     assert handler.cancelled == [7]

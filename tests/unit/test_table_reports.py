@@ -34,12 +34,12 @@ def lines(process: ProcessMetrics) -> list[str]:
 def test_an_audit_shows_with_its_answer_and_files_with_their_number() -> None:
     sources, process = Sources(), ProcessMetrics()
     reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
-    reports.look()
-    reports.ran()
+    reports.poll()
+    reports.services_ran()
     assert lines(process) == ['sink_table_files{sink="orders"} 3.0']
     sources.answer = AuditAnswer(False, 77.0, "Not held")
     sources.now += AUDIT_SECONDS
-    reports.look()
+    reports.poll()
     shown = ['sink_audit_timestamp_seconds{sink="orders"} 77.0', 'sink_audit_held{sink="orders"} 0.0']
     assert sorted(lines(process)) == sorted([*shown, 'sink_table_files{sink="orders"} 3.0'])
     process.sink("orders").not_serving()
@@ -51,11 +51,11 @@ def test_files_are_counted_rarely_and_not_shown_where_nobody_counts_them() -> No
     reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
     sources.files = None
     for _ in range(5):
-        reports.ran()
+        reports.services_ran()
         sources.now += 1
     assert (sources.counts, lines(process)) == (1, [])
     sources.now += FILES_SECONDS
-    reports.ran()
+    reports.services_ran()
     assert sources.counts == 2
 
 
@@ -63,10 +63,10 @@ def test_a_source_that_is_away_is_asked_again_and_fails_nothing() -> None:
     sources, process = Sources(), ProcessMetrics()
     reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
     sources.is_away = True
-    reports.look()
+    reports.poll()
     sources.is_away, sources.answer = False, AuditAnswer(True, 5.0, "Held")
-    reports.look()
+    reports.poll()
     assert lines(process) == []
     sources.now += AUDIT_SECONDS
-    reports.look()
+    reports.poll()
     assert len(lines(process)) == 2

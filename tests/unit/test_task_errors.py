@@ -1,4 +1,4 @@
-"""An error of a task is found again in what Spark makes of it."""
+"""A task's error is read back from the error that Spark makes of it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ REASONS = [
 ]
 
 
-def as_spark_tells(error: BaseException) -> RuntimeError:
-    """A Python traceback within Java's text, between other lines."""
-    told = "".join(traceback.format_exception(error))
+def as_spark_reports(error: BaseException) -> RuntimeError:
+    """Returns Spark's error: a Python traceback within Java's text, between other lines."""
+    traceback_text = "".join(traceback.format_exception(error))
     return RuntimeError(
         "Job aborted due to stage failure: Task 3 in stage 7.0 failed 1 times, most recent failure: Lost task 3.0"
-        f" (TID 9) (host executor driver): org.apache.spark.api.python.PythonException: {told}\n"
+        f" (TID 9) (host executor driver): org.apache.spark.api.python.PythonException: {traceback_text}\n"
         "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(Python.scala:572)\n"
         "Driver stacktrace:"
     )
@@ -39,13 +39,13 @@ def test_a_tasks_error_comes_back_as_it_was(kind: type[BadRecord] | type[DataLos
         except kind as caught:
             raise failed_task(caught) from None
     except TaskFailed as raised:
-        found = task_error(as_spark_tells(raised))
-    assert type(found) is kind
-    assert vars(found) == vars(error)
+        received = task_error(as_spark_reports(raised))
+    assert type(received) is kind
+    assert vars(received) == vars(error)
 
 
 def test_another_error_is_none_of_a_task() -> None:
-    assert task_error(as_spark_tells(ValueError("no such thing"))) is None
+    assert task_error(as_spark_reports(ValueError("no such thing"))) is None
 
 
 def test_a_failed_task_can_be_sent_as_a_report() -> None:

@@ -18,11 +18,11 @@ TASK = WriteTask(SLICES)
 
 
 def batch(rows: dict[int, list[int]], digest: int = 1, value: bytes | None = b"four") -> ReadBatch:
-    """By position of a slice the offsets of its records, each with this digest and value."""
+    """Returns records of this digest and value: `rows` has their offsets by the position of their slice."""
     parts, offsets = [], []
-    for position, some in rows.items():
-        parts.append(Part(position, len(offsets), len(offsets) + len(some)))
-        offsets += some
+    for position, slice_offsets in rows.items():
+        parts.append(Part(position, len(offsets), len(offsets) + len(slice_offsets)))
+        offsets += slice_offsets
     columns = {
         "value": pa.array([value] * len(offsets), pa.binary()),
         "offset": pa.array(offsets, pa.int64()),
@@ -37,8 +37,8 @@ def test_each_slice_has_its_own_count_and_digest_and_one_without_records_has_non
     counter.count(batch({3: [6, 7]}, digest=100), [])
     report = counter.report(["stat"])
     assert (report.task, report.stats, report.bad) == (7, ("stat",), {})
-    found = [(result.slice, result.records, result.digest, result.errors) for result in report.results]
-    assert found == [(SLICES[0], 2, 20, 0), (SLICES[1], 0, 0, 0), (SLICES[2], 0, 0, 0), (SLICES[3], 3, 210, 0)]
+    counts = [(result.slice, result.records, result.digest, result.errors) for result in report.results]
+    assert counts == [(SLICES[0], 2, 20, 0), (SLICES[1], 0, 0, 0), (SLICES[2], 0, 0, 0), (SLICES[3], 3, 210, 0)]
 
 
 @pytest.mark.filterwarnings("error")

@@ -15,9 +15,9 @@ from tests.unit.machine_kit import Environment, new_term
 
 
 def status(records: int, errors: int, incarnation: str = "w:1", first: int = 0) -> WriteStatus:
-    piece = Slice("t", 0, first, first + records + errors, "id", 0)
-    aside = (QuarantinedRecords(".hoodie/x", errors, "t", 0, first + 3, "no number"),) if errors else ()
-    return WriteStatus(1, incarnation, (SliceResult(piece, records, 1, errors),), errors=aside)
+    one_slice = Slice("t", 0, first, first + records + errors, "id", 0)
+    quarantined = (QuarantinedRecords(".hoodie/x", errors, "t", 0, first + 3, "no number"),) if errors else ()
+    return WriteStatus(1, incarnation, (SliceResult(one_slice, records, 1, errors),), errors=quarantined)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,12 @@ def status(records: int, errors: int, incarnation: str = "w:1", first: int = 0) 
 def test_limits_are_those_of_the_whole_transaction(
     records: int, errors: int, limits: ErrorLimits, exceeded: bool
 ) -> None:
-    whole = limits.exceeded([status(records, errors)])
-    half, more = errors // 2, errors - errors // 2
-    parts = limits.exceeded([status(records, half), status(0, more, "w:2", first=5000)] if errors else [])
-    assert (whole is not None, parts is not None) == (exceeded, exceeded)
+    of_one_status = limits.exceeded([status(records, errors)])
+    half, remainder = errors // 2, errors - errors // 2
+    of_two_statuses = limits.exceeded(
+        [status(records, half), status(0, remainder, "w:2", first=5000)] if errors else []
+    )
+    assert (of_one_status is not None, of_two_statuses is not None) == (exceeded, exceeded)
 
 
 def test_too_many_name_the_first_bad_record_the_counts_and_the_setting() -> None:
@@ -64,15 +66,17 @@ def environment_with_bad_records(errors: int) -> Environment:
     class Bad(Environment):
         def written(self, header, incarnation, tasks):
             honest = super().written(header, incarnation, tasks)
-            first, *others = honest.results
+            first, *later_results = honest.results
             first = replace(first, records=first.records - errors, errors=errors)
-            results = (first, *others)
-            piece = first.slice
-            aside = (
-                QuarantinedRecords(f"p{piece.start}", errors, piece.topic, piece.partition, piece.start, "no number"),
+            results = (first, *later_results)
+            one_slice = first.slice
+            quarantine = (
+                QuarantinedRecords(
+                    f"p{one_slice.start}", errors, one_slice.topic, one_slice.partition, one_slice.start, "no number"
+                ),
             )
-            self.table.aside |= {quarantined.path: frozenset() for quarantined in aside}
-            return WriteStatus(honest.number, honest.incarnation, results, honest.stats, errors=aside)
+            self.table.aside |= {quarantined.path: frozenset() for quarantined in quarantine}
+            return WriteStatus(honest.number, honest.incarnation, results, honest.stats, errors=quarantine)
 
     return Bad()
 
@@ -106,8 +110,8 @@ def test_one_with_too_many_is_aborted_and_halts_the_sink() -> None:
 
 def test_bad_records_that_nobody_has_set_aside_cost_the_attempt() -> None:
     env = environment_with_bad_records(2)
-    usual = env.written
-    env.written = lambda *given: codec.decode_status(without_errors(usual(*given)), "x")  # type: ignore[method-assign]
+    written = env.written
+    env.written = lambda *args: codec.decode_status(without_errors(written(*args)), "x")  # type: ignore[method-assign]
     term = started(env, ErrorLimits(10, 0.5))
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "bad records were counted that nobody has set aside"

@@ -1,4 +1,4 @@
-"""Topics find their tables: what a pattern makes of the topics that there are."""
+"""A pattern makes a sink, and so a table, of each topic that matches it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def expanded_by(
 
 
 @pytest.fixture
-def fleet(tmp_path: Path):
-    def loaded(content: str) -> Fleet:
+def fleet_of(tmp_path: Path):
+    def load_content(content: str) -> Fleet:
         path = tmp_path / "fleet.yaml"
         path.write_text(content)
         return load_fleet(path, {})
 
-    return loaded
+    return load_content
 
 
 @pytest.fixture
-def expanded(fleet):
+def expanded(fleet_of):
     def names(content: str, *topics: str):
-        there = fleet(content)
-        new, problems = expanded_by(there, topics, there.sinks)
+        fleet = fleet_of(content)
+        new, problems = expanded_by(fleet, topics, fleet.sinks)
         return [settings.name for settings in new], [str(problem) for problem in problems]
 
     return names
@@ -63,9 +63,9 @@ sinks:
 def test_a_topic_whose_own_settings_cannot_be_used_is_not_taken_by_a_pattern(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(OWN)
-    there = load_fleet(path, {}, strict=False)
+    fleet = load_fleet(path, {}, strict=False)
     topics = ["orders-eu", "orders-us", "orders-uk", "orders-at"]
-    new, problems = expand([(there.patterns[0], topics)], (), there.misconfigured.values())
+    new, problems = expand([(fleet.patterns[0], topics)], (), fleet.misconfigured.values())
     assert [settings.name for settings in new] == ["orders-at"]
     sinks = {problem.topic: problem.sentence.partition("that of sink ")[2].split()[0] for problem in problems}
     assert sinks == {"orders-eu": "special", "orders-us": "orders-us", "orders-uk": "placed"}
@@ -78,10 +78,10 @@ def test_a_pattern_takes_no_topics_while_it_is_not_known_which_are_not_its_own(t
         load_fleet(path, {}, strict=False)
 
 
-def test_each_topic_that_matches_becomes_a_sink(fleet):
-    there = fleet(ALL)
-    assert there.sinks == ()
-    new, problems = expanded_by(there, ["orders-eu", "customers", "orders-us", "my-orders-1"], ())
+def test_each_topic_that_matches_becomes_a_sink(fleet_of):
+    fleet = fleet_of(ALL)
+    assert fleet.sinks == ()
+    new, problems = expanded_by(fleet, ["orders-eu", "customers", "orders-us", "my-orders-1"], ())
     assert problems == ()
     assert [(s.name, s.table_name, s.topics, s.base_path) for s in new] == [
         ("orders-eu", "orders-eu", ("orders-eu",), "/lake/orders-eu"),
@@ -89,17 +89,17 @@ def test_each_topic_that_matches_becomes_a_sink(fleet):
     ]
 
 
-def test_a_topics_sink_is_the_one_that_would_be_written_by_hand(fleet, tmp_path):
-    there = fleet(ALL)
-    (new,), _ = expanded_by(there, ["orders-eu"], ())
+def test_a_topics_sink_is_the_one_that_would_be_written_by_hand(fleet_of, tmp_path):
+    fleet = fleet_of(ALL)
+    (new,), _ = expanded_by(fleet, ["orders-eu"], ())
     alone = tmp_path / "alone.yaml"
     alone.write_text(f"{SHARED}\ntopics: orders-eu\ntarget.base.path: /lake/orders-eu\ntarget.table.name: orders-eu\n")
     assert new == load(alone, {})
     assert new.config_digest == load(alone, {}).config_digest
 
 
-def test_named_groups_stand_in_names_and_places(fleet):
-    there = fleet(f"""{SHARED}
+def test_named_groups_stand_in_names_and_places(fleet_of):
+    fleet = fleet_of(f"""{SHARED}
 sinks:
   regional:
     kafka.topic.regex: "(?<region>[a-z]+)[.](?P<what>.+)"
@@ -109,37 +109,37 @@ sinks:
     catalog.metastore.uris: thrift://hms:9083
     catalog.table: "{{topic}}"
 """)  # fmt: skip
-    (new,), problems = expanded_by(there, ["eu.orders-2"], ())
+    (new,), problems = expanded_by(fleet, ["eu.orders-2"], ())
     assert problems == ()
     assert (new.name, new.table_name, new.base_path) == ("eu_orders-2", "orders-2", "s3a://lake/eu/orders-2")
     assert new.catalog_table == "eu_orders_2"
 
 
-def test_an_expression_without_names_in_the_settings_is_one_sink(fleet):
-    there = fleet(f"{SHARED}\nsinks: {{one: {{topics.regex: 'orders-.*', target.base.path: /lake/orders}}}}")
-    assert there.patterns == ()
-    assert there.sinks[0].topic_regex == "orders-.*"
-    assert there.sinks[0].topics == ()
+def test_an_expression_without_names_in_the_settings_is_one_sink(fleet_of):
+    fleet = fleet_of(f"{SHARED}\nsinks: {{one: {{topics.regex: 'orders-.*', target.base.path: /lake/orders}}}}")
+    assert fleet.patterns == ()
+    assert fleet.sinks[0].topic_regex == "orders-.*"
+    assert fleet.sinks[0].topics == ()
 
 
-def test_the_digest_covers_the_expression(fleet):
+def test_the_digest_covers_the_expression(fleet_of):
     def digest(regex: str) -> str:
         content = f"{SHARED}\nsinks: {{one: {{topics.regex: '{regex}', target.base.path: /lake/orders}}}}"
-        return fleet(content).sinks[0].config_digest
+        return fleet_of(content).sinks[0].config_digest
 
     assert digest("a.*") == digest("a.*")
     assert digest("a.*") != digest("b.*")
 
 
-def test_a_pattern_may_be_the_whole_file(fleet):
-    there = fleet(f"{SHARED}\nkafka.topic.regex: .*\ntarget.base.path: /lake/{{topic}}\n")
-    assert [pattern.name for pattern in there.patterns] == ["fleet"]
+def test_a_pattern_may_be_the_whole_file(fleet_of):
+    fleet = fleet_of(f"{SHARED}\nkafka.topic.regex: .*\ntarget.base.path: /lake/{{topic}}\n")
+    assert [pattern.name for pattern in fleet.patterns] == ["fleet"]
 
 
-def test_what_exists_already_is_not_made_again(fleet):
-    there = fleet(ALL)
-    first, _ = expanded_by(there, ["orders-eu"], ())
-    second, problems = expanded_by(there, ["orders-eu", "orders-us"], first)
+def test_what_exists_already_is_not_made_again(fleet_of):
+    fleet = fleet_of(ALL)
+    first, _ = expanded_by(fleet, ["orders-eu"], ())
+    second, problems = expanded_by(fleet, ["orders-eu", "orders-us"], first)
     assert [settings.name for settings in second] == ["orders-us"]
     assert problems == ()
 
@@ -149,27 +149,29 @@ def test_a_sink_of_the_configuration_stands_for_its_topic(expanded):
     assert expanded(ALL + special, "orders-eu", "orders-us") == (["orders-us"], [])
 
 
-def test_of_two_patterns_the_first_decides(fleet):
+def test_of_two_patterns_the_first_decides(fleet_of):
     second = "  rest: {kafka.topic.regex: '.*', target.base.path: '/other/{topic}'}\n"
-    there = fleet(ALL + second)
-    new, problems = expanded_by(there, ["orders-eu", "customers"], ())
+    fleet = fleet_of(ALL + second)
+    new, problems = expanded_by(fleet, ["orders-eu", "customers"], ())
     assert [settings.base_path for settings in new] == ["/lake/orders-eu", "/other/customers"]
     assert problems == ()
 
 
-def test_patterns_of_two_clusters_do_not_stand_for_one_another(fleet):
+def test_patterns_of_two_clusters_do_not_stand_for_one_another(fleet_of):
     second = "  rest: {kafka.bootstrap.servers: 'b2:9', kafka.topic.regex: '.*', target.base.path: '/other/{topic}'}\n"
-    there = fleet(ALL + second)
-    first, other = there.patterns
-    new, problems = expand([(first, ["orders-eu"]), (other, ["orders-eu", "customers"])], ())
+    fleet = fleet_of(ALL + second)
+    first_pattern, second_pattern = fleet.patterns
+    new, problems = expand([(first_pattern, ["orders-eu"]), (second_pattern, ["orders-eu", "customers"])], ())
     assert [(settings.bootstrap, settings.topics) for settings in new] == [("b2:9", ("customers",))]
     assert len(problems) == 2
     assert all("sink.name: another sink is called orders-eu" in str(problem) for problem in problems)
 
 
 def test_a_topic_whose_name_or_place_is_taken_stops_nothing_else_and_is_named(expanded):
-    taken = "  mine: {topics: x, target.base.path: /lake/orders-eu}\n  orders-us: {topics: y, target.base.path: /l/y}\n"
-    names, problems = expanded(ALL + taken, "orders-eu", "orders-us", "orders-de")
+    other_sinks = (
+        "  mine: {topics: x, target.base.path: /lake/orders-eu}\n  orders-us: {topics: y, target.base.path: /l/y}\n"
+    )
+    names, problems = expanded(ALL + other_sinks, "orders-eu", "orders-us", "orders-de")
     assert names == ["orders-de"]
     assert len(problems) == 2
     assert "(sink every), topic orders-eu: target.base.path: /lake/orders-eu is a place of sink mine too" in problems[0]
@@ -237,32 +239,32 @@ def test_topics_of_kafkas_own_and_of_bad_records_are_no_tables(expanded):
     assert expanded(content, "__consumer_offsets", "bad", "orders")[0] == ["orders"]
 
 
-def refusal(fleet, content: str) -> str:
+def refusal(fleet_of, content: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        fleet(content)
+        fleet_of(content)
     return str(caught.value)
 
 
-def test_a_pattern_whose_tables_would_be_in_one_place_is_refused(fleet):
-    message = refusal(fleet, ALL.replace("/lake/{topic}", "/lake/all") + "    sink.name: '{topic}'\n")
+def test_a_pattern_whose_tables_would_be_in_one_place_is_refused(fleet_of):
+    message = refusal(fleet_of, ALL.replace("/lake/{topic}", "/lake/all") + "    sink.name: '{topic}'\n")
     assert (
         "line 9 (sink every): target.base.path would be the same for every topic of every; put {topic} into" in message
     )
 
 
-def test_a_pattern_whose_sinks_would_have_one_name_is_refused(fleet):
-    message = refusal(fleet, ALL + "    target.table.name: events\n")
+def test_a_pattern_whose_sinks_would_have_one_name_is_refused(fleet_of):
+    message = refusal(fleet_of, ALL + "    target.table.name: events\n")
     assert "target.table.name would be the same for every topic" in message
 
 
-def test_what_is_wrong_with_a_pattern_whatever_the_topic_is_told_before_there_is_one(fleet):
-    message = refusal(fleet, ALL.replace("/lake/", "lake/") + "    flush.size: x\n    spark.ui.port: 1\n")
+def test_what_is_wrong_with_a_pattern_whatever_the_topic_is_told_before_there_is_one(fleet_of):
+    message = refusal(fleet_of, ALL.replace("/lake/", "lake/") + "    flush.size: x\n    spark.ui.port: 1\n")
     assert "(sink every): target.base.path ('lake/topic') is relative" in message
     assert "(sink every): flush.size ('x') is not a whole number" in message
     assert "(sink every): spark.ui.port belongs to the whole process" in message
 
 
-def test_braces_that_name_nothing_stay_as_they_are(fleet):
-    there = fleet(ALL.replace("orders-.*", "o{1}rders-[a-z]{2}") + "    kafka.client.id: '{topic}'\n")
-    (new,), _ = expanded_by(there, ["orders-eu", "orders-xyz"], ())
+def test_braces_that_name_nothing_stay_as_they_are(fleet_of):
+    fleet = fleet_of(ALL.replace("orders-.*", "o{1}rders-[a-z]{2}") + "    kafka.client.id: '{topic}'\n")
+    (new,), _ = expanded_by(fleet, ["orders-eu", "orders-xyz"], ())
     assert new.kafka["client.id"] == "{topic}"

@@ -24,7 +24,7 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("options", "reason"),
     [
         ({"transactions__in__flight": "2"}, "transactions.in.flight=1"),
         ({"write__operation": "append", "target__table__type": "merge_on_read"}, "not for append"),
@@ -43,15 +43,15 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_once(
-    tmp_path: Path, more: dict[str, str], reason: str
+    tmp_path: Path, options: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        settings_of(tmp_path, **more)
+        settings_of(tmp_path, **options)
     assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("options", "reason"),
     [
         ({"record__key__fields": "_kafka_partition,_kafka_offset", "provenance__columns": "true"}, "record.key.fields"),
         ({"record__key__fields": ""}, "set record.key.fields"),
@@ -74,11 +74,11 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
     ],
 )
 def test_what_an_upsert_table_cannot_be_is_refused_in_a_sentence(
-    tmp_path: Path, more: dict[str, str], reason: str
+    tmp_path: Path, options: dict[str, str], reason: str
 ) -> None:
     def sentences() -> list[str]:
         try:
-            settings = settings_of(tmp_path, **more)
+            settings = settings_of(tmp_path, **options)
             return [str(error) for error in preflight_errors(settings, table_schema(settings))]
         except ConfigError as error:
             return [str(error)]
@@ -87,12 +87,12 @@ def test_what_an_upsert_table_cannot_be_is_refused_in_a_sentence(
 
 
 def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: Path) -> None:
-    given = settings_of(tmp_path, record__key__fields="nowhere", delete__key__format="string")
-    assert any(each.wrong and "no column 'nowhere'" in each.sentence for each in described(given)[1])
+    settings = settings_of(tmp_path, record__key__fields="nowhere", delete__key__format="string")
+    assert any(finding.wrong and "no column 'nowhere'" in finding.sentence for finding in described(settings)[1])
 
 
 @pytest.mark.parametrize(
-    "more",
+    "options",
     [
         {},
         {"ordering__field__name": "at"},
@@ -104,8 +104,8 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
         {"write__operation": "insert", "provenance__columns": "true", "target__table__type": "merge_on_read"},
     ],
 )
-def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, more: dict[str, str]) -> None:
-    settings = settings_of(tmp_path, **more)
+def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, options: dict[str, str]) -> None:
+    settings = settings_of(tmp_path, **options)
     assert list(preflight_errors(settings, table_schema(settings))) == []
     assert coordinator_config(settings, "w", "lock").single_writer
 

@@ -1,4 +1,4 @@
-"""A tree that the version before wrote goes on, and workers of both versions keep apart, either way round.
+"""This version goes on with a tree of the version before, and neither version's workers join the other's.
 
 The trees under tests/data/format-1 were recorded with that version, in each phase of a transaction over two partitions.
 """
@@ -14,7 +14,7 @@ import pytest
 from coordination.errors import Corrupt
 from coordination.state import codec, tree, versions
 from coordination.state.codec import decode_checkpoint
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.messages import Begin, Complete, ReadLog, RollBack
 from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
 from coordination.state.tree import Node
@@ -35,11 +35,11 @@ def recorded(name: str) -> Any:
 
 
 def environment_from(name: str) -> Environment:
-    """Two workers of this version in the tree that was left, over the table as it was then."""
+    """Returns two workers of this version in the recorded tree, over the table as it was then."""
     env, document = Environment(), recorded(name)
-    left = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
-    kept = {path: node for path, node in env.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
-    env.keeper._commit({**left, **kept})
+    recorded_nodes = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
+    worker_nodes = {path: node for path, node in env.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
+    env.keeper._commit({**recorded_nodes, **worker_nodes})
     env.keeper.bootstrap("config")
     env.log.add(ADDED)
     env.log.partitions[ADDED].end = 30
@@ -52,7 +52,7 @@ def environment_from(name: str) -> Environment:
 
 
 def committed(env: Environment, term: Driver) -> Complete:
-    """Both workers write the open transaction, and it is committed."""
+    """Lets both workers write the open transaction, and commits it."""
     while not isinstance(term.asked, Complete):
         if term.asked is None:
             for t in env.view.transactions:
@@ -79,7 +79,7 @@ LEGACY_IDS = sorted(
     if path.startswith(f"{tree.transaction_path(1)}/status/")
     for stat in json.loads(data)["stats"]
 )
-"""As the version before named its files."""
+"""File ids that the version before gave its files."""
 
 
 @pytest.mark.parametrize("phase", ["planned", "started", "aborted", "settled"])
@@ -130,9 +130,9 @@ def test_a_range_of_the_version_before_is_written_again_as_it_was() -> None:
     (path,) = (path for path in recorded("planned")["nodes"] if path.startswith("partitions/orders/"))
     before = json.loads(recorded("planned")["nodes"][path][0])
     states = codec.decode_states(json.dumps(before).encode(), path, 0)
-    again = json.loads(codec.encode_states(states))
-    assert again["states"] == before["states"]
-    assert (before["format"], again["format"]) == (1, PROTOCOL)
+    rewritten = json.loads(codec.encode_states(states))
+    assert rewritten["states"] == before["states"]
+    assert (before["format"], rewritten["format"]) == (1, PROTOCOL)
 
 
 def test_a_legacy_batch_that_is_divided_is_grouped_from_then_on_under_new_file_ids() -> None:
@@ -163,7 +163,7 @@ def test_a_worker_refuses_to_join_a_live_one_of_the_version_before_and_says_whom
 
 
 def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_has_led() -> None:
-    """It reads documents of format 1, and calls all others written by a newer version."""
+    """The version before reads documents of format 1, and takes all others for those of a newer version."""
     env = environment_from("settled")
     assert env.view.info is not None
     assert env.view.info.protocol == 1
@@ -179,7 +179,7 @@ def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_
 def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> None:
     env = environment_from("settled")
     assert env.view.control == Control()
-    env.keeper.write([tree.control_op(env.view, env.view.control.pause(Asked("me", 1.0)))])
+    env.keeper.write([tree.control_op(env.view, env.view.control.pause(RequestAuthor("me", 1.0)))])
     term = new_term(env)
     term.idle()
     term.tick(10.0)

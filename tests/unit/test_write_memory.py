@@ -13,14 +13,14 @@ MIB = 1 << 20
 OUT_OF_HEAP = RuntimeError("java.lang.OutOfMemoryError: Java heap space")
 
 
-def held(limits: MemoryLimits) -> tuple[int, int, int, int]:
-    """MiB of the queue, of the window and of a batch, and tasks side by side."""
+def limits_in_mib(limits: MemoryLimits) -> tuple[int, int, int, int]:
+    """Returns the MiB of the queue, of the window and of a batch, and the tasks side by side."""
     return limits.queue_bytes // MIB, limits.window_bytes // MIB, limits.batch_bytes // MIB, limits.tasks
 
 
 def test_each_attempt_halves_what_a_task_holds_down_to_a_mebibyte() -> None:
     budget = MemoryBudget(lambda: 4)
-    assert [held(budget.limits(attempt)) for attempt in (1, 2, 3, 6, 7, 40)] == [
+    assert [limits_in_mib(budget.limits(attempt)) for attempt in (1, 2, 3, 6, 7, 40)] == [
         (32, 32, 32, 4),
         (16, 16, 16, 4),
         (8, 8, 8, 4),
@@ -34,38 +34,38 @@ def test_a_failure_for_memory_quarters_what_a_task_holds_and_halves_the_tasks_in
     budget = MemoryBudget(lambda: 4)
     with capture_logs() as lines:
         budget.failed(OUT_OF_HEAP)
-    assert held(budget.limits()) == (8, 8, 8, 2)
+    assert limits_in_mib(budget.limits()) == (8, 8, 8, 2)
     assert [(line["event"], line["queue_mib"], line["batch_mib"], line["tasks_side_by_side"]) for line in lines] == [
         ("write.less_memory", 8, 8, 2)
     ]
     for _ in range(20):
         budget.failed(MemoryError())
-    assert held(budget.limits()) == (1, 1, 1, 1)
+    assert limits_in_mib(budget.limits()) == (1, 1, 1, 1)
 
 
 def test_writes_that_succeed_give_it_back_step_by_step() -> None:
     budget = MemoryBudget(lambda: 4)
     budget.failed(OUT_OF_HEAP)
     budget.failed(OUT_OF_HEAP)
-    found = []
+    limits = []
     for _ in range(4):
-        found.append(held(budget.limits()))
+        limits.append(limits_in_mib(budget.limits()))
         budget.succeeded()
-    assert found == [(2, 2, 2, 1), (8, 8, 8, 2), (32, 32, 32, 4), (32, 32, 32, 4)]
+    assert limits == [(2, 2, 2, 1), (8, 8, 8, 2), (32, 32, 32, 4), (32, 32, 32, 4)]
 
 
 def test_another_failure_than_for_memory_changes_nothing() -> None:
     budget = MemoryBudget(lambda: 4)
     before = replace(budget.limits())
     with capture_logs() as lines:
-        for said in ("Connection refused", "No space left on device", "t-0 offset 3: no JSON"):
-            budget.failed(RuntimeError(said))
+        for error_text in ("Connection refused", "No space left on device", "t-0 offset 3: no JSON"):
+            budget.failed(RuntimeError(error_text))
     assert budget.limits() == before
     assert not lines
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error_text",
     [
         "java.lang.OutOfMemoryError: Java heap space",
         "java.lang.OutOfMemoryError: GC overhead limit exceeded",
@@ -76,17 +76,17 @@ def test_another_failure_than_for_memory_changes_nothing() -> None:
         "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory",
     ],
 )
-def test_a_failure_for_memory_is_known_by_what_java_python_and_arrow_say(said: str) -> None:
-    assert from_memory(RuntimeError(f"Job aborted due to stage failure: {said}\n\tat ..."))
+def test_a_failure_for_memory_is_known_by_what_java_python_and_arrow_say(error_text: str) -> None:
+    assert from_memory(RuntimeError(f"Job aborted due to stage failure: {error_text}\n\tat ..."))
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error_text",
     [
         "Job 7 cancelled part of cancelled job group 20240101000000000: Python worker exited unexpectedly",
         "Python worker exited unexpectedly (crashed); java.io.IOException: No space left on device",
         "t-0 offset 3: no JSON",
     ],
 )
-def test_a_cancelled_job_and_a_full_disk_are_no_failures_for_memory(said: str) -> None:
-    assert not from_memory(RuntimeError(said))
+def test_a_cancelled_job_and_a_full_disk_are_no_failures_for_memory(error_text: str) -> None:
+    assert not from_memory(RuntimeError(error_text))

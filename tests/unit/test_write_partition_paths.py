@@ -1,4 +1,4 @@
-"""Which values may be a directory of the table, and what Hudi's escaping makes of the others."""
+"""Values that may be a directory of the table, and Hudi's escaping of other ones."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ Files = Mapping[str, tuple[str, list[int]]]
 
 
 def rows_of_a_slice(partitions: int) -> pa.RecordBatch:
-    """Their sizes, and which table partitions occur, change along the slice; the last ones by name come first."""
-    chosen = random.Random(3)
-    texts = [chosen.randbytes(20 + 80 * (at > ROWS // 2)).hex() for at in range(ROWS)]
-    places = [f"p{(chosen.randrange(3) - at // 900) % partitions}" for at in range(ROWS)]
-    return pa.RecordBatch.from_pydict({"at": range(ROWS), "text": texts, "p": places})
+    """Returns rows whose sizes and table partitions change along the slice; the last partitions by name come first."""
+    rng = random.Random(3)
+    texts = [rng.randbytes(20 + 80 * (at > ROWS // 2)).hex() for at in range(ROWS)]
+    partition_values = [f"p{(rng.randrange(3) - at // 900) % partitions}" for at in range(ROWS)]
+    return pa.RecordBatch.from_pydict({"at": range(ROWS), "text": texts, "p": partition_values})
 
 
 def write(base: Path, rows: pa.RecordBatch, batch: int, limits: FileLimits, fields: tuple[str, ...]) -> Files:
-    """By file id: the file's path and its rows."""
+    """Writes the rows and returns, by file id, each file's path and its rows."""
     timeline = base / ".hoodie" / "timeline"
     timeline.mkdir(parents=True)
     (timeline / f"{INSTANT}.inflight").touch()
@@ -40,11 +40,11 @@ def write(base: Path, rows: pa.RecordBatch, batch: int, limits: FileLimits, fiel
     files = SliceFiles(open_storage(str(base)), attempt, limits, "zstd", meta_fields=False)
     paths = PartitionPaths(fields, False, False)
     for start in range(0, ROWS, batch):
-        some = rows.slice(start, batch)
-        files.add(some, paths.group(some))
+        part = rows.slice(start, batch)
+        files.add(part, paths.group(part))
     stats = [json.loads(stat) for stat in files.close()]
-    read = {stat["fileId"]: pq.ParquetFile(base / stat["path"]).read() for stat in stats}
-    return {stat["fileId"]: (stat["path"], read[stat["fileId"]].column("at").to_pylist()) for stat in stats}
+    tables = {stat["fileId"]: pq.ParquetFile(base / stat["path"]).read() for stat in stats}
+    return {stat["fileId"]: (stat["path"], tables[stat["fileId"]].column("at").to_pylist()) for stat in stats}
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_files_hold_the_same_rows_whatever_the_batches(
     tmp_path: Path, fields: tuple[str, ...], limits: FileLimits
 ) -> None:
     rows = rows_of_a_slice(partitions=10)
-    found = [write(tmp_path / str(batch), rows, batch, limits, fields) for batch in BATCHES]
-    assert sorted(at for _, held in found[0].values() for at in held) == list(range(ROWS))
-    for other in found[1:]:
-        assert other == found[0]
+    written = [write(tmp_path / str(batch), rows, batch, limits, fields) for batch in BATCHES]
+    assert sorted(number for _, row_numbers in written[0].values() for number in row_numbers) == list(range(ROWS))
+    for other in written[1:]:
+        assert other == written[0]
 
 
 def test_the_case_rolls_and_closes_files_to_make_room(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ COUNT = 1000
 
 
 def kafka_batch() -> pa.RecordBatch:
-    """As Spark sends it: all columns in one piece of memory."""
+    """Returns a batch as Spark sends it: all columns in one piece of memory."""
     numbers = np.arange(COUNT)
-    made = pa.RecordBatch.from_pydict(
+    batch = pa.RecordBatch.from_pydict(
         {
             "value": pa.array([b'{"id":%d}' % number for number in numbers], pa.binary()),
             "partition": pa.array(np.zeros(COUNT, np.int32)),
@@ -37,13 +37,13 @@ def kafka_batch() -> pa.RecordBatch:
             "topic": pa.array(["t"] * COUNT),
         }
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, made.schema) as stream:
-        stream.write_batch(made)
-    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, batch.schema) as stream:
+        stream.write_batch(batch)
+    return pa.ipc.open_stream(buffer.getvalue()).read_next_batch()
 
 
-def places(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+def memory_ranges(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
     for column in rows.columns:
         for buffer in column.buffers():
             if buffer is not None and buffer.size:
@@ -53,11 +53,11 @@ def places(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
 def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     ids = SimpleNamespace(partitionId=lambda: 0, stageId=lambda: 0, taskAttemptId=lambda: 0)
     for module in (slice_task, task_input):
         monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: ids))
-    files = SimpleNamespace(add=lambda rows, _groups: held.append(rows), close=list, discard=lambda: None)
+    files = SimpleNamespace(add=lambda rows, _groups: waiting.append(rows), close=list, discard=lambda: None)
     monkeypatch.setattr(slice_task, "SliceFiles", lambda *_, **__: files)
     job = WriteJob(
         base_path=str(tmp_path),
@@ -77,6 +77,6 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
     batch = kafka_batch()
     (report,) = run(job, iter([batch]))
     assert [result.records for result in report_of(report["report"][0].as_py()).results] == [COUNT]
-    assert held[0].column("_kafka_offset").to_pylist() == list(range(COUNT))
-    low, high = min(start for start, _ in places(batch)), max(end for _, end in places(batch))
-    assert not [start for start, end in places(held[0]) if start < high and end > low]
+    assert waiting[0].column("_kafka_offset").to_pylist() == list(range(COUNT))
+    low, high = min(start for start, _ in memory_ranges(batch)), max(end for _, end in memory_ranges(batch))
+    assert not [start for start, end in memory_ranges(waiting[0]) if start < high and end > low]

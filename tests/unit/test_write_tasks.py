@@ -26,15 +26,15 @@ def source(partition: int, topic: str = "orders") -> TopicPartition:
 
 
 def recorded(*sizes: int, step: int = 1000, target: int | None = 100, start: int = 0) -> States:
-    """A batch over partitions with so many offsets each."""
+    """Returns the states of a batch over partitions with so many offsets each."""
     return {
         source(number): PartitionState("id", 0, start, 0, (OpenRange(start, start + size, BATCH, step, 0, target),))
         for number, size in enumerate(sizes)
     }
 
 
-def shapes(tasks: tuple[WriteTask, ...]) -> list[list[tuple[int, int, int]]]:
-    return [[(piece.partition, piece.start, piece.end) for piece in task.slices] for task in tasks]
+def slice_bounds(tasks: tuple[WriteTask, ...]) -> list[list[tuple[int, int, int]]]:
+    return [[(one_slice.partition, one_slice.start, one_slice.end) for one_slice in task.slices] for task in tasks]
 
 
 def largest(states: States, batch: int) -> int:
@@ -58,7 +58,7 @@ def states_of(ranges: dict[TopicPartition, OpenRange]) -> States:
 
 
 def test_slices_are_packed_in_order_until_the_next_one_would_be_too_much() -> None:
-    assert shapes(write_tasks.of_batch(recorded(60, 40, 1, 99, 30), BATCH)) == [
+    assert slice_bounds(write_tasks.of_batch(recorded(60, 40, 1, 99, 30), BATCH)) == [
         [(0, 0, 60), (1, 0, 40)],
         [(2, 0, 1), (3, 0, 99)],
         [(4, 0, 30)],
@@ -66,7 +66,11 @@ def test_slices_are_packed_in_order_until_the_next_one_would_be_too_much() -> No
 
 
 def test_a_slice_that_is_larger_than_the_target_is_a_task_of_its_own() -> None:
-    assert shapes(write_tasks.of_batch(recorded(10, 250, 10), BATCH)) == [[(0, 0, 10)], [(1, 0, 250)], [(2, 0, 10)]]
+    assert slice_bounds(write_tasks.of_batch(recorded(10, 250, 10), BATCH)) == [
+        [(0, 0, 10)],
+        [(1, 0, 250)],
+        [(2, 0, 10)],
+    ]
 
 
 def test_topics_and_partitions_come_in_order_and_a_partitions_slices_by_their_start() -> None:
@@ -81,19 +85,21 @@ def test_topics_and_partitions_come_in_order_and_a_partitions_slices_by_their_st
 def test_what_was_recorded_without_a_target_is_a_legacy_task_for_each_slice() -> None:
     tasks = write_tasks.of_batch(recorded(20, 5, step=10, target=None), BATCH)
     assert all(task.legacy for task in tasks)
-    assert shapes(tasks) == [[(0, 0, 10)], [(0, 10, 20)], [(1, 0, 5)]]
+    assert slice_bounds(tasks) == [[(0, 0, 10)], [(0, 10, 20)], [(1, 0, 5)]]
 
 
 def test_ranges_with_different_targets_share_no_task() -> None:
     states = recorded(10, 10) | {source(5): PartitionState("id", 0, 0, 0, (OpenRange(0, 10, BATCH, 10, 0, 20),))}
-    assert shapes(write_tasks.of_batch(states, BATCH)) == [[(5, 0, 10)], [(0, 0, 10), (1, 0, 10)]]
+    assert slice_bounds(write_tasks.of_batch(states, BATCH)) == [[(5, 0, 10)], [(0, 0, 10), (1, 0, 10)]]
 
 
 @given(FRESH, st.integers(1, 20), st.randoms())
 def test_grouping_depends_on_nothing_but_what_is_recorded_of_the_batch(fresh, tasks: int, random) -> None:  # type: ignore[no-untyped-def]
     states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
-    others = {TopicPartition("z", n): PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 5, 0, 1),)) for n in range(3)}
-    items = [*states.items(), *others.items()]
+    other_batches = {
+        TopicPartition("z", n): PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 5, 0, 1),)) for n in range(3)
+    }
+    items = [*states.items(), *other_batches.items()]
     random.shuffle(items)
     assert write_tasks.of_batch(dict(items), BATCH) == write_tasks.of_batch(states, BATCH)
 
@@ -103,10 +109,10 @@ def test_a_new_batch_has_at_most_so_many_tasks_and_each_slice_is_in_one(
     fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
     sized = write_tasks.sized(ranges_of(fresh), tasks)
-    found = write_tasks.of_batch(states_of(sized), BATCH)
-    assert len(found) <= tasks
-    slices = Counter(piece for task in found for piece in task.slices)
-    assert slices == Counter(piece for s, r in sized.items() for piece in slicing.cut(s, "id", r))
+    batch_tasks = write_tasks.of_batch(states_of(sized), BATCH)
+    assert len(batch_tasks) <= tasks
+    slices = Counter(one_slice for task in batch_tasks for one_slice in task.slices)
+    assert slices == Counter(one_slice for s, r in sized.items() for one_slice in slicing.cut(s, "id", r))
     for s, r in sized.items():
         assert (r.start, r.end, r.batch) == (fresh[s][0], sum(fresh[s][:2]), BATCH)
         assert r.step <= fresh[s][2]
@@ -124,12 +130,12 @@ def test_no_task_is_more_than_a_slice_larger_than_the_average(
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 12))
 def test_the_target_is_the_least_that_makes_so_few_tasks(sizes: list[int], tasks: int) -> None:
-    def made(target: int) -> int:
+    def task_count(target: int) -> int:
         return len(write_tasks.of_batch(recorded(*sizes, target=target), BATCH))
 
     target = write_tasks.least_target(sizes, tasks)
-    assert made(target) <= tasks
-    assert target == max(sizes) or made(target - 1) > tasks
+    assert task_count(target) <= tasks
+    assert target == max(sizes) or task_count(target - 1) > tasks
 
 
 def test_a_topic_of_one_partition_keeps_every_core_busy() -> None:
@@ -239,7 +245,7 @@ def test_100_000_partitions_are_sized_and_grouped_in_seconds() -> None:
 
 
 def test_a_task_without_slices_or_a_legacy_one_of_two_is_none() -> None:
-    piece = Slice("orders", 0, 0, 5, "id", 0)
-    for slices, legacy in (((), False), ((piece, replace(piece, partition=1)), True)):
+    one_slice = Slice("orders", 0, 0, 5, "id", 0)
+    for slices, legacy in (((), False), ((one_slice, replace(one_slice, partition=1)), True)):
         with pytest.raises(ValueError, match="not a write task"):
             WriteTask(slices, legacy)

@@ -1,4 +1,4 @@
-"""RowChunker depend on the rows of a slice alone, and small batches cost no more than their rows."""
+"""Units depend on the rows of a slice alone, and small batches cost no more than their rows."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def cut(count: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def units_of(rows: pa.RecordBatch, sizes: Sequence[int], bytes_max: int) -> list[Unit]:
-    units, made = RowChunker(bytes_max), []
+    chunker, units = RowChunker(bytes_max), []
     for start, stop in cut(rows.num_rows, sizes):
-        made += units.add(rows.slice(start, stop - start), np.arange(start, stop))
-    rest = units.rest()
-    return [*made, rest] if rest else made
+        units += chunker.add(rows.slice(start, stop - start), np.arange(start, stop))
+    rest = chunker.flush()
+    return [*units, rest] if rest else units
 
 
 def numbers_of(units: Sequence[Unit]) -> list[tuple[int, int, int]]:
@@ -71,10 +71,10 @@ def numbers_of(units: Sequence[Unit]) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("bytes_max", [1, 500, 20_000, 1 << 30])
 def test_the_same_rows_give_the_same_units_whatever_batches_bring_them(sizes: list[int], bytes_max: int) -> None:
     rows = batch_of(0, 1000)
-    expected, found = units_of(rows, [1000], bytes_max), units_of(rows, sizes, bytes_max)
-    assert numbers_of(found) == numbers_of(expected)
-    assert pa.Table.from_batches([unit.rows for unit in found]).equals(pa.Table.from_batches([rows]))
-    assert [int(number) for unit in found for number in unit.paths] == list(range(1000))
+    expected, units = units_of(rows, [1000], bytes_max), units_of(rows, sizes, bytes_max)
+    assert numbers_of(units) == numbers_of(expected)
+    assert pa.Table.from_batches([unit.rows for unit in units]).equals(pa.Table.from_batches([rows]))
+    assert [int(number) for unit in units for number in unit.paths] == list(range(1000))
 
 
 def test_a_row_counts_the_same_in_a_batch_and_alone() -> None:
@@ -99,28 +99,28 @@ def test_a_unit_ends_with_the_row_that_fills_it() -> None:
 def test_batches_of_the_usual_size_are_units_as_they_are() -> None:
     assert UNIT_ROWS == BATCH_ROWS
     rows = pa.RecordBatch.from_pydict({"id": np.arange(3 * UNIT_ROWS)})
-    made = units_of(rows, [UNIT_ROWS], 1 << 30)
-    assert [unit.rows.num_rows for unit in made] == [UNIT_ROWS] * 3
-    places = [unit.rows.column("id").buffers()[1].address for unit in made]
-    assert places == [rows.column("id").buffers()[1].address] * 3
+    units = units_of(rows, [UNIT_ROWS], 1 << 30)
+    assert [unit.rows.num_rows for unit in units] == [UNIT_ROWS] * 3
+    addresses = [unit.rows.column("id").buffers()[1].address for unit in units]
+    assert addresses == [rows.column("id").buffers()[1].address] * 3
 
 
 def test_ten_thousand_batches_of_one_row_cost_little_more_than_their_rows() -> None:
-    rows, units = batch_of(0, 1), RowChunker(1 << 30)
+    rows, chunker = batch_of(0, 1), RowChunker(1 << 30)
     before = pa.total_allocated_bytes()
     counted = 0
     for number in range(10_000):
         fresh = pa.RecordBatch.from_pylist([record(number)], schema=SCHEMA)
         counted += int(row_bytes(fresh)[0])
-        assert not list(units.add(fresh, np.zeros(1, np.int64)))
+        assert not list(chunker.add(fresh, np.zeros(1, np.int64)))
     assert pa.total_allocated_bytes() - before < 2 * counted
     assert rows.num_rows == 1
 
 
 def test_random_batches_of_random_rows_give_the_same_units() -> None:
-    chosen = random.Random(5)
+    rng = random.Random(5)
     for _ in range(30):
-        rows = batch_of(0, chosen.randrange(1, 400))
-        limit = chosen.randrange(1, 9000)
-        sizes = [chosen.randrange(1, 90) for _ in range(5)]
+        rows = batch_of(0, rng.randrange(1, 400))
+        limit = rng.randrange(1, 9000)
+        sizes = [rng.randrange(1, 90) for _ in range(5)]
         assert numbers_of(units_of(rows, sizes, limit)) == numbers_of(units_of(rows, [400], limit))

@@ -1,4 +1,4 @@
-"""The catalogue that the table is registered in, if any, and under which name."""
+"""Settings of the catalogue that the table is registered in, if any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where to where: Kafka's topics and the table; and what the sink is called."""
+"""Settings of the source, the target and the name of a sink: Kafka's topics and the table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sink.config.fields import Choice, Group, setting
 from sink.config.values import BasePath, Flag, Name, Servers, TopicNames, TopicRegex
 
 TOPICS = ("kafka.topic.names", "kafka.topic.regex")
-"""One of them says which topics land in the table."""
+"""Exactly one of them selects the topics that land in the table."""
 
 
-def topics_problem(given: Collection[str]) -> str | None:
-    """`given`: those that are set."""
-    if not given:
+def topics_problem(set_names: Collection[str]) -> str | None:
+    """Returns the problem with `set_names`, the set ones of `TOPICS`, or None."""
+    if not set_names:
         return f"{TOPICS[0]} is missing; set it, or {TOPICS[1]}"
-    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land; keep one" if len(given) > 1 else None
+    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land; keep one" if len(set_names) > 1 else None
 
 
 class EndpointSettings(Group):

@@ -1,4 +1,4 @@
-"""The worker's HTTP server: where it listens, and who may change something through it."""
+"""Settings of the worker's HTTP server: its address, its token and its certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFF = "none"
 
 
 def listen_address(value: Any) -> str:
-    """`host:port`, or `none`; a port alone is one of loopback."""
+    """Returns `host:port`, or `none`. A port alone is a port of loopback."""
     text = str(value) if type(value) is int else require_str(value).strip()
     if text.lower() in (OFF, "off", "0"):
         return OFF
@@ -53,7 +53,7 @@ class HttpSettings(Group):
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Host and port to listen at; None where nothing is served."""
+        """Host and port to listen at; None if nothing is served."""
         if self.http_listen == OFF:
             return None
         host, _, port = self.http_listen.rpartition(":")

@@ -14,15 +14,15 @@ RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
 """Columns of a table of undecoded values, unless schema.ddl names them."""
 
 COLUMNS = ("schema.ddl", "schema.file", "schema.subject")
-"""One of them says what the columns are."""
+"""Exactly one of them gives the columns."""
 
 
-def schema_problem(given: Collection[str], raw: str) -> str | None:
-    """`given`: those that are set. `raw`: the columns where none is needed."""
-    if len(given) == 1 or (raw and not given):
+def schema_problem(set_names: Collection[str], raw_columns: str) -> str | None:
+    """Returns the problem with `set_names`, the set ones of `COLUMNS`, or None. `raw_columns` may replace them."""
+    if len(set_names) == 1 or (raw_columns and not set_names):
         return None
-    given_names = f"{' and '.join(given)} are" if given else "none is"
-    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {given_names} set; set one"
+    listed = f"{' and '.join(set_names)} are" if set_names else "none is"
+    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {listed} set; set one"
 
 
 class RecordSettings(Group):
@@ -119,12 +119,12 @@ class RecordSettings(Group):
 
     @model_validator(mode="after")
     def _one_schema(self, info: ValidationInfo) -> RecordSettings:
-        raw = RAW_COLUMNS.get(self.value_format, "")
-        needed = (info.context or {}).get("columns", True)
-        given = [name for name in COLUMNS if getattr(self, name.replace(".", "_")) is not None]
-        if needed and (wrong := schema_problem(given, raw)):
-            raise ValueError(wrong)
-        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw
+        raw_columns = RAW_COLUMNS.get(self.value_format, "")
+        is_needed = (info.context or {}).get("columns", True)
+        set_names = [name for name in COLUMNS if getattr(self, name.replace(".", "_")) is not None]
+        if is_needed and (problem := schema_problem(set_names, raw_columns)):
+            raise ValueError(problem)
+        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw_columns
         object.__setattr__(self, "_schema_text", content.strip())
         return self
 

@@ -1,4 +1,4 @@
-"""How records become rows of the table: added or changed, by which key, and in which partition."""
+"""Settings of rows: the operation, the record key, deletes, and partitions."""
 
 from __future__ import annotations
 

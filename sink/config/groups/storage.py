@@ -1,4 +1,4 @@
-"""How the store is reached that the table is in."""
+"""Settings of the object store that the table is in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sink.config.values import Text, require_str
 
 
 def _server(value: Any) -> str:
-    """`https://host:port`, or `host:port`, which is reached by TLS."""
+    """Returns `https://host:port`, or `host:port`, which means TLS."""
     address = require_str(value).rstrip("/")
     parts = urlsplit(address if "://" in address else f"https://{address}")
     try:
@@ -61,7 +61,7 @@ class StorageSettings(Group):
 
     @property
     def s3_by_hadoops_names(self) -> dict[str, str]:
-        """The settings that are set, by the names behind `fs.s3a.`; secrets among them."""
+        """The S3 settings that are set, by their names below `fs.s3a.`; it includes secrets."""
         keys = (self.s3_access_key, self.s3_secret_key, self.s3_session_token)
         access, secret, token = (key.get_secret_value() if key else None for key in keys)
         options = {

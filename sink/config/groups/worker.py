@@ -1,4 +1,4 @@
-"""Settings of a worker's process, whatever sinks it hosts: its name, Spark, logs and metrics."""
+"""Settings of a worker's process, for all its sinks: its name, Spark, logs and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the ZooKeeper ensemble, with which a worker's process has one session."""
+"""Settings of the ZooKeeper ensemble. A worker's process has one session with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The demo's cluster: ZooKeeper, Kafka, a topic of order events, workers and the table, in one directory; the table may
 be on an S3 server.
 
-All processes are children of this one and end with it, unless `keep` is called. Raises `Unavailable`.
+All processes are children of this one and end with it, unless `detach` is called. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -73,30 +73,30 @@ class DemoCluster:
         return worker
 
     def living_pages(self) -> list[str]:
-        """The addresses of the pages of workers that run."""
+        """Returns the addresses of the pages of running workers."""
         return [f"http://{self.pages[name]}/" for name, worker in self.workers.items() if worker.running]
 
     def view(self) -> KeeperView:
         """Reads the sink's znodes; before the first worker creates them the view is empty."""
         assert self._keeper is not None
         assert self._client is not None
-        limit = time.monotonic() + READ_SECONDS
+        deadline = time.monotonic() + READ_SECONDS
         while True:
             try:
                 return self._keeper.read()
             except Unavailable:
-                if time.monotonic() > limit or self._client.state == KazooState.LOST:
+                if time.monotonic() > deadline or self._client.state == KazooState.LOST:
                     raise
                 time.sleep(0.1)
 
     def stop_workers(self) -> None:
-        """Sends SIGTERM to all workers at once, like a service manager, and kills those that still run later."""
+        """Sends SIGTERM to all workers at once, like a service manager, and later kills workers that still run."""
         with ThreadPoolExecutor(len(self.workers) or 1) as pool:
             list(pool.map(lambda worker: worker.stop(STOP_SECONDS), self.workers.values()))
 
-    def keep(self) -> str:
+    def detach(self) -> str:
         """Lets servers and workers live on. Returns the command that ends them."""
-        tag = CHILDREN.keep()
+        tag = CHILDREN.detach()
         return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
 
     def end(self) -> None:
@@ -106,7 +106,7 @@ class DemoCluster:
             self._client.close()
         CHILDREN.end()
 
-    def tidy(self) -> None:
+    def delete_server_data(self) -> None:
         """Removes the servers' data. The logs stay, and so does a table in the directory."""
         for server in (self.zookeeper, self.kafka, *self.table.servers):
             shutil.rmtree(server.directory, ignore_errors=True)

@@ -38,14 +38,14 @@ _NOWHERE.propagate = False
 def events(first: int, count: int) -> Iterator[bytes]:
     """Yields events `first` to `first + count - 1` as JSON, about 150 bytes each."""
     for number in range(first, first + count):
-        mixed = (number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        hashed = (number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         second, milli = divmod(number * 7, 1000)
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         yield (
-            f'{{"order_id": {number}, "customer_id": {mixed >> 44}, "item": "{ITEMS[mixed >> 20 & 7]}", '
-            f'"quantity": {1 + (mixed >> 24 & 7)}, "price": {(mixed >> 28 & 0x3FFFF) / 100}, '
-            f'"country": "{COUNTRIES[mixed >> 16 & 7]}", '
+            f'{{"order_id": {number}, "customer_id": {hashed >> 44}, "item": "{ITEMS[hashed >> 20 & 7]}", '
+            f'"quantity": {1 + (hashed >> 24 & 7)}, "price": {(hashed >> 28 & 0x3FFFF) / 100}, '
+            f'"country": "{COUNTRIES[hashed >> 16 & 7]}", '
             f'"placed_at": "2026-01-{1 + hour // 24:02d}T'
             f'{hour % 24:02d}:{minute:02d}:{second:02d}.{milli:03d}Z"}}'
         ).encode()
@@ -71,7 +71,7 @@ class Feed:
         self._count = count
         self._rate = rate
         self._stop = threading.Event()
-        self._refused: str | None = None
+        self._refusal: str | None = None
         self._acknowledged = 0
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
@@ -85,8 +85,8 @@ class Feed:
     @property
     def produced(self) -> int:
         """The number of acknowledged events. Raises `Unavailable` if the broker refused one."""
-        if self._refused:
-            raise Unavailable(f"topic {self._topic}: Kafka does not take the events: {self._refused}")
+        if self._refusal:
+            raise Unavailable(f"topic {self._topic}: Kafka does not take the events: {self._refusal}")
         return self._acknowledged
 
     @property
@@ -117,7 +117,7 @@ class Feed:
                 self._producer.poll(0.1)  # the queue is full: wait for acknowledgements
                 continue
             except KafkaException as error:
-                self._refused = error.args[0].str()
+                self._refusal = error.args[0].str()
                 self._stop.set()
                 return
             self._producer.poll(0)
@@ -127,7 +127,7 @@ class Feed:
         if error is None:
             self._acknowledged += 1
         else:
-            self._refused = str(error)
+            self._refusal = str(error)
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
@@ -137,10 +137,10 @@ def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
             f"no Kafka broker answers at {bootstrap} within {ANSWER_SECONDS:.0f} s. Start one or correct --bootstrap."
         )
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_NOWHERE)
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    answer = admin.create_topics([new])[topic]
+    new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+    creation = admin.create_topics([new_topic])[topic]
     try:
-        answer.result(timeout=ACKNOWLEDGE_SECONDS)
+        creation.result(timeout=ACKNOWLEDGE_SECONDS)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise Unavailable(f"topic {topic} cannot be made at {bootstrap}: {error.args[0].str()}") from error

@@ -34,9 +34,9 @@ FEED_SECONDS = 45.0
 FIRST_WORKERS = ("worker-1", "worker-2", "worker-3")
 LATE_WORKER = "worker-4"
 TRANSACTIONS = 6
-"""The least number of transactions, so that there is one in which to kill the coordinator."""
+"""The least number of transactions, so that the coordinator can be killed during one."""
 STILL_SECONDS = 300.0
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 KILL_AFTER = 0.2
 """The share of the records that land before the coordinator is killed."""
 
@@ -84,23 +84,23 @@ def run(
             screen.say("everything has landed: auditing the table against the topic")
             report = audit(table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access)
         proven = report.held and report.rows == records
-        _tell(screen, progress, report, records)
-        _tell_table(screen, cluster, keep)
+        _print_result(screen, progress, report, records)
+        _print_query(screen, cluster, keep)
         if keep:
-            _tell_kept(screen, cluster)
+            _print_next_commands(screen, cluster)
         else:
             cluster.stop_workers()
             cluster.end()
-            cluster.tidy()
+            cluster.delete_server_data()
         return 0 if proven else 1
     except KeyboardInterrupt:
         cluster.end()
-        cluster.tidy()
+        cluster.delete_server_data()
         if directory is None:
             shutil.rmtree(cluster.directory, ignore_errors=True)
         raise
     except BaseException:
-        cluster.end()  # and nothing is removed: the error names the logs
+        cluster.end()  # keep all files: the error names the logs
         raise
 
 
@@ -115,8 +115,8 @@ def _home(directory: Path | None) -> Path:
 
 
 def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: float) -> DemoProgress:
-    *names, last = (name for name, _ in _addresses(cluster))
-    screen.say(f"starting {', '.join(names)} and {last}")
+    *names, last_name = (name for name, _ in _addresses(cluster))
+    screen.say(f"starting {', '.join(names)} and {last_name}")
     cluster.start()
     servers = ", ".join(f"{name} {address}" for name, address in _addresses(cluster))
     screen.say(f"{servers}, topic {TOPIC} with {PARTITIONS} partitions")
@@ -128,7 +128,7 @@ def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: floa
     progress = DemoProgress()
     try:
         while not _step(cluster, screen, feed, progress, records):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     finally:
         feed.stop()
     return progress
@@ -141,23 +141,26 @@ def _step(cluster: DemoCluster, screen: Screen, feed: Feed, progress: DemoProgre
     if len(view.members) >= len(FIRST_WORKERS) and not feed.started:
         screen.say(f"the fleet is up: producing {records:,} events")
         feed.start()
-    now = picture(view, cluster.workers, feed.produced, records)
-    screen.show(now)
-    if now.landed != progress.landed or not feed.started:
-        progress.landed, progress.moved_at = now.landed, time.monotonic()
+    current = picture(view, cluster.workers, feed.produced, records)
+    screen.show(current)
+    if current.landed != progress.landed or not feed.started:
+        progress.landed, progress.moved_at = current.landed, time.monotonic()
     if time.monotonic() - progress.moved_at > STILL_SECONDS:
         raise Unavailable(f"no record landed for {STILL_SECONDS:.0f} s. See the logs in {cluster.logs}.")
-    if not progress.victim and now.landed >= KILL_AFTER * records and _in_the_middle(view):
-        _kill_coordinator(cluster, screen, progress, view, now.landed)
+    if not progress.victim and current.landed >= KILL_AFTER * records and _is_being_written(view):
+        _kill_coordinator(cluster, screen, progress, view, current.landed)
     elif progress.victim and not progress.takeover:
-        _watch_takeover(screen, progress, view, now.landed)
-    landed = feed.started and feed.done and now.landed >= records and not view.transactions
-    return landed and bool(progress.takeover or not progress.victim)
+        _watch_takeover(screen, progress, view, current.landed)
+    is_landed = feed.started and feed.done and current.landed >= records and not view.transactions
+    return is_landed and bool(progress.takeover or not progress.victim)
 
 
-def _in_the_middle(view: KeeperView) -> bool:
+def _is_being_written(view: KeeperView) -> bool:
     """Returns whether a transaction is STARTED and some participant is still writing."""
-    return any(t.header.phase is Phase.STARTED and len(t.statuses) < len(t.plan.slices) for t in view.transactions)
+    return any(
+        transaction.header.phase is Phase.STARTED and len(transaction.statuses) < len(transaction.plan.slices)
+        for transaction in view.transactions
+    )
 
 
 def _kill_coordinator(
@@ -179,14 +182,14 @@ def _kill_coordinator(
 
 
 def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, landed: int) -> None:
-    since = time.monotonic() - progress.killed_at
+    seconds_since_kill = time.monotonic() - progress.killed_at
     if not progress.elected_after and view.epoch > progress.killed_epoch and view.coordinator:
-        progress.elected_after = since
+        progress.elected_after = seconds_since_kill
         successor = view.coordinator.rpartition(":")[0]
-        screen.say(f"{successor} is coordinator, epoch {view.epoch}, {since:.1f} s after the kill")
+        screen.say(f"{successor} is coordinator, epoch {view.epoch}, {seconds_since_kill:.1f} s after the kill")
     if landed > progress.landed_at_kill and progress.elected_after:
-        progress.takeover = since
-        screen.say(f"first commit of the new coordinator {since:.1f} s after the kill")
+        progress.takeover = seconds_since_kill
+        screen.say(f"first commit of the new coordinator {seconds_since_kill:.1f} s after the kill")
 
 
 def _require_life(cluster: DemoCluster, view: KeeperView, progress: DemoProgress) -> None:
@@ -203,7 +206,7 @@ def _addresses(cluster: DemoCluster) -> list[tuple[str, str]]:
     return servers + [(server.name, server.address) for server in cluster.table.servers]
 
 
-def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) -> None:
+def _print_result(screen: Screen, progress: DemoProgress, report: Report, records: int) -> None:
     screen.console.print()
     report.render(screen.console)
     if report.held and report.rows != records:
@@ -219,30 +222,30 @@ def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) 
     screen.console.print(takeover, soft_wrap=True)
 
 
-def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
-    """Tells how to query the table. One that ends with its server is queried now."""
-    table, ends = cluster.table, bool(cluster.table.servers) and not keep
-    where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {cluster.logs}. "
-    how = "It is read with hudi-rs and DuckDB:" if ends else f"To query it, in {sys.executable}:"
-    screen.console.print(f"{where}{how}\n", soft_wrap=True)
+def _print_query(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
+    """Prints a query of the table. Runs it now if the table ends with its server."""
+    table, is_temporary = cluster.table, bool(cluster.table.servers) and not keep
+    locations = f"\nThe table {'was' if is_temporary else 'is'} in {table.base_path}, logs are in {cluster.logs}. "
+    introduction = "It is read with hudi-rs and DuckDB:" if is_temporary else f"To query it, in {sys.executable}:"
+    screen.console.print(f"{locations}{introduction}\n", soft_wrap=True)
     screen.console.print(table.query, soft_wrap=True, markup=False)
-    if ends:
-        shown = subprocess.run([sys.executable, "-c", table.query], capture_output=True, text=True, check=False)
-        screen.console.print(f"\n{shown.stdout or shown.stderr}", soft_wrap=True, markup=False)
+    if is_temporary:
+        query_run = subprocess.run([sys.executable, "-c", table.query], capture_output=True, text=True, check=False)
+        screen.console.print(f"\n{query_run.stdout or query_run.stderr}", soft_wrap=True, markup=False)
         screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
 
 
-def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
-    config = next(reversed(cluster.workers.values())).config  # any of them: there is no late worker if none was killed
-    # With its path, because `make demo` leaves it out of PATH. Unset variables that would lead to a real sink.
-    unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
-    sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
+def _print_next_commands(screen: Screen, cluster: DemoCluster) -> None:
+    config = next(reversed(cluster.workers.values())).config  # any worker: there is no late worker if none was killed
+    # Print the path of `sink`, which `make demo` leaves out of PATH. Unset variables that would lead to a real sink.
+    unset_options = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
+    sink_command = ("env " + unset_options if unset_options else "") + str(Path(sys.executable).with_name("sink"))
     for line in (
         "\nServers and fleet are still running:",
         f"  {', '.join(f'{name} {address}' for name, address in _addresses(cluster))}, topic {TOPIC}",
-        f"  look:  {sink} status --config {config} --watch",
+        f"  look:  {sink_command} status --config {config} --watch",
         f"  page:  {' or '.join(cluster.living_pages())}",
-        f"  check: {sink} audit --config {config}",
-        f"  stop:  {cluster.keep()}",
+        f"  check: {sink_command} audit --config {config}",
+        f"  stop:  {cluster.detach()}",
     ):
         screen.console.print(line, soft_wrap=True, markup=False)

@@ -46,8 +46,8 @@ class DemoTable(ABC):
     def query(self) -> str:
         """A Python program that counts the rows without Spark."""
         options = json.dumps(rust_options(self.base_path, self.access), indent=4)
-        reached = "" if options == "{}" else f".with_storage_options({options})"
-        return QUERY.format(table=self.base_path, options=reached)
+        options_call = "" if options == "{}" else f".with_storage_options({options})"
+        return QUERY.format(table=self.base_path, options=options_call)
 
 
 class DirectoryTable(DemoTable):

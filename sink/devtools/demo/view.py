@@ -63,9 +63,9 @@ def picture(view: KeeperView, workers: Mapping[str, WorkerProcess], produced: in
         epoch=view.epoch,
         committed=view.ledger.committed,
         open=tuple(
-            f"{t.header.number} {t.header.phase.value} (epoch {t.header.epoch}, "
-            f"{len(t.statuses)} of {len(t.plan.slices)} participants reported)"
-            for t in view.transactions
+            f"{transaction.header.number} {transaction.header.phase.value} (epoch {transaction.header.epoch}, "
+            f"{len(transaction.statuses)} of {len(transaction.plan.slices)} participants reported)"
+            for transaction in view.transactions
         ),
         produced=produced,
         landed=sum(state.end for state in view.states.values()),
@@ -86,8 +86,8 @@ class Screen:
         self._started = time.monotonic()
         self._events: list[str] = []
         self._picture: Picture | None = None
-        self._plain: Picture | None = None
-        self._shown = 0.0
+        self._last_printed: Picture | None = None
+        self._printed_at = 0.0
         self._live: Live | None = None
 
     def __enter__(self) -> Screen:
@@ -110,17 +110,20 @@ class Screen:
         else:
             self._live.update(self._render(), refresh=True)
 
-    def show(self, now: Picture) -> None:
-        self._picture = now
+    def show(self, current: Picture) -> None:
+        self._picture = current
         if self._live is not None:
             self._live.update(self._render(), refresh=True)
-        elif time.monotonic() - self._shown >= (UNCHANGED_SECONDS if now == self._plain else PLAIN_SECONDS):
-            self._shown, self._plain = time.monotonic(), now
-            roles = ", ".join(f"{worker.name} {worker.role}" for worker in now.workers)
-            opened = "; ".join(now.open) or "none"
+        elif time.monotonic() - self._printed_at >= (
+            UNCHANGED_SECONDS if current == self._last_printed else PLAIN_SECONDS
+        ):
+            self._printed_at, self._last_printed = time.monotonic(), current
+            roles = ", ".join(f"{worker.name} {worker.role}" for worker in current.workers)
+            open_transactions = "; ".join(current.open) or "none"
             self.say(
-                f"{now.landed:,} landed, {now.total - now.landed:,} to come ({now.produced:,} produced); "
-                f"epoch {now.epoch}; transaction {now.committed} committed, open: {opened}; {roles}"
+                f"{current.landed:,} landed, {current.total - current.landed:,} to come"
+                f" ({current.produced:,} produced); "
+                f"epoch {current.epoch}; transaction {current.committed} committed, open: {open_transactions}; {roles}"
             )
             sys.stdout.flush()
 
@@ -131,22 +134,22 @@ class Screen:
         return Group(*parts)
 
 
-def _workers(now: Picture) -> RenderableType:
+def _workers(current: Picture) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for column in ("worker", "pid", "role"):
         table.add_column(column)
-    for worker in now.workers:
+    for worker in current.workers:
         style = "red" if worker.role == "killed" else "bold green" if "coordinator" in worker.role else ""
         table.add_row(worker.name, str(worker.pid), worker.role, style=style)
     return table
 
 
-def _progress(now: Picture) -> RenderableType:
+def _progress(current: Picture) -> RenderableType:
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_row("produced", ProgressBar(now.total, now.produced, width=40), f"{now.produced:,}")
-    landed = f"{now.landed:,}, {now.total - now.landed:,} to come"
-    table.add_row("landed", ProgressBar(now.total, now.landed, width=40), landed)
-    table.add_row("epoch", str(now.epoch))
-    table.add_row("committed", f"transaction {now.committed}")
-    table.add_row("open", "; ".join(now.open) or "none")
+    table.add_row("produced", ProgressBar(current.total, current.produced, width=40), f"{current.produced:,}")
+    landed = f"{current.landed:,}, {current.total - current.landed:,} to come"
+    table.add_row("landed", ProgressBar(current.total, current.landed, width=40), landed)
+    table.add_row("epoch", str(current.epoch))
+    table.add_row("committed", f"transaction {current.committed}")
+    table.add_row("open", "; ".join(current.open) or "none")
     return table

@@ -54,18 +54,18 @@ class KafkaServer(Server):
     def _command(self) -> list[str]:
         data = self.directory / "data"
         config = self.directory / "server.properties"
-        everywhere = (*self._listeners, self._controller)
+        all_listeners = (*self._listeners, self._controller)
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{self._controller.bound}",
-            "listeners": ",".join(f"{listener.name}://{listener.bound}" for listener in everywhere),
+            "listeners": ",".join(f"{listener.name}://{listener.bound}" for listener in all_listeners),
             "advertised.listeners": ",".join(
                 f"{listener.name}://{listener.advertised}" for listener in self._listeners
             ),
             "controller.listener.names": self._controller.name,
             "listener.security.protocol.map": ",".join(
-                f"{listener.name}:{listener.protocol}" for listener in everywhere
+                f"{listener.name}:{listener.protocol}" for listener in all_listeners
             ),
             "log.dirs": str(data),
             "metric.reporters": "",
@@ -96,9 +96,9 @@ class KafkaServer(Server):
     def _format(self, jars: Sequence[Path], config: Path) -> None:
         arguments = ("kafka.tools.StorageTool", "format", "-t", _kafka_uuid(), "-c", str(config))
         command = self._java("128m", jars, "-XX:TieredStopAtLevel=1", *arguments, versions=BROKER_VERSIONS)
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Unavailable(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout).strip()[-500:]}")
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise Unavailable(f"Kafka's storage cannot be formatted: {(result.stderr or result.stdout).strip()[-500:]}")
 
     def _answers(self) -> bool:
         return kafka_answers(self.address, seconds=2.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from coordination.errors import ConfigError, Unavailable
 from sink.devtools.local.servers import LOOPBACK, Server
 
-_PARTS = ("moto", "flask", "flask_cors", "boto3")
+_MODULES = ("moto", "flask", "flask_cors", "boto3")
 _ANSWER_SECONDS = 10.0
 
 
@@ -49,5 +49,5 @@ class S3Server(Server):
 
 def require_installed() -> None:
     """Raises ConfigError with what to install."""
-    if not all(importlib.util.find_spec(part) for part in _PARTS):
+    if not all(importlib.util.find_spec(module) for module in _MODULES):
         raise ConfigError("--storage s3 needs an S3 server. Run pip install '.[s3-server]'.")

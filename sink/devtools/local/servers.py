@@ -124,9 +124,9 @@ class Server(Lifecycle):
 
     def start(self) -> Self:
         self.launch()
-        limit = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + READY_SECONDS
         while not self._answers():
-            if self._child is None or not self._child.running or time.monotonic() > limit:
+            if self._child is None or not self._child.running or time.monotonic() > deadline:
                 tail = self._child.tail() if self._child else ""
                 self.kill()
                 raise Unavailable(f"{self.name} did not start on {self.address}: {tail} (log: {self.log})")
@@ -149,17 +149,17 @@ class Server(Lifecycle):
             self._child.resume()
 
     def _java(self, heap: str, jars: Sequence[Path], *arguments: str, versions: tuple[int, ...]) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
-        classes = ":".join(str(jar) for jar in jars)
+        log4j_option = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        class_path = ":".join(str(jar) for jar in jars)
         binary = find_java(versions).binary
         return [
             str(binary),
             f"-Xmx{heap}",
             "-XX:+UseSerialGC",
             "-Djava.awt.headless=true",
-            logging,
+            log4j_option,
             "-cp",
-            classes,
+            class_path,
             *arguments,
         ]
 
@@ -169,4 +169,4 @@ class Server(Lifecycle):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Returns whether a real client gets an answer; it waits a moment."""
+        """Returns whether a real client gets an answer. Waits a moment for it."""

@@ -32,7 +32,7 @@ class WorkerProcess(Child):
 
     @property
     def jvm_pid(self) -> int | None:
-        """The process id of its Spark driver's JVM; None if it has none now."""
+        """The process id of the JVM of the worker's Spark driver; None if there is none now."""
         for pid in self._members():
             try:
                 if "org.apache.spark.deploy.SparkSubmit" in psutil.Process(pid).cmdline():

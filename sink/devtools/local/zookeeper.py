@@ -32,23 +32,23 @@ _JARS = (
 
 class ZooKeeperServer(Server):
     """A ZooKeeper server from PySpark's jars. `ensemble` has `host:quorum port:election port` of all servers;
-    `settings` override its own."""
+    `settings` override the server's defaults."""
 
     def __init__(
         self,
         directory: Path,
         port: int = 0,
         ensemble: Mapping[int, str] | None = None,
-        own: int = 0,
+        server_id: int = 0,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(directory, port, f"ZooKeeper {own}" if own else "ZooKeeper")
+        super().__init__(directory, port, f"ZooKeeper {server_id}" if server_id else "ZooKeeper")
         self._ensemble = dict(ensemble or {})
-        self._own = own
+        self._server_id = server_id
         self._settings = dict(settings or {})
 
     def empty(self) -> Self:
-        """Deletes its data, and starts again on the same port."""
+        """Deletes the server's data, and starts it again on the same port."""
         self.stop()
         shutil.rmtree(self.directory / "data", ignore_errors=True)
         return self.start()
@@ -71,7 +71,7 @@ class ZooKeeperServer(Server):
             **self._settings,
         }
         if self._ensemble:
-            (data / "myid").write_text(str(self._own))
+            (data / "myid").write_text(str(self._server_id))
             settings |= {"initLimit": 20, "syncLimit": 10}
             settings |= {f"server.{number}": server_address for number, server_address in self._ensemble.items()}
         config = self.directory / "zoo.cfg"
@@ -98,11 +98,13 @@ class ZooKeeperEnsemble(Lifecycle):
     def __init__(self, directory: Path, size: int = 3) -> None:
         ports = free_ports(3 * size)
         addresses = {
-            n: f"{LOOPBACK}:{ports[size + n - 1]}:{ports[2 * size + n - 1]};{LOOPBACK}:{ports[n - 1]}"
-            for n in range(1, size + 1)
+            number: f"{LOOPBACK}:{ports[size + number - 1]}:{ports[2 * size + number - 1]}"
+            f";{LOOPBACK}:{ports[number - 1]}"
+            for number in range(1, size + 1)
         }
         self.servers = tuple(
-            ZooKeeperServer(directory / str(n), ports[n - 1], addresses, n) for n in range(1, size + 1)
+            ZooKeeperServer(directory / str(number), ports[number - 1], addresses, number)
+            for number in range(1, size + 1)
         )
 
     @property

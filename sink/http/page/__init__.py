@@ -1,4 +1,4 @@
-"""The page: one document, put together from its files when the worker starts. It loads nothing else."""
+"""The page: one document, assembled from its files when the worker starts. It loads nothing else."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ POLICY = (
     f"default-src 'none'; script-src {_digest(_SCRIPT)}; style-src {_digest(_STYLE)}; connect-src 'self';"
     " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Only the page's own script and style run, whatever a record's text may have brought into the document."""
+"""Only the page's own script and style run, even if the text of a record got into the document."""
 ANSWER = Answer(200, DOCUMENT.encode(), "text/html; charset=utf-8", gzip.compress(DOCUMENT.encode(), 6))

@@ -1,6 +1,6 @@
-"""Holds what a run left against the events that Kafka acknowledged, without a line of the sink's code.
+"""Compares the tables of a run with the events that Kafka acknowledged, without a line of the sink's code.
 
-hudi-rs reads the tables, as they stand on storage, merge-on-read ones with their logs.
+hudi-rs reads the tables from storage, merge-on-read ones with their logs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def audit(directory: Path) -> dict[str, object]:
     log, table = read_log(directory / ACKNOWLEDGED), directory / "table"
     if log.rule == "append":
         rows = rows_of(table, appended.COLUMNS)
-        found = appended.find(rows, log.sent)
+        findings = appended.find(rows, log.events)
     else:
         rows = rows_of(table, changes.COLUMNS)
-        found = changes.find(rows, log.sent, ordered=log.rule == "by-at")
-    aside = rows_of(directory / "table_errors", errors.COLUMNS)
-    found |= errors.find(aside, log.sent, committed_instants(table))
-    bad = sum(each.mark == "bad" for each in log.sent)
-    counted = {"acknowledged": len(log.sent), "bad": bad, "rows": len(rows), "errors": len(aside)}
-    examples = {name: [str(each) for each in where[:5]] for name, where in found.items() if where}
-    return {**counted, **{name: len(found.get(name, ())) for name in sorted(set(FINDINGS))}, "examples": examples}
+        findings = changes.find(rows, log.events, ordered=log.rule == "by-at")
+    error_rows = rows_of(directory / "table_errors", errors.COLUMNS)
+    findings |= errors.find(error_rows, log.events, committed_instants(table))
+    bad = sum(event.mark == "bad" for event in log.events)
+    counts = {"acknowledged": len(log.events), "bad": bad, "rows": len(rows), "errors": len(error_rows)}
+    examples = {name: [str(case) for case in cases[:5]] for name, cases in findings.items() if cases}
+    return {**counts, **{name: len(findings.get(name, ())) for name in sorted(set(FINDINGS))}, "examples": examples}

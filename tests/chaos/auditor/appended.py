@@ -1,4 +1,4 @@
-"""Appended events: every good one is a row once, with its amount and the place that Kafka gave it; no bad one is.
+"""Appended events: every good one is one row, with its amount and its position in Kafka; no bad one is a row.
 
 An event that was never acknowledged may be there, but not twice.
 """
@@ -10,25 +10,27 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.chaos.auditor.log import Sent
+from tests.chaos.auditor.log import SentEvent
 
 COLUMNS = ("id", "amount", "_kafka_partition", "_kafka_offset")
 FINDINGS = ("lost", "duplicated", "mistaken", "bad_landed")
 
 
-def find(rows: Sequence[tuple[Any, ...]], sent: Sequence[Sent]) -> dict[str, list[object]]:
-    """By finding, which numbers or places."""
+def find(rows: Sequence[tuple[Any, ...]], events: Sequence[SentEvent]) -> dict[str, list[object]]:
+    """Returns, by finding, the numbers or positions."""
     wanted: dict[int, tuple[Any, ...]] = {}
-    for each in sent:
-        if each.mark == "good":
-            event = json.loads(each.text)
-            wanted[event["id"]] = (event["amount"], *each.place)
-    landed = {number: rest for number, *rest in rows}
-    bad = {each.place for each in sent if each.mark == "bad"}
+    for event in events:
+        if event.mark == "good":
+            value = json.loads(event.text)
+            wanted[value["id"]] = (value["amount"], *event.position)
+    landed = {number: row for number, *row in rows}
+    bad = {event.position for event in events if event.mark == "bad"}
     repeated = Counter(number for number, *_ in rows)
     return {
         "lost": [number for number in wanted if number not in landed],
         "duplicated": [number for number, count in repeated.items() for _ in range(count - 1)],
-        "mistaken": [number for number, rest in wanted.items() if tuple(landed.get(number, rest)) != rest],
-        "bad_landed": [tuple(place) for number, _, *place in rows if number not in wanted and tuple(place) in bad],
+        "mistaken": [number for number, row in wanted.items() if tuple(landed.get(number, row)) != row],
+        "bad_landed": [
+            tuple(position) for number, _, *position in rows if number not in wanted and tuple(position) in bad
+        ],
     }

@@ -1,6 +1,7 @@
-"""Changes of rows by key: every key has the row that its last change says, with that one's place in the log, or none.
+"""Changes of rows by key: every key has the row of its last change, with that change's position in Kafka, or none.
 
-The last is the one with the greatest `at`, among equals the latest in the log; or the latest in the log anyway.
+A key's last change has the greatest `at`, and among equals it is the latest in the log; without an order it is the
+latest in the log.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.chaos.auditor.log import Sent
+from tests.chaos.auditor.log import SentEvent
 
 COLUMNS = ("id", "at", "number", "amount", "_kafka_partition", "_kafka_offset")
 Row = tuple[Any, ...]
-"""As `COLUMNS`."""
+"""Values in the order of `COLUMNS`."""
 FINDINGS = ("lost", "duplicated", "mistaken", "undeleted")
 
 
-def find(rows: Sequence[Row], sent: Iterable[Sent], ordered: bool) -> dict[str, list[object]]:
-    """By finding, which keys. A key that is there and should not be counts as undeleted."""
-    wanted, landed = expected(sent, ordered), {row[0]: row for row in rows}
+def find(rows: Sequence[Row], events: Iterable[SentEvent], ordered: bool) -> dict[str, list[object]]:
+    """Returns, by finding, the keys or rows. A key that is there and should not be counts as undeleted."""
+    wanted, landed = expected(events, ordered), {row[0]: row for row in rows}
     repeated = Counter(row[0] for row in rows)
     return {
         "lost": [key for key in wanted if key not in landed],
@@ -30,17 +31,17 @@ def find(rows: Sequence[Row], sent: Iterable[Sent], ordered: bool) -> dict[str, 
     }
 
 
-def expected(sent: Iterable[Sent], ordered: bool) -> dict[int, Row]:
-    """The row of each key that has one, after these events in the order of the log."""
+def expected(events: Iterable[SentEvent], ordered: bool) -> dict[int, Row]:
+    """Returns the row of each key that has one after these events, which are in the order of the log."""
     last: dict[int, dict[str, Any]] = {}
-    for each in sent:
-        if each.mark == "bad":
+    for event in events:
+        if event.mark == "bad":
             continue
-        if each.mark == "tombstone":
-            last.pop(int(each.text), None)
+        if event.mark == "tombstone":
+            last.pop(int(event.text), None)
             continue
-        change = json.loads(each.text)
-        change["_kafka_partition"], change["_kafka_offset"] = each.place
+        change = json.loads(event.text)
+        change["_kafka_partition"], change["_kafka_offset"] = event.position
         if not ordered or change["at"] >= last.get(change["id"], change)["at"]:
             last[change["id"]] = change
     rows = (change for change in last.values() if not change.get("_hoodie_is_deleted"))

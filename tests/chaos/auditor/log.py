@@ -7,34 +7,34 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentEvent:
     round: int
-    """With the next one, offsets may have begun anew."""
+    """Offsets may begin anew with each round."""
     partition: int
     offset: int
     mark: str
     """`good`, `bad` or `tombstone`."""
     text: str
-    """The value; of a tombstone, the key."""
+    """The value, or a tombstone's key."""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self.partition, self.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
     rule: str
-    """`append`: each event is a row. `by-log`, `by-at`: each key is, by its last change in this order."""
-    sent: list[Sent]
-    """In the order of each partition's log."""
+    """`append`: each event is a row. `by-log`, `by-at`: each key is a row, by its last change in this order."""
+    events: list[SentEvent]
+    """Acknowledged events, by round, partition and offset."""
 
 
 def read_log(file: Path) -> Log:
     with file.open() as lines:
         rule = next(lines).strip()
-        sent = []
+        events = []
         for line in lines:
             number, partition, offset, mark, text = line.rstrip("\n").split(" ", 4)
-            sent.append(Sent(int(number), int(partition), int(offset), mark, text))
-    return Log(rule, sorted(sent, key=lambda each: (each.round, *each.place)))
+            events.append(SentEvent(int(number), int(partition), int(offset), mark, text))
+    return Log(rule, sorted(events, key=lambda event: (event.round, *event.position)))

@@ -15,7 +15,7 @@ _COMPLETED = re.compile(rf"(\d{{17}})_\d{{17}}\.({'|'.join(TRANSACTIONS)})")
 
 
 def rows_of(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """None of a table that was never made."""
+    """Returns no rows of a table that was never created."""
     if not (table / ".hoodie" / "hoodie.properties").exists():
         return []
     batches = HudiTableBuilder.from_base_uri(str(table)).build().read()
@@ -25,8 +25,8 @@ def rows_of(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 def committed_instants(table: Path) -> set[str]:
     """Reads completed instants of the active and of the archived timeline."""
     timeline = table / ".hoodie" / "timeline"
-    found = {match[1] for path in timeline.glob("*commit") if (match := _COMPLETED.fullmatch(path.name))}
+    instants = {match[1] for path in timeline.glob("*commit") if (match := _COMPLETED.fullmatch(path.name))}
     for archived in timeline.glob("history/*.parquet"):
-        instants = pq.read_table(archived, columns=["instantTime", "action"]).to_pylist()
-        found |= {each["instantTime"] for each in instants if each["action"] in TRANSACTIONS}
-    return found
+        entries = pq.read_table(archived, columns=["instantTime", "action"]).to_pylist()
+        instants |= {entry["instantTime"] for entry in entries if entry["action"] in TRANSACTIONS}
+    return instants
