@@ -42,7 +42,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.changes import ordering_fields
 from sink.hudi.lock import TableLocks
-from sink.operations.reset import require_no_live_workers
+from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
 from sink.write.column_resolution import ColumnResolver

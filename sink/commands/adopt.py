@@ -23,7 +23,8 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings
-from sink.operations.reset import Reset, TimelineSnapshot, require_no_live_workers, write_plans
+from sink.operations.reset import Reset, TimelineSnapshot, write_plans
+from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import workers, write
 from sink.telemetry.terminal import console
 

@@ -144,7 +144,7 @@ def replay(
     """
     from sink.bad_records.replay import Replay
     from sink.clients.spark import start_session
-    from sink.operations.reset import require_no_live_workers
+    from sink.operations.reset_checks import require_no_live_workers
     from sink.operations.reset_writer import workers
 
     settings = one_sink(config, sink)

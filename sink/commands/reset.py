@@ -35,10 +35,10 @@ from sink.operations.reset import (
     ResetRequest,
     TimelineSnapshot,
     plan_reset,
-    require_no_live_workers,
     with_offsets,
     write_plans,
 )
+from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import forget, recorded_paths, workers, write
 from sink.telemetry.terminal import console
 

@@ -28,6 +28,7 @@ from sink.audit.report import AuditFinding
 from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
 from sink.hudi.client import TABLE_VERSION
 from sink.operations.reset import Reset, ResetRequest, TimelineSnapshot, plan_reset
+from sink.operations.reset_checks import is_interrupted
 from sink.storage.access import NO_ACCESS, Access
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -261,7 +262,7 @@ def adopt(
             f"sink {sink} has begun to read from elsewhere: its transaction {number} is open; drop what is recorded"
             " with `sink reset --forget --yes`, then adopt again"
         )
-    if view.halt is not None:
+    if view.halt is not None and not is_interrupted(view):
         raise Conflict(f"sink {sink} has halted ({view.halt.reason}); clear that with `sink reset`, then adopt again")
     for partition, offset in sorted(offsets.items()):
         log_range = log.partitions.get(partition)

@@ -30,10 +30,13 @@ from coordination.state.model import (
 )
 from coordination.state.phases import enter
 from coordination.state.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
-
-MAX_NAMED_PARTITIONS = 5
-"""A message names so many partitions: there may be thousands."""
-INTERRUPTED = "a `sink reset` or `sink adopt` was interrupted: run it again, as it was"
+from sink.operations.reset_checks import (
+    INTERRUPTED,
+    refuse_if_interrupted,
+    refuse_to_leave_out,
+    refuse_to_skip,
+    require_no_live_workers,
+)
 
 
 class Position(Enum):
@@ -135,18 +138,11 @@ class Reset:
         return self.halt is None and not self.moves and not self.aborted and self.ledger is None
 
 
-def require_no_live_workers(workers: Sequence[str]) -> None:
-    """Raises Conflict while there are live workers."""
-    if workers:
-        raise Conflict(
-            f"workers are alive ({', '.join(workers)}); stop them first, and wait until their sessions have ended"
-        )
-
-
 def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot, log: LogView | None) -> Reset:
     """Plans the reset that `request` asks for. Pure, except for the wall clock in the records."""
     require_no_live_workers([member.worker for member in view.members])
     if not request.moves:
+        refuse_if_interrupted(view)
         return Reset(view.halt, (), (), {}, None)
     aborted = tuple(_transactions_to_abort(view.transactions, table))
     positions = _requested_positions(request, table, log)
@@ -165,38 +161,12 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
         for partition, (topic_id, offset) in sorted((positions | gone_partitions | deleted_partitions).items())
     )
     moved_states = {move.source: move.after for move in moves}
-    _refuse_to_leave_out(view, table, moved_states)
+    refuse_to_leave_out(view, table.checkpoint, moved_states)
     # This brings the ledger level with the table: unmoved partitions of a tree that was behind follow the table.
     changed = {**recovery.followed(view.states, view.ledger, table.checkpoint), **moved_states}
-    return Reset(view.halt, moves, aborted, changed, _ledger(view, table, moves, changed))
-
-
-def _refuse_to_leave_out(view: KeeperView, table: TimelineSnapshot, moved: Collection[TopicPartition]) -> None:
-    """Raises ConfigError if the table was restored and a partition is not moved: it would go on beyond the table's
-    rows. Its higher generation proves nothing then.
-    """
-    number, checkpoint_ends = (
-        (table.checkpoint.number, table.checkpoint.ends) if table.checkpoint else (NO_TRANSACTION, {})
-    )
-    if number >= view.ledger.committed:
-        return
-    table_ends = {
-        partition: checkpoint_ends[partition].end if partition in checkpoint_ends else 0 for partition in view.states
-    }
-    unmoved = sorted(
-        partition
-        for partition, state in view.states.items()
-        if partition not in moved and state.end > table_ends[partition]
-    )
-    if unmoved:
-        listed = ", ".join(map(str, unmoved[:MAX_NAMED_PARTITIONS])) + (
-            ", ..." if len(unmoved) > MAX_NAMED_PARTITIONS else ""
-        )
-        raise ConfigError(
-            f"the table was restored or deleted: it ends at transaction {number}, ZooKeeper at {view.ledger.committed};"
-            f" {listed} would go on beyond what it holds. Move all partitions (--to checkpoint); where one was read"
-            " first after that transaction, use --forget, which begins there anew"
-        )
+    ledger = _ledger(view, table, moves, changed)
+    refuse_to_skip(view, table.checkpoint, changed, ledger)
+    return Reset(view.halt, moves, aborted, changed, ledger)
 
 
 def _transactions_to_abort(transactions: Sequence[Transaction], table: TimelineSnapshot) -> Iterator[Transaction]:
@@ -354,8 +324,9 @@ def write_plans(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
     if reset.ledger is None:
         return tree.batched(ops, clear)
     multis = tree.batched(ops, clear)
-    if reset.halt is None and len(multis) > 1:
-        # The reset declares its gaps last: no coordinator may go on from half of it.
+    if len(multis) > 1:
+        # The reset declares its gaps last. No coordinator may go on from half of it, and no reset that moves nothing
+        # may end this halt, as it may end the one before.
         mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
-        multis = ((mark,), *tree.batched(ops, [Delete(tree.HALT)]))
+        multis = ((*clear, mark), *tree.batched(ops, [Delete(tree.HALT)]))
     return writes.ordered(view, "reset", multis, reset.ledger).multis

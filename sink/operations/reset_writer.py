@@ -23,7 +23,7 @@ from coordination.state import tree
 from coordination.state.tree import Check, Delete, KeeperView, Op
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
-from sink.operations.reset import require_no_live_workers
+from sink.operations.reset_checks import require_no_live_workers
 
 LOCK_SECONDS = 20.0
 

@@ -46,7 +46,11 @@ def decided_transactions_abandoned(patch: Patch) -> None:
 
 
 def some_left_beyond_a_restored_table(patch: Patch) -> None:
-    patch(reset, "_refuse_to_leave_out", lambda *_: None)
+    patch(reset, "refuse_to_leave_out", lambda *_: None)
+
+
+def half_a_reset_counts(patch: Patch) -> None:
+    patch(reset, "refuse_if_interrupted", lambda *_: None)
 
 
 def without_declaring_what_is_left_out(patch: Patch) -> None:
@@ -59,7 +63,10 @@ def unfinished_reset_unmarked(patch: Patch) -> None:
 
     def write_plans(view: Any, planned: Any) -> Any:
         multis = original(view, planned)
-        is_marked = any(isinstance(op, Create) and op.path == tree.HALT for op in multis[0])
-        return [[op for op in multi if op.path != tree.HALT] for multi in multis] if is_marked else multis
+        first, *others = multis
+        unmarked = [op for op in first if not (isinstance(op, Create) and op.path == tree.HALT)]
+        if len(unmarked) == len(first):
+            return multis
+        return [unmarked, *([op for op in multi if op.path != tree.HALT] for multi in others)]
 
     patch(operator, "write_plans", write_plans)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LOOK_SECONDS = 5.0
+CLEARS = 0.2
+"""The probability that the operator first tries to end a halt by a reset that moves nothing."""
 INTERRUPTION = 0.1
 """The probability, at each of a reset's multis, that the command is killed and has to be run again unchanged."""
 
@@ -48,7 +50,9 @@ class Operator:
         self.has_stopped_all = True
         for process in self._world.processes:
             process.crash()
-        if halt is not None and "restored" in halt.reason:
+        if halt is not None and self._world.rng.random() < CLEARS:
+            self._ask(ResetRequest())
+        elif halt is not None and "restored" in halt.reason:
             self._ask(ResetRequest(Position.CHECKPOINT))
         elif halt is not None and halt.topic and "no such topic" in halt.reason and self._world.rng.random() < 0.5:
             self._ask(self._unfinished or ResetRequest(Position.EARLIEST, topics=(halt.topic,)))
@@ -99,10 +103,13 @@ class Operator:
 
     def _ask_otherwise(self, request: ResetRequest, error_text: str) -> None:
         if "the table was restored" not in error_text:
-            # The request has an offset of a partition that is gone by now, or that ends before it.
-            self._ask(self._request())
-        elif request.to is not Position.CHECKPOINT:
+            # An earlier reset was interrupted, or the request has an offset of a partition that is gone by now, or that
+            # ends before it.
+            self._ask(self._unfinished if self._unfinished not in (None, request) else self._request())
+        elif "--to checkpoint" in error_text and request.to is not Position.CHECKPOINT:
             self._ask(ResetRequest(Position.CHECKPOINT))
+        elif request.topics or request.offsets:
+            self._ask(ResetRequest(Position.EARLIEST))
         else:
             self._world.forget()
             self._unfinished = None

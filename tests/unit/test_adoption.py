@@ -42,6 +42,7 @@ from sink.operations.adoption import (
     unadopted_offsets_warning,
 )
 from sink.operations.reset import TimelineSnapshot
+from sink.operations.reset_checks import INTERRUPTED
 from tests.handmade import HandmadeTable, span
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -335,3 +336,8 @@ HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101
 def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(keeper_view: KeeperView, reason: str):
     with pytest.raises(Conflict, match=reason):
         adopt(keeper_view, "orders", {P0: 40}, TABLE, LOG)
+
+
+def test_an_adoption_that_was_interrupted_is_run_again():
+    half = view({P0: PartitionState("id", 40, 40, 0)}, halt=Halt(INTERRUPTED))
+    assert adopt(half, "orders", {P0: 40}, TABLE, LOG).changed[P0].end == 40

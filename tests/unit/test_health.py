@@ -29,7 +29,7 @@ from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
 from sink.operations.health import Evidence, Judgement, deadline, judge, last_commit
 from sink.operations.remedies import DO, finding, halt_remedy
-from sink.operations.reset import INTERRUPTED
+from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
 from sink.operations.trend import Trend
 from tests.unit.settings_kit import minimal_settings

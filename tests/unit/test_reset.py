@@ -29,6 +29,7 @@ from coordination.state.model import (
 )
 from coordination.state.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.reset import NO_TABLE, Position, ResetRequest, TimelineSnapshot, plan_reset, write_plans
+from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from tests.handmade import HandmadeTable, span
 
@@ -226,10 +227,33 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
     assert len(before) > 1
     # Partition states without their ledger are not believed: an emptied tree has to have it from the first multi on.
     assert all(any(op.path == tree.TRANSACTIONS for op in multi) for multi in (*before, last))
-    if halt is None:
-        mark, _ = before[0]
-        assert isinstance(mark, Create)
-        assert (mark.path, b"interrupted" in mark.data) == (tree.HALT, True)
+    # An earlier halt gives way to the mark: a reset that moves nothing could end it, and half of this one would count.
+    *clear, mark, _ = before[0]
+    assert clear == ([] if halt is None else [Delete(tree.HALT)])
+    assert isinstance(mark, Create)
+    assert (mark.path, b"interrupted" in mark.data) == (tree.HALT, True)
+
+
+def test_an_interrupted_reset_is_ended_by_no_reset_that_leaves_offsets_out_in_silence():
+    table = snapshot_of(checkpoint(p0=(40, 0), p1=(40, 0)))
+    states = {P0: PartitionState("id", 100, 100, 1), P1: state(40)}
+    half = view(states, ledger=Ledger(last=3, committed=3), halt=Halt(INTERRUPTED))
+    with pytest.raises(ConfigError, match=r"it moved some partitions .* Run it again, as it was"):
+        plan_reset(half, ResetRequest(), NO_TABLE, None)
+    with pytest.raises(ConfigError, match=r"it moved orders-0, and has not recorded .*\. Run it again"):
+        plan_reset(half, ResetRequest(offsets={P1: 20}), table, LOG)
+    again = plan_reset(half, ResetRequest(Position.LATEST), table, LOG)
+    assert again.ledger is not None
+    assert set(again.ledger.gaps) == {Gap("orders", 0, 40, 100), Gap("orders", 1, 40, 80)}
+    assert set(plan_reset(half, EARLIEST, table, LOG).changed) == {P0, P1}
+
+
+def test_an_interrupted_reset_does_not_hold_up_what_an_earlier_one_left_out_with_a_gap():
+    table = snapshot_of(checkpoint(p0=(40, 0), p1=(40, 0)))
+    states = {P0: PartitionState("id", 100, 100, 1), P1: state(40)}
+    ledger = Ledger(last=3, committed=3, gaps=(Gap("orders", 0, 40, 100),))
+    half = view(states, ledger=ledger, halt=Halt(INTERRUPTED))
+    assert set(plan_reset(half, ResetRequest(offsets={P1: 20}), table, LOG).changed) == {P1}
 
 
 def test_a_reset_of_one_multi_needs_no_halt():
@@ -266,6 +290,12 @@ def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
     keeper_view = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
     with pytest.raises(ConfigError, match="ends at transaction 2, ZooKeeper at 5; orders-1 would go on beyond"):
         plan_reset(keeper_view, request_, snapshot_of(checkpoint(number=2, **ends)), LOG)
+
+
+def test_a_deleted_table_is_followed_by_no_partition_that_is_not_moved():
+    keeper_view = view({P0: state(50), TopicPartition("gone", 0): state(40)}, ledger=Ledger(committed=5))
+    with pytest.raises(ConfigError, match=r"gone-0 would go on .* Move all partitions \(--to earliest.* use --forget"):
+        plan_reset(keeper_view, EARLIEST, NO_TABLE, LOG)
 
 
 def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
