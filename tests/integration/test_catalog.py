@@ -209,9 +209,9 @@ def recorded(fleet: Fleet) -> CatalogState:
 
 @pytest.mark.thorough
 def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_back(
-    fleet: MakeFleet, metastore: MetastoreServer
+    make_fleet: MakeFleet, metastore: MetastoreServer
 ) -> None:
-    it = fleet(
+    fleet = make_fleet(
         records=900,
         **{
             "catalog.metastore.uris": metastore.uri,
@@ -222,16 +222,16 @@ def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_
         },
     )
     metastore.pause()
-    it.start("w1")
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
-    eventually("a failure is recorded", lambda: recorded(it).failures > 0, 60, it.logs)
-    assert recorded(it).instant == ""
-    assert "catalog.failed" in it.log("w1")
-    produce(it.kafka, it.topic, 900, PARTITIONS, first=900)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 600))
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
+    eventually("a failure is recorded", lambda: recorded(fleet).failures > 0, 60, fleet.logs)
+    assert recorded(fleet).instant == ""
+    assert "catalog.failed" in fleet.log("w1")
+    produce(fleet.kafka, fleet.topic, 900, PARTITIONS, first=900)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 600))
     metastore.resume()
-    view = it.view()
-    eventually("it is up to date", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
-    assert recorded(it).failures == 0
-    assert recorded(it).instant == max(transaction.instant or "" for transaction in view.ledger.history)
-    it.assert_exactly_once(1800)
+    view = fleet.view()
+    eventually("it is up to date", lambda: recorded(fleet).committed >= view.ledger.committed, 120, fleet.logs)
+    assert recorded(fleet).failures == 0
+    assert recorded(fleet).instant == max(transaction.instant or "" for transaction in view.ledger.history)
+    fleet.assert_exactly_once(1800)

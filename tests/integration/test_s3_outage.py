@@ -44,9 +44,9 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def proxied_fleet(fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
+def proxied_fleet(make_fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
     """Two workers that reach the store through the proxy, after they have landed a round."""
-    two_workers = fleet(
+    two_workers = make_fleet(
         ROUND,
         **METADATA,
         **{
