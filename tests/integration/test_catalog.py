@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,29 +156,30 @@ def test_each_partition_has_the_values_of_its_rows_however_directories_are_named
 def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
     make_landing: MakeLanding, metastore: MetastoreServer, tmp_path: Path
 ) -> None:
-    reader = Reader(metastore.uri, tmp_path / "reader")
     more = {"partition__field__name": "kind", "partition__time__field": "at"}
-    landing = make_landing("orders", **more)
-    land(landing, 1, 0, 6)
-    landing.table.register()
-    assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [[15, 2, "2026-01-02 12:00:00"]]
-    # Changed columns, and one more partition.
-    wider = make_landing("orders", WIDER, **more)
-    land(wider, 2, 6, 9)
-    wider.table.register()
-    reader.rows("refresh table orders")
-    query = "select id, whole, more from orders where kind = 'buy' order by id"
-    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
-    assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
-    # Files in other partitions are not even opened.
-    for file in Path(landing.settings.base_path).glob("kind=view/**/*.parquet"):
-        file.write_bytes(b"broken")
-    reader.rows("refresh table orders")
-    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
-    assert reader.rows("select id from orders where kind = 'buy' and day = '2026-01-02'") == [[3]]
-    with pytest.raises(RuntimeError, match="parquet"):
-        reader.rows("select sum(whole) from orders")
-    reader.close()
+    with closing(Reader(metastore.uri, tmp_path / "reader")) as reader:
+        landing = make_landing("orders", **more)
+        land(landing, 1, 0, 6)
+        landing.table.register()
+        assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [
+            [15, 2, "2026-01-02 12:00:00"]
+        ]
+        # Changed columns, and one more partition.
+        wider = make_landing("orders", WIDER, **more)
+        land(wider, 2, 6, 9)
+        wider.table.register()
+        reader.rows("refresh table orders")
+        query = "select id, whole, more from orders where kind = 'buy' order by id"
+        assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+        assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
+        # Files in other partitions are not even opened.
+        for file in Path(landing.settings.base_path).glob("kind=view/**/*.parquet"):
+            file.write_bytes(b"broken")
+        reader.rows("refresh table orders")
+        assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+        assert reader.rows("select id from orders where kind = 'buy' and day = '2026-01-02'") == [[3]]
+        with pytest.raises(RuntimeError, match="parquet"):
+            reader.rows("select sum(whole) from orders")
 
 
 @pytest.mark.thorough
