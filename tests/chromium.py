@@ -21,7 +21,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MISSING = "no Chromium here: apt-get install chromium"
 
 
-def command() -> str | None:
+def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -36,7 +36,7 @@ class Chromium:
         self.errors: list[str] = []
         """Errors that the page's script threw, and requests that its policy refused."""
         self.requests: list[str] = []
-        program = command()
+        program = find_chromium()
         assert program is not None, MISSING
         self._process = subprocess.Popen(
             [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",

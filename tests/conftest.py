@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 SPARK_HEAP = "1g"
 
-OWN_PROCESSES = frozenset({"fleet", "demo"})
-"""Fixtures whose tests start every Spark that they use as a process of its own."""
+OWN_PROCESSES = frozenset({"make_fleet", "fleet", "demo"})
+"""Fixtures whose tests start every Spark that they use as a process of its own. A module that has a `fleet` of its own
+starts none with it."""
 LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_s3_leak", "test_upsert_fleet", "test_topics")
 """Files with tests of such fixtures that take half a minute or more. They run before the other fleets, so that none
 runs alone at the end."""
@@ -134,12 +135,12 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
 @pytest.fixture
 def chroot(zookeeper: ZooKeeperServer | Address) -> Iterator[str]:
     """Yields `host:port/path` of an empty tree for one test, and deletes the tree afterwards."""
-    with a_chroot(zookeeper.address) as root:
+    with temporary_chroot(zookeeper.address) as root:
         yield root
 
 
 @contextmanager
-def a_chroot(address: str) -> Iterator[str]:
+def temporary_chroot(address: str) -> Iterator[str]:
     root = f"/test-{uuid.uuid4().hex[:12]}"
     client = KazooClient(hosts=address)
     client.start()

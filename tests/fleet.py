@@ -141,7 +141,7 @@ class Fleet:
         """Waits for a text in the worker's log, after its first `since` characters."""
         eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker)[since:], PATIENCE, self.logs)
 
-    def let_go(self, point: str) -> None:
+    def release(self, point: str) -> None:
         (self.points / f"{point}.go").touch()
 
     def coordinator(self) -> WorkerProcess:
@@ -164,7 +164,7 @@ class Fleet:
         log = self.directory / f"{worker}.log"
         return log.read_text() if log.exists() else ""
 
-    def rehearsed(self, name: str) -> bool:
+    def has_rehearsed(self, name: str) -> bool:
         return "worker.rehearsed" in self.log(name)
 
     def logs(self) -> str:

@@ -64,7 +64,7 @@ _PROPERTIES = {
 
 
 @dataclass(frozen=True)
-class Added:
+class AddedFile:
     """A file of `offsets`. The checkpoint says `[start, end)`, and `records` or else the number of offsets."""
 
     partition: int
@@ -75,8 +75,8 @@ class Added:
     records: int | None = None
 
 
-def span(partition: int, start: int, end: int, generation: int = 0) -> Added:
-    return Added(partition, range(start, end), start, end, generation)
+def span(partition: int, start: int, end: int, generation: int = 0) -> AddedFile:
+    return AddedFile(partition, range(start, end), start, end, generation)
 
 
 @dataclass
@@ -133,7 +133,7 @@ class HandmadeTable:
         pq.write_table(pa.table(columns), path)
         return path
 
-    def commit(self, *added: Added, **changes: Any) -> str:
+    def commit(self, *added: AddedFile, **changes: Any) -> str:
         """Commits the next transaction. `changes` override fields of the checkpoint, also with false values."""
         instant = self.tick()
         number = self.number + 1

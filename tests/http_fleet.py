@@ -38,8 +38,8 @@ from sink.http.server import WorkerHttp
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def settings_in(directory: Path, zookeeper: str, **more: object) -> Settings:
-    """Loads the settings of one worker. A `__` in a name of `more` stands for a dot."""
+def settings_in(directory: Path, zookeeper: str, **overrides: object) -> Settings:
+    """Loads the settings of one worker. A `__` in a name of `overrides` stands for a dot."""
     properties: dict[str, object] = {
         "worker.id": "worker-1",
         "zookeeper.connect": zookeeper,
@@ -50,7 +50,7 @@ def settings_in(directory: Path, zookeeper: str, **more: object) -> Settings:
         "schema.ddl": "id BIGINT",
         "transaction.interval.ms": 10_000,
         "coordinator.writestatus.timeout": 60_000,
-        **{name.replace("__", "."): value for name, value in more.items()},
+        **{name.replace("__", "."): value for name, value in overrides.items()},
     }
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "sink.properties"
@@ -58,7 +58,7 @@ def settings_in(directory: Path, zookeeper: str, **more: object) -> Settings:
     return load(file, {})
 
 
-class GivenLog:
+class StubLog:
     """A Kafka log whose ends a test sets."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class GivenLog:
 class SinkTree:
     """One sink's znodes."""
 
-    def __init__(self, client: KazooClient, settings: Settings, log: GivenLog, partitions: int) -> None:
+    def __init__(self, client: KazooClient, settings: Settings, log: StubLog, partitions: int) -> None:
         self.settings = settings
         self.client = client
         self.log = log
@@ -176,7 +176,7 @@ class SinkTree:
 
 
 @dataclass
-class GivenFacts:
+class StubFacts:
     """Facts of a worker process, as a test sets them."""
 
     worker: str = "worker-1"
@@ -212,8 +212,8 @@ class SyntheticFleet:
     """Sinks in a ZooKeeper, and a worker's HTTP server that shows them."""
 
     def __init__(self, directory: Path, zookeeper: str, port: int, **settings: object) -> None:
-        self.facts = GivenFacts()
-        self.log = GivenLog()
+        self.facts = StubFacts()
+        self.log = StubLog()
         self.trees: dict[str, SinkTree] = {}
         self.settings = settings_in(directory, zookeeper, http__listen=port, **settings)
         self.client = KazooClient(zookeeper)

@@ -56,6 +56,6 @@ class Client:
         return self.ask(path)
 
 
-def a_client() -> Client:
+def client_on_free_port() -> Client:
     """Returns a client of a port that was free a moment ago."""
     return Client("127.0.0.1", free_ports(1)[0])

@@ -12,13 +12,13 @@ else:
     from typing_extensions import Self
 
 
-class Looking(ABC):
-    """`with` calls `_look` every `seconds`, and once more at its end."""
+class Poller(ABC):
+    """`with` calls `_poll` every `seconds`, and once more at its end."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="looking", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -27,11 +27,11 @@ class Looking(ABC):
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._look()
+        self._poll()
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            self._look()
+            self._poll()
 
     @abstractmethod
-    def _look(self) -> None: ...
+    def _poll(self) -> None: ...

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 
-def family(pid: int) -> dict[int, str]:
+def process_commands(pid: int) -> dict[int, str]:
     """Returns command lines by process id, of the process and of all below it, except those that end meanwhile."""
     commands = {}
     parent = psutil.Process(pid)
@@ -21,7 +21,7 @@ def family(pid: int) -> dict[int, str]:
 
 def python_workers() -> list[int]:
     """Returns process ids of this process's Spark: the Python daemon that tasks are forked from, and the tasks."""
-    return [pid for pid, command in family(os.getpid()).items() if "-m sink.write.daemon" in command]
+    return [pid for pid, command in process_commands(os.getpid()).items() if "-m sink.write.daemon" in command]
 
 
 def peak_megabytes(pid: int) -> int:

@@ -47,7 +47,7 @@ def registry_directory() -> Path:
     directory, download, unpacked = home / name, home / f".{name}.download", home / f".{name}.unpacked"
     if not directory.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        with artifacts.locked(home / f".{name}.lock", "fetching the same wheels"):
+        with artifacts.locked(home / f".{name}.lock", "fetching the same jars"):
             if not directory.is_dir():
                 if not download.is_dir():
                     artifacts.download_into("registry", DOCUMENT, download)
@@ -85,41 +85,41 @@ class RegistryServer(Server):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RegistryRequest:
     path: str
     headers: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Said:
+class RegistryResponse:
     """An answer; the server sends `body` as JSON unless it is text."""
 
     status: int
     body: Any = ""
 
 
-Answer = Callable[[Asked], Said]
+Answer = Callable[[RegistryRequest], RegistryResponse]
 
 
 @dataclass
-class Front:
-    """A server on loopback that answers each GET with `answer`, and keeps the requests in `asked`."""
+class StubRegistry:
+    """A server on loopback that answers each GET with `answer`, and keeps the requests."""
 
     answer: Answer
     port: int = 0
     tls: ssl.SSLContext | None = None
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RegistryRequest] = field(default_factory=list)
 
-    def __enter__(self) -> Front:
-        front = self
+    def __enter__(self) -> StubRegistry:
+        stub = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                request = Asked(self.path, dict(self.headers))
-                front.asked.append(request)
-                response = front.answer(request)
+                request = RegistryRequest(self.path, dict(self.headers))
+                stub.requests.append(request)
+                response = stub.answer(request)
                 body = (response.body if isinstance(response.body, str) else json.dumps(response.body)).encode()
                 self.send_response(response.status)
                 self.send_header("Content-Length", str(len(body)))
@@ -127,7 +127,7 @@ class Front:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Logs nothing: tests read `asked`."""
+                """Logs nothing: tests read `requests`."""
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
@@ -137,9 +137,9 @@ class Front:
 
             def get_request(self) -> Any:
                 connection, address = super().get_request()
-                if front.tls is not None:
+                if stub.tls is not None:
                     # The first read does the handshake, in the thread of the connection.
-                    connection = front.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                    connection = stub.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
                 return connection, address
 
         self._server = Quiet((LOOPBACK, self.port), Handler)
@@ -158,18 +158,18 @@ class Front:
         return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
 
     def count(self, path: str) -> int:
-        return sum(request.path.partition("?")[0] == path for request in self.asked)
+        return sum(request.path.partition("?")[0] == path for request in self.requests)
 
 
 def forward(upstream: str) -> Answer:
-    """Returns an `Answer` that asks the registry at `upstream`: a front is then a reverse proxy."""
+    """Returns an `Answer` that asks the registry at `upstream`: a `StubRegistry` is then a reverse proxy."""
 
-    def answer(request: Asked) -> Said:
+    def answer(request: RegistryRequest) -> RegistryResponse:
         try:
             with urllib.request.urlopen(f"{upstream}{request.path}", timeout=30) as response:
-                return Said(response.status, response.read().decode())
+                return RegistryResponse(response.status, response.read().decode())
         except urllib.error.HTTPError as error:
-            return Said(error.code, error.read().decode())
+            return RegistryResponse(error.code, error.read().decode())
 
     return answer
 

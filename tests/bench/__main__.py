@@ -22,12 +22,12 @@ from coordination.errors import SinkError
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench import backlog, freshness
-from tests.bench.cases import Axes, Where, in_turn, millions, numbers
+from tests.bench.cases import Axes, ShapeSelection, interleaved, millions, numbers
 from tests.bench.lab import Lab
 from tests.bench.lake_store import add_storage_options, storage
 from tests.bench.peers import ALL, USUAL, Peer, select_peers
 from tests.bench.report import render
-from tests.bench.results import Results, Run, joined
+from tests.bench.results import Results, Run, merge_results
 from tests.bench.running import BROKER_HEAP, CORES, DOCS, begin, print_progress, results_path, with_run
 from tests.bench.scale_section import write_section
 from tests.bench.topics import BATCH, fill
@@ -38,7 +38,7 @@ USUAL_PAGE = "benchmarks"
 def main() -> int:
     options = _options()
     if options.report:
-        _write_docs(joined([Results.load(path) for path in options.report]), options)
+        _write_docs(merge_results([Results.load(path) for path in options.report]), options)
         return 0
     try:
         results, path = _run(options)
@@ -113,7 +113,7 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
             KafkaServer(directory / "kafka", heap=BROKER_HEAP) as kafka,
             storage(directory, options) as store,
         ):
-            first = axes.shapes(Where.NARROW)[0]
+            first = axes.shapes(ShapeSelection.NARROW)[0]
             heaps = options.heap, options.sink_heap
             lab = Lab(directory, zookeeper, kafka, "", first, axes.load(first), CORES, *heaps, store)
             for name, number, start in _runs(lab, axes, peers, options.rounds):
@@ -134,8 +134,8 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
 def _runs(lab: Lab, axes: Axes, peers: Sequence[Peer], rounds: int) -> Iterator[tuple[str, int, Callable[[], Run]]]:
     """Yields name, round and start of each run, in turn. Fills a topic before its first run."""
     for number in range(1, rounds + 1):
-        for index, shape in in_turn(axes, [peer.where for peer in peers]):
-            topic, load = axes.topic(shape, peers[index].where), axes.load(shape)
+        for index, shape in interleaved(axes, [peer.selection for peer in peers]):
+            topic, load = axes.topic(shape, peers[index].selection), axes.load(shape)
             if (filled := fill(lab.kafka.address, topic)).records:
                 size = f"{filled.records:,} records ({filled.bytes:,} bytes)"
                 print_progress(f"{topic.name}: {size} in {filled.seconds:.0f} s")

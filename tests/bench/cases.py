@@ -17,7 +17,7 @@ COMMIT_PARTITIONS = 128
 TABLE_PARTITIONS = 8
 
 
-class Where(Enum):
+class ShapeSelection(Enum):
     """The shapes that a peer is run with."""
 
     EVERYWHERE = "every number of partitions, every warm-up"
@@ -52,15 +52,15 @@ class Axes:
         lead = shape.warm_up // smallest * unit
         return Load((self.records + max(self.warm_ups)) // smallest * unit - lead, lead, lead)
 
-    def shapes(self, where: Where) -> list[Shape]:
-        if where is Where.SPREAD:
+    def shapes(self, selection: ShapeSelection) -> list[Shape]:
+        if selection is ShapeSelection.SPREAD:
             return [Shape(COMMIT_PARTITIONS, self.warm_ups[0])] if COMMIT_PARTITIONS in self.partitions else []
-        partitions = self.partitions if where is Where.EVERYWHERE else self.partitions[:1]
+        partitions = self.partitions if selection is ShapeSelection.EVERYWHERE else self.partitions[:1]
         return [Shape(count, warm_up) for count in partitions for warm_up in self.warm_ups]
 
-    def topic(self, shape: Shape, where: Where) -> Topic:
+    def topic(self, shape: Shape, selection: ShapeSelection) -> Topic:
         total = self.load(shape).total
-        regions = TABLE_PARTITIONS if where is Where.SPREAD else 0
+        regions = TABLE_PARTITIONS if selection is ShapeSelection.SPREAD else 0
         kind = "regional" if regions else "orders"
         return Topic(f"{kind}-{total}-{shape.partitions}", shape.partitions, total // shape.partitions, regions)
 
@@ -85,10 +85,10 @@ def _number(text: str, unit: int) -> int:
     return round(value)
 
 
-def in_turn(axes: Axes, wheres: Sequence[Where]) -> Iterator[tuple[int, Shape]]:
-    """Yields indices of `wheres` with their shapes, so that peers which are compared follow each other."""
-    shapes = [shape for where in Where for shape in axes.shapes(where)]
+def interleaved(axes: Axes, selections: Sequence[ShapeSelection]) -> Iterator[tuple[int, Shape]]:
+    """Yields indices of `selections` with their shapes, so that peers which are compared follow each other."""
+    shapes = [shape for selection in ShapeSelection for shape in axes.shapes(selection)]
     for shape in dict.fromkeys(shapes):
-        for index, where in enumerate(wheres):
-            if shape in axes.shapes(where):
+        for index, selection in enumerate(selections):
+            if shape in axes.shapes(selection):
                 yield index, shape

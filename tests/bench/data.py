@@ -27,7 +27,7 @@ from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.data_report import render
 from tests.bench.lab import Lab
 from tests.bench.orders import PARTITIONS, fill
-from tests.bench.results import Results, Run, Shape, joined
+from tests.bench.results import Results, Run, Shape, merge_results
 from tests.bench.running import CORES, DOCS, begin, print_progress, results_path, with_run
 from tests.bench.sink_run import Variant
 from tests.bench.workloads import AVRO, SCHEMA_ID
@@ -39,7 +39,7 @@ PAGE = DOCS / "benchmarks-data.md"
 def main() -> int:
     options = _options()
     if options.report:
-        _write_docs(joined([Results.load(path) for path in options.report]))
+        _write_docs(merge_results([Results.load(path) for path in options.report]))
         return 0
     patterns = options.pairs.split(",")
     pairs = [pair for pair in PAIRS if any(fnmatch.fnmatchcase(pair.name, pattern) for pattern in patterns)]

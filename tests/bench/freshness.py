@@ -27,7 +27,7 @@ from tests.bench.lake_store import StoreWatch
 from tests.bench.orders import create_topic, ends
 from tests.bench.results import Freshness
 from tests.bench.trickle import SentRecord, Trickle
-from tests.looking import Looking
+from tests.looking import Poller
 
 RATE = 1000
 SECONDS = 60.0
@@ -42,7 +42,7 @@ PROGRESS_EVERY = 100
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.commit")
 
 
-class Watch(Looking):
+class Watch(Poller):
     """Notes when each completed instant appeared, before archiving can take it away."""
 
     def __init__(self, table: Path) -> None:
@@ -50,7 +50,7 @@ class Watch(Looking):
         self.seen: dict[str, float] = {}
         self._timeline = table / ".hoodie" / "timeline"
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for path in self._timeline.glob("*.commit"):
             match = _COMPLETED.fullmatch(path.name)
             if match and match[1] not in self.seen:

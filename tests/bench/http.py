@@ -33,7 +33,7 @@ from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.http.facts import HostedSink
 from sink.telemetry.metrics import ProcessMetrics
-from tests.chromium import Chromium, command
+from tests.chromium import Chromium, find_chromium
 from tests.http_fleet import SyntheticFleet
 
 PATHS = ("/liveness", "/health", "/status", "/status?sink=sink-007", "/overview", "/metrics")
@@ -58,7 +58,7 @@ def main() -> int:
         for path in PATHS:
             print(_measure_requests(port, path, options.requests))
         print(_measure_load(port, process))
-        if command() is not None:
+        if find_chromium() is not None:
             print(_measure_page(port))
     return 0
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sink.storage.access import Access, access_of
-from tests.looking import Looking
+from tests.looking import Poller
 from tests.storage.s3_proxy import Request, S3Proxy
 from tests.storage.s3_server import MinioServer, Store, a_store
 
@@ -61,7 +61,7 @@ class LakeStore:
         return access_of({}, s3_options)
 
 
-class StoreWatch(Looking):
+class StoreWatch(Poller):
     """Notes when each completed instant of a table was put on the store, as `freshness.Watch` does for a disk."""
 
     def __init__(self, store: LakeStore) -> None:
@@ -73,7 +73,7 @@ class StoreWatch(Looking):
         self._store.proxy.forget()
         return super().__enter__()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """The proxy notes a request once it is answered. The request began when the proxy says, and took at least the
         delay."""
         for request in self._store.proxy.take():

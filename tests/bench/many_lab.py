@@ -115,7 +115,8 @@ def freshness(
     since: float,
     until: float = float("inf"),
 ) -> list[float]:
-    """Returns the seconds from production to settling of each settled batch produced between the two moments."""
+    """Returns the seconds from production to settling of each settled batch produced between the two moments. Raises
+    AssertionError if there is none."""
     seconds = []
     for sink, topic in topics.items():
         landings, index = landed[sink], 0
@@ -126,6 +127,7 @@ def freshness(
                 break
             if since <= produced < until and offset > 0:
                 seconds.append(landings[index][1] - produced)
+    assert seconds, "no record that was produced in the measured time has landed"
     return seconds
 
 

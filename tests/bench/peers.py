@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coordination.errors import ConfigError
 from tests.bench import connect_run, sink_run, spark_runs
-from tests.bench.cases import TABLE_PARTITIONS, Where
+from tests.bench.cases import TABLE_PARTITIONS, ShapeSelection
 from tests.bench.lab import Lab
 from tests.bench.results import Run
 from tests.bench.sink_run import ROW_WRITER, TWO_IN_FLIGHT, WITHOUT_META, Variant
@@ -20,12 +20,12 @@ SPREAD = {"schema.ddl": REGIONS_DDL, "partition.field.name": "region"}
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`where`: the topics that it reads."""
+    """`selection`: the topics that it reads."""
 
     name: str
     description: str
     start: Callable[[Lab, str, int], Run]
-    where: Where = Where.NARROW
+    selection: ShapeSelection = ShapeSelection.NARROW
 
     def run(self, lab: Lab, number: int) -> Run:
         return self.start(lab, self.name, number)
@@ -41,15 +41,15 @@ def _sink(
     workers: int,
     settings: Mapping[str, object] | None = None,
     parts: int = 1,
-    where: Where = Where.NARROW,
+    selection: ShapeSelection = ShapeSelection.NARROW,
 ) -> Peer:
-    table_partitions = TABLE_PARTITIONS if where is Where.SPREAD else 1
+    table_partitions = TABLE_PARTITIONS if selection is ShapeSelection.SPREAD else 1
 
     def start(lab: Lab, peer: str, number: int) -> Run:
         variant = Variant(workers, max(1, lab.cores // workers), parts, settings or {}, table_partitions)
         return sink_run.run(lab, peer, number, variant)
 
-    return Peer(name, description, start, where)
+    return Peer(name, description, start, selection)
 
 
 ALL = (
@@ -57,17 +57,19 @@ ALL = (
     _spark("b", "Structured Streaming to Hudi, as documented (upsert)", UPSERT),
     _spark("b-bulk", "Structured Streaming to Hudi, with `bulk_insert`", BULK),
     _spark("c", "Structured Streaming to Hudi, tuned as the sink is", TUNED),
-    _sink("d", "sink, 1 worker, Arrow writer", 1, where=Where.EVERYWHERE),
+    _sink("d", "sink, 1 worker, Arrow writer", 1, selection=ShapeSelection.EVERYWHERE),
     _sink("d-nometa", "sink, 1 worker, Arrow writer, no meta fields", 1, WITHOUT_META),
     _sink("d-row", "sink, 1 worker, Hudi's row writer", 1, ROW_WRITER),
     _sink("d-row-nometa", "sink, 1 worker, Hudi's row writer, no meta fields", 1, {**ROW_WRITER, **WITHOUT_META}),
     _sink("d-two", "sink, 1 worker, two transactions in flight", 1, TWO_IN_FLIGHT),
     _sink("d-half", "sink, 1 worker, transactions half as large", 1, parts=2),
     _sink("d-half-two", "sink, 1 worker, half as large and two in flight", 1, TWO_IN_FLIGHT, parts=2),
-    _sink("d-spread", f"sink, 1 worker, {TABLE_PARTITIONS} table partitions", 1, SPREAD, where=Where.SPREAD),
+    _sink(
+        "d-spread", f"sink, 1 worker, {TABLE_PARTITIONS} table partitions", 1, SPREAD, selection=ShapeSelection.SPREAD
+    ),
     _sink("e", "sink, 2 workers of one core, Arrow writer", 2),
     _sink("e-two", "sink, 2 workers of one core, two transactions in flight", 2, TWO_IN_FLIGHT),
-    Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run, Where.EVERYWHERE),
+    Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run, ShapeSelection.EVERYWHERE),
 )
 USUAL = ("d", "d-spread", "e", "f")
 """The peers that are compared by default."""

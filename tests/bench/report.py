@@ -149,11 +149,11 @@ def _targets(results: Results) -> str:
     for target in targets(results):
         bound = f"{'at least' if target.at_least else 'at most'} {target.wanted:g} {target.unit}".strip()
         if target.measured is None:
-            rows.append([target.what, bound, "not run", ""])
+            rows.append([target.description, bound, "not run", ""])
         else:
             rows.append(
                 [
-                    target.what,
+                    target.description,
                     bound,
                     f"{target.measured:.2f} {target.unit}".strip(),
                     "yes" if target.reached else "**no**",

@@ -169,8 +169,8 @@ class Results:
         )
 
 
-def joined(parts: Sequence[Results]) -> Results:
-    """Joins the results of several commands on one machine; the first one's conditions stand."""
+def merge_results(parts: Sequence[Results]) -> Results:
+    """Merges the results of several commands on one machine; the first one's conditions stand."""
     return replace(
         parts[0],
         command="; ".join(part.command for part in parts),

@@ -36,7 +36,7 @@ RATIOS = (
 class Target:
     """`measured` is None when a peer that it needs was not run. `wanted` is a bound from below, or from above."""
 
-    what: str
+    description: str
     wanted: float
     at_least: bool
     unit: str

@@ -36,9 +36,17 @@ Weighted = tuple[tuple[Fault, int], ...]
 
 
 class History:
+    """The events of a run, a line each, in a file that its `with` block closes."""
+
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", buffering=1)
         self._began = time.time()
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def record(self, event: str, **fields: object) -> None:
         line = {"seconds": round(time.time() - self._began, 1), "event": event, **fields}
@@ -129,7 +137,11 @@ class Plan:
 def run(directory: Path, chance: Random, plan: Plan) -> int:
     """Returns the exit status."""
     directory.mkdir(parents=True, exist_ok=True)
-    history = History(directory / HISTORY)
+    with History(directory / HISTORY) as history:
+        return _run(directory, chance, plan, history)
+
+
+def _run(directory: Path, chance: Random, plan: Plan, history: History) -> int:
     history.record("begin", workers=plan.workers, **asdict(plan.shape))
     outcome: dict[str, Any] = {}
     failpoints = shuffled_rounds(plan.points, chance)

@@ -193,7 +193,12 @@ FAULTS: Weighted = (
 def run_many(directory: Path, seed: int, seconds: float, workers: int, bad: int) -> int:
     """Returns the exit status."""
     directory.mkdir(parents=True, exist_ok=True)
-    chance, history = Random(seed), History(directory / HISTORY)
+    with History(directory / HISTORY) as history:
+        return _run(directory, seed, seconds, workers, bad, history)
+
+
+def _run(directory: Path, seed: int, seconds: float, workers: int, bad: int, history: History) -> int:
+    chance = Random(seed)
     poison = chance.choice(POISONS)
     history.record("begin", kind="many", workers=workers, sinks=SINKS, poison=poison, seed=seed)
     outcome: dict[str, Any] = {}

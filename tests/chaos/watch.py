@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.chaos.stores import TableStore
-from tests.looking import Looking
+from tests.looking import Poller
 
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.(commit|deltacommit|replacecommit)")
 
@@ -13,7 +13,7 @@ _COMPLETED = re.compile(r"(\d{17})_\d{17}\.(commit|deltacommit|replacecommit)")
 LOOK_SECONDS = 0.5
 
 
-class CommitWatch(Looking):
+class CommitWatch(Poller):
     """`with` reads the timeline again and again, before archiving can take an instant away."""
 
     def __init__(self, table_store: TableStore, commit_action: str) -> None:
@@ -25,7 +25,7 @@ class CommitWatch(Looking):
         self._table_store = table_store
         self._commit_action = commit_action
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for name, at in self._table_store.timeline().items():
             match = _COMPLETED.fullmatch(name)
             if match is None or match[1] in self.commits:

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sink.operations.remedies import DO, halt_remedy
 from tests.chromium import MISSING as NO_CHROMIUM
-from tests.chromium import Chromium, command
+from tests.chromium import Chromium, find_chromium
 from tests.drill.faults import FAULTS, Fault
 from tests.drill.lab import WORKERS, Lab
 from tests.prometheus import MISSING as NO_PROMETHEUS
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [name for name in options.faults.split(",") if name]
     faults = [fault for fault in FAULTS if not wanted or any(fault.name.startswith(name) for name in wanted)]
     program = shutil.which("prometheus")
-    if program is None or command() is None:
+    if program is None or find_chromium() is None:
         sys.exit(NO_CHROMIUM if program else NO_PROMETHEUS)
     showings: list[Showing] = []
     with (

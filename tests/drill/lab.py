@@ -27,7 +27,7 @@ from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.http_kit import Client
 from tests.many_sinks import ManySinks
-from tests.registry_kit import Asked, Front, RegistryServer, Said, forward
+from tests.registry_kit import RegistryRequest, RegistryResponse, RegistryServer, StubRegistry, forward
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import MotoServer, Store
 from tests.waiting import eventually
@@ -63,7 +63,7 @@ class Lab:
         self.store = enter(S3Proxy(self.directory / "proxy", store.url))
         registry = enter(RegistryServer(self.directory / "registry"))
         self._registry, self._answer = registry.url, forward(registry.url)
-        self.registry = enter(Front(self._answer))
+        self.registry = enter(StubRegistry(self._answer))
         self._lake = f"s3a://{store.make_bucket()}"
         self.admin = AdminClient({"bootstrap.servers": self.kafka.address})
         short = NewTopic(SHORT, PARTITIONS, config={"retention.ms": str(RETENTION_SECONDS * 1000)})
@@ -143,8 +143,8 @@ class Lab:
         self._fields = [*FIELDS, {**AMOUNT, "doc": str(len(self._fields))}]
 
     def close_the_registry(self) -> None:
-        def closed(_: Asked) -> Said:
-            return Said(503, "maintenance")
+        def closed(_: RegistryRequest) -> RegistryResponse:
+            return RegistryResponse(503, "maintenance")
 
         self.registry.answer = closed
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.fleet import Fleet, produce
 from tests.integration import errors_kit
 from tests.integration.sinktable import make_settings
-from tests.integration.table_kit import Driver, connected, settings
+from tests.integration.table_kit import Driver, connected, table_settings
 from tests.registry_kit import RegistryServer
 
 PARTITIONS = 3
@@ -28,7 +28,7 @@ MakeSink = Callable[..., errors_kit.Sink]
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
+def make_fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
     """Makes a fleet over a topic that already holds `records` records, spread evenly."""
     fleets: list[Fleet] = []
 
@@ -57,7 +57,7 @@ def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, t
     """Makes a driver of a table in `tmp_path`. A second one is like another worker's, but in the same JVM."""
 
     def make(**more: str) -> Driver:
-        driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), zookeeper_client)
+        driver = Driver(spark, table_settings(tmp_path / "table", zookeeper.address, **more), zookeeper_client)
         driver.table.ensure()
         return driver
 
@@ -65,7 +65,7 @@ def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, t
 
 
 @pytest.fixture
-def sink(
+def make_sink(
     spark: SparkSession, kafka, zookeeper, zookeeper_client: KazooClient, topic, tmp_path: Path
 ) -> Iterator[MakeSink]:
     """Makes a topic with the given records in each partition, and a sink that tolerates the bad ones."""

@@ -79,7 +79,7 @@ class Connector:
         self._producer = Producer({"bootstrap.servers": kafka})
         self._topic = topic
         self._log_position = 100
-        self.sent = 0
+        self.sent_count = 0
 
     def describe(self, key: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
         """Sets the types, by name, of the primary key and of all columns. A second call alters the table."""
@@ -115,7 +115,7 @@ class Connector:
         key_bytes = self._key(key, SerializationContext(self._topic, MessageField.KEY))
         self._producer.produce(self._topic, value, key_bytes, partition=0)
         assert self._producer.flush(60) == 0
-        self.sent += 1
+        self.sent_count += 1
 
 
 def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ EAGER_COMPACTION = {
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRecord:
     value: bytes | None = None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] | None = None
@@ -35,7 +35,7 @@ class Sent:
     """Milliseconds; 0 for now."""
 
 
-def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
+def send(kafka: str, topic: str, records: Iterable[SentRecord], partition: int = 0, transaction: str = "") -> None:
     """Sends the records. With `transaction` (`commit` or `abort`) they are in one, which takes one more offset."""
     producer = _producer(kafka, **{"transactional.id": uuid.uuid4().hex}) if transaction else kept_producer(kafka)
     if transaction:
@@ -88,9 +88,9 @@ def open_transaction(kafka: str, topic: str, count: int) -> Producer:
     return producer
 
 
-def numbered(topic: str, partition: int, count: int, first: int = 0) -> list[Sent]:
+def numbered(topic: str, partition: int, count: int, first: int = 0) -> list[SentRecord]:
     """Makes records whose values name their own coordinates."""
-    return [Sent(b"%s %d %d" % (topic.encode(), partition, at), b"%d" % at) for at in range(first, first + count)]
+    return [SentRecord(b"%s %d %d" % (topic.encode(), partition, at), b"%d" % at) for at in range(first, first + count)]
 
 
 def compact(kafka: str, topic: str) -> list[int]:
@@ -102,7 +102,7 @@ def compact(kafka: str, topic: str) -> list[int]:
     def is_compacted() -> bool:
         nonlocal sent_count
         # Only the next record closes a segment, so that there has to be one.
-        send(kafka, topic, [Sent(b"%d" % at, b"k") for at in range(sent_count, sent_count + 20)])
+        send(kafka, topic, [SentRecord(b"%d" % at, b"k") for at in range(sent_count, sent_count + 20)])
         sent_count += 20
         return len(readable_offsets(kafka, topic)) < sent_count
 

@@ -10,23 +10,23 @@ from pyspark.sql import SparkSession
 
 from sink.config import Settings
 from sink.storage.access import access_of, hadoop_options
-from tests.integration.table_kit import Driver, settings
+from tests.integration.table_kit import Driver, table_settings
 from tests.storage.s3_server import Store
 
 HUDIS_DEFAULTS = {"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "true"}
 
 
-def place_of(store: Store) -> dict[str, str]:
+def table_location(store: Store) -> dict[str, str]:
     """Settings of a table in a bucket of its own."""
     return {**store.settings, "target.base.path": f"s3a://{store.make_bucket()}/orders"}
 
 
 def on_s3(store: Store, directory: Path, zookeeper: str, **more: str) -> Settings:
     """Settings of a table in a bucket of its own, with Hudi's defaults."""
-    return settings(directory / "s3", zookeeper, **{**place_of(store), **HUDIS_DEFAULTS, **more})
+    return table_settings(directory / "s3", zookeeper, **{**table_location(store), **HUDIS_DEFAULTS, **more})
 
 
-def reaching(spark: SparkSession, store: Store) -> SparkSession:
+def with_store_access(spark: SparkSession, store: Store) -> SparkSession:
     """Returns the session, which then reaches the store like one that a user's settings started."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in spark_settings(store).items():
@@ -41,7 +41,7 @@ def spark_settings(store: Store) -> dict[str, str]:
 
 
 def driver_on_s3(spark: SparkSession, store: Store, sink_settings: Settings, client: KazooClient) -> Driver:
-    driver = Driver(reaching(spark, store), sink_settings, client)
+    driver = Driver(with_store_access(spark, store), sink_settings, client)
     driver.table.ensure()
     return driver
 

@@ -33,7 +33,7 @@ DDL = "id bigint, kind string"
 SINK = "orders"
 
 
-def settings(base: Path, zookeeper: str, **more: str) -> Settings:
+def table_settings(base: Path, zookeeper: str, **more: str) -> Settings:
     base.parent.mkdir(parents=True, exist_ok=True)
     config = base.parent / f"{base.name}.properties"
     values = {
@@ -73,7 +73,7 @@ def allow(view: TableView) -> None:
 
 
 class Driver:
-    """A table and a writer of its files, in this process or (`Other`) in another."""
+    """A table and a writer of its files, in this process or (`OtherProcess`) in another."""
 
     def __init__(self, spark: SparkSession, sink_settings: Settings, client: KazooClient) -> None:
         self.spark = spark
@@ -116,7 +116,7 @@ class Driver:
         return reader.load(self.settings.base_path).count()
 
 
-def hudis_lock(spark: SparkSession, sink_settings: Settings) -> Any:
+def hudi_lock_provider(spark: SparkSession, sink_settings: Settings) -> Any:
     """Hudi's own lock provider, as the sink's table services configure it."""
     hudi = HudiClient(spark, sink_settings.base_path, "{}", service_options(sink_settings))
     properties = hudi.java.common.config.TypedProperties()
@@ -131,7 +131,7 @@ def try_lock(spark: SparkSession, provider: Any, seconds: int) -> bool:
     return bool(provider.tryLock(seconds, spark.sparkContext._jvm.java.util.concurrent.TimeUnit.SECONDS))
 
 
-class Other:
+class OtherProcess:
     """A driver in another process with its own JVM, on a host in time zone `zone`."""
 
     def __init__(self, base: Path, zookeeper: str, zone: str = "UTC") -> None:
@@ -177,7 +177,7 @@ def connected(zookeeper: str) -> Iterator[KazooClient]:
 
 
 def _serve(base: str, zookeeper: str, log: str) -> None:
-    sink_settings = settings(Path(base), zookeeper)
+    sink_settings = table_settings(Path(base), zookeeper)
     with connected(zookeeper) as client:
         driver = Driver(start_session(sink_settings, "other", Path(log)), sink_settings, client)
         print(json.dumps("ready"), flush=True)
@@ -197,7 +197,7 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             zones = driver.spark._jvm.java.util.TimeZone
             return zones.setDefault(zones.getTimeZone("GMT+10"))
         case "take_hudis_lock":
-            return try_lock(driver.spark, hudis_lock(driver.spark, driver.settings), 60)
+            return try_lock(driver.spark, hudi_lock_provider(driver.spark, driver.settings), 60)
         case "begin":
             return driver.table.begin(*arguments)
         case "write":

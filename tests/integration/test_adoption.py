@@ -63,12 +63,12 @@ def sink(capsys: pytest.CaptureFixture[str]) -> Sink:
     return run
 
 
-def hudis(spark: SparkSession, name: str) -> Any:
+def hudi_class(spark: SparkSession, name: str) -> Any:
     """Returns a class of Hudi's bundle."""
-    hudi_class = spark.sparkContext._jvm
+    java_object = spark.sparkContext._jvm
     for part in f"org.apache.hudi.common.{name}".split("."):
-        hudi_class = getattr(hudi_class, part)
-    return hudi_class
+        java_object = getattr(java_object, part)
+    return java_object
 
 
 def read_so_far(spark: SparkSession, fleet: Fleet) -> DataFrame:
@@ -126,7 +126,7 @@ def config_of(fleet: Fleet) -> Path:
     return config
 
 
-class Taken(Landing):
+class ExistingTableLanding(Landing):
     """A sink at a table that exists already, which the sink has not read yet."""
 
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
@@ -136,7 +136,7 @@ class Taken(Landing):
         self.engine = ArrowEngine(spark, settings, self.schema)
 
 
-MakeLanding = Callable[[str, str, Mapping[str, str]], Taken]
+MakeLanding = Callable[[str, str, Mapping[str, str]], ExistingTableLanding]
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def make_landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tm
     """Makes a table of one row with Hudi's writer, and a sink for it: by record keys, partition column and options."""
     with connected(zookeeper.address) as client:
 
-        def make(keys: str, column: str, options: Mapping[str, str]) -> Taken:
+        def make(keys: str, column: str, options: Mapping[str, str]) -> ExistingTableLanding:
             row = spark.sql("SELECT 100L AS id, 'buy' AS kind, 0.5d AS amount, 1700000000000L AS ms")
             write_as_another(row, tmp_path / "table", {}, "insert", record_key=keys, **options)
             more = {"zookeeper__connect": zookeeper.address, "provenance__columns": "false"}
@@ -152,22 +152,22 @@ def make_landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tm
             if column:
                 more |= {"partition__field__name": column, "partition__hive__style": "false"}
             settings = make_settings(tmp_path, kafka.address, topic(), f"{SCHEMA}, ms BIGINT", **more)
-            return Taken(spark, settings, client)
+            return ExistingTableLanding(spark, settings, client)
 
         yield make
 
 
 def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_follows_once(
-    spark: SparkSession, fleet: MakeFleet, sink: Sink
+    spark: SparkSession, make_fleet: MakeFleet, sink: Sink
 ) -> None:
-    it = fleet(records=RECORDS, **{"record.key.fields": "id"})
-    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
-    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
-    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert")
+    fleet = make_fleet(records=RECORDS, **{"record.key.fields": "id"})
+    text = f"{fleet.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    written = hudi_class(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
+    write_as_another(read_so_far(spark, fleet), fleet.table, dict(written), "upsert")
     # A commit of its own adds the columns of origin; it has no offsets.
-    spark.sql(f"CREATE TABLE streamed USING hudi LOCATION '{it.table}'")
+    spark.sql(f"CREATE TABLE streamed USING hudi LOCATION '{fleet.table}'")
     spark.sql(f"ALTER TABLE streamed ADD COLUMNS ({PROVENANCE})")
-    config = config_of(it)
+    config = config_of(fleet)
     code, out = sink("validate", "--config", config)
     assert code == 0, out
     assert "of Hudi Streamer: found offsets, and sink orders has not begun" in out
@@ -176,30 +176,30 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert code == 0, out
     assert f"has offsets of Hudi Streamer ({STREAMER_V2[0]})" in out
     assert "Nothing was changed" in out
-    assert [line.split()[1:] for line in out.splitlines() if line.startswith(it.topic)] == [
+    assert [line.split()[1:] for line in out.splitlines() if line.startswith(fleet.topic)] == [
         ["700", "0", "1,000", "300"],
         ["400", "0", "1,000", "600"],
         ["1,000", "0", "1,000", "0"],
     ]
-    assert not [source for source, state in it.view().states.items() if state.end]
+    assert not [source for source, state in fleet.view().states.items() if state.end]
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 0, out
-    assert {source.partition: state.end for source, state in it.view().states.items()} == REACHED
+    assert {source.partition: state.end for source, state in fleet.view().states.items()} == REACHED
     code, out = sink("validate", "--config", config)
     assert code == 0, out
     assert "has not begun" not in out
 
-    land_the_rest(it)
-    landed = rows(spark, it).where("_kafka_offset is not null")
+    land_the_rest(fleet)
+    landed = rows(spark, fleet).where("_kafka_offset is not null")
     landed_offsets = landed.selectExpr("_kafka_partition", "_kafka_offset").collect()
     assert sorted(map(tuple, landed_offsets)) == [(p, offset) for p in REACHED for offset in range(REACHED[p], ENDS[p])]
-    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
-    report = it.audit()
+    assert sorted(row.id for row in rows(spark, fleet).select("id").collect()) == list(range(RECORDS + 300))
+    report = fleet.audit()
     assert report.held, report.to_json()
     assert {finding.kind for finding in report.findings} == {FindingKind.OTHERS, FindingKind.BEFORE}
 
-    it.workers["w1"].kill()
-    it.wait("nobody is a member", lambda view: not view.members)
+    fleet.workers["w1"].kill()
+    fleet.wait("nobody is a member", lambda view: not view.members)
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 2
     assert "has committed to this table already" in out
@@ -220,87 +220,87 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
 )
 def test_rows_that_hudi_streamer_upserted_are_changed_from_where_it_ended(
     spark: SparkSession,
-    fleet: MakeFleet,
+    make_fleet: MakeFleet,
     sink: Sink,
     more: Mapping[str, object],
     options: Mapping[str, object],
     delete: bytes | None,
 ) -> None:
     upsert = {"write.operation": "upsert", "record.key.fields": "id", "provenance.columns": False}
-    it = fleet(records=RECORDS, **upsert, **more)
-    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
-    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
-    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert", **options)
-    code, out = sink("adopt", "--config", config_of(it), "--yes")
+    fleet = make_fleet(records=RECORDS, **upsert, **more)
+    text = f"{fleet.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    written = hudi_class(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
+    write_as_another(read_so_far(spark, fleet), fleet.table, dict(written), "upsert", **options)
+    code, out = sink("adopt", "--config", config_of(fleet), "--yes")
     assert code == 0, out
     changes = {0: b'{"id": 0, "kind": "changed", "amount": 0.0}', 3: delete}
-    producer = Producer({"bootstrap.servers": it.kafka})
+    producer = Producer({"bootstrap.servers": fleet.kafka})
     for key, value in changes.items():
-        producer.produce(it.topic, value, str(key), partition=0)
+        producer.produce(fleet.topic, value, str(key), partition=0)
     assert producer.flush(60) == 0
-    it.start("w1")
-    it.wait_landed({**dict.fromkeys(ENDS, RECORDS // PARTITIONS), 0: RECORDS // PARTITIONS + len(changes)})
-    kinds = {row.id: row.kind for row in rows(spark, it).select("id", "kind").collect()}
+    fleet.start("w1")
+    fleet.wait_landed({**dict.fromkeys(ENDS, RECORDS // PARTITIONS), 0: RECORDS // PARTITIONS + len(changes)})
+    kinds = {row.id: row.kind for row in rows(spark, fleet).select("id", "kind").collect()}
     assert kinds.pop(0) == "changed"
     assert sorted(kinds) == [id for id in range(1, RECORDS) if id != 3]
-    assert rows(spark, it).count() == RECORDS - 1
-    assert it.audit().held
+    assert rows(spark, fleet).count() == RECORDS - 1
+    assert fleet.audit().held
 
 
 @pytest.mark.thorough
 def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
-    spark: SparkSession, fleet: MakeFleet, sink: Sink
+    spark: SparkSession, make_fleet: MakeFleet, sink: Sink
 ) -> None:
-    it = fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
+    fleet = make_fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
     extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
-    write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert")
-    [commit] = (it.table / ".hoodie" / "timeline").glob("*.commit")
+    write_as_another(read_so_far(spark, fleet), fleet.table, extra, "bulk_insert")
+    [commit] = (fleet.table / ".hoodie" / "timeline").glob("*.commit")
     few_commits = {
         "hoodie__clean__commits__retained": 1,
         "hoodie__keep__min__commits": 2,
         "hoodie__keep__max__commits": 3,
     }
-    one_row = read_so_far(spark, it).where("id = 0")
+    one_row = read_so_far(spark, fleet).where("id = 0")
     for _ in range(5):
-        write_as_another(one_row, it.table, {}, "upsert", **few_commits)
+        write_as_another(one_row, fleet.table, {}, "upsert", **few_commits)
     assert not commit.exists()
-    config = config_of(it)
+    config = config_of(fleet)
 
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 0, out
     assert f"has offsets of hudi-kafka-connect ({CONNECT})" in out
-    land_the_rest(it)
-    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
-    assert it.audit().held
+    land_the_rest(fleet)
+    assert sorted(row.id for row in rows(spark, fleet).select("id").collect()) == list(range(RECORDS + 300))
+    assert fleet.audit().held
 
 
 @pytest.mark.thorough
 def test_a_merge_on_read_table_of_hudi_kafka_connect_gets_inserts(
-    spark: SparkSession, fleet: MakeFleet, sink: Sink
+    spark: SparkSession, make_fleet: MakeFleet, sink: Sink
 ) -> None:
     settings = {"write.operation": "insert", "target.table.type": "merge_on_read", "provenance.columns": False}
-    it = fleet(records=RECORDS, **settings, **{"record.key.fields": "id"})
+    fleet = make_fleet(records=RECORDS, **settings, **{"record.key.fields": "id"})
     extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
     on_read = {"hoodie__datasource__write__table__type": "MERGE_ON_READ"}
-    write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert", **on_read)
-    code, out = sink("adopt", "--config", config_of(it), "--yes")
+    write_as_another(read_so_far(spark, fleet), fleet.table, extra, "bulk_insert", **on_read)
+    code, out = sink("adopt", "--config", config_of(fleet), "--yes")
     assert code == 0, out
-    land_the_rest(it)
-    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
-    assert it.audit().held
+    land_the_rest(fleet)
+    assert sorted(row.id for row in rows(spark, fleet).select("id").collect()) == list(range(RECORDS + 300))
+    assert fleet.audit().held
 
 
 def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp_path: Path) -> None:
     text = "orders,0:120,11:80"
-    checkpoint_utils = hudis(spark, "util.CheckpointUtils")
-    checkpoint_format = getattr(hudis(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
+    checkpoint_utils = hudi_class(spark, "util.CheckpointUtils")
+    checkpoint_format = getattr(hudi_class(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
     offsets = offsets_of(CommitOffsets(Tool.STREAMER, "", "", text), ["orders"])
     assert {source.partition: offset for source, offset in offsets.items()} == dict(
         checkpoint_utils.parseCheckpoint(checkpoint_format, text)
     )
     assert set(offsets) == {TopicPartition("orders", 0), TopicPartition("orders", 11)}
     for version, keys in (("V2", STREAMER_V2), ("V1", STREAMER_V1)):
-        checkpoint = hudis(spark, f"table.checkpoint.StreamerCheckpoint{version}")
+        checkpoint = hudi_class(spark, f"table.checkpoint.StreamerCheckpoint{version}")
         assert getattr(checkpoint, f"STREAMER_CHECKPOINT_KEY_{version}") == keys[0]
         assert getattr(checkpoint, f"STREAMER_CHECKPOINT_RESET_KEY_{version}") == keys[1]
         table = tmp_path / version
@@ -370,12 +370,12 @@ def test_a_table_whose_keys_paths_or_files_are_others_is_refused(
 
 
 def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
-    spark: SparkSession, fleet: MakeFleet, sink: Sink
+    spark: SparkSession, make_fleet: MakeFleet, sink: Sink
 ) -> None:
-    it = fleet(records=30, **{"provenance.columns": False, "record.key.fields": "id"})
+    fleet = make_fleet(records=30, **{"provenance.columns": False, "record.key.fields": "id"})
     rows_of_others = spark.range(30).selectExpr("id", "'x' as kind", "0.5d as amount")
-    write_as_another(rows_of_others, it.table, {}, "insert")
-    config = config_of(it)
+    write_as_another(rows_of_others, fleet.table, {}, "insert")
+    config = config_of(fleet)
     for arguments, error_text in (
         ((), "there is nothing to adopt"),
         (("--topic", "other"), "there is nothing to adopt"),
@@ -383,10 +383,10 @@ def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
         code, out = sink("adopt", "--config", config, "--yes", *arguments)
         assert (code, len(out.splitlines())) == (2, 1)
         assert error_text in out
-    write_as_another(rows_of_others, it.table, {CONNECT: "0=7"}, "upsert")
-    it.start("w1")
-    it.wait("a member", lambda view: bool(view.members))
-    it.wait_for_log("w1", "table.not_adopted")
+    write_as_another(rows_of_others, fleet.table, {CONNECT: "0=7"}, "upsert")
+    fleet.start("w1")
+    fleet.wait("a member", lambda view: bool(view.members))
+    fleet.wait_for_log("w1", "table.not_adopted")
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 2
     assert "workers are alive (w1)" in out

@@ -29,7 +29,7 @@ from sink.audit import TopicAccess, audit
 from sink.audit.log import LogReader, as_kafka_prints
 from sink.audit.report import FindingKind, Report
 from sink.devtools.local.kafka import KafkaServer
-from tests.handmade import Added, HandmadeTable, kinds, sentences
+from tests.handmade import AddedFile, HandmadeTable, kinds, sentences
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -103,7 +103,7 @@ class Orders:
             end = self.end(partition)
             if end > start:
                 offsets = [offset for offset in self.offsets(partition, start, end) if offset not in set(without)]
-                added.append(Added(partition, offsets, start, end))
+                added.append(AddedFile(partition, offsets, start, end))
                 self.reached[partition] = end
         return self.table.commit(*added)
 
@@ -182,7 +182,7 @@ def test_a_row_of_an_aborted_record_is_found(make_orders: OrdersFactory) -> None
     orders = make_orders()
     orders.transaction(map(str, range(5)), commit=False)
     orders.produce(["after"])
-    orders.table.commit(Added(0, [2, 6], 0, 7))
+    orders.table.commit(AddedFile(0, [2, 6], 0, 7))
     report = orders.audit()
     assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert f"{orders.topic}-0 offset 2 is in the table, but the log does not deliver it" in sentences(
@@ -227,7 +227,7 @@ def test_a_row_of_an_aborted_record_is_found_in_a_compacted_topic_too(make_order
     orders = make_orders(cleanup_policy="compact")
     orders.transaction(map(str, range(5)), commit=False, key="one")
     orders.produce(["after"], key="other")
-    orders.table.commit(Added(0, [2, 6], 0, 7))
+    orders.table.commit(AddedFile(0, [2, 6], 0, 7))
     report = orders.audit()
     assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert f"{orders.topic}-0 offset 2 is in the table" in sentences(report, FindingKind.NOT_IN_LOG)
@@ -238,7 +238,7 @@ def test_rows_of_aborted_records_are_counted_where_rows_do_not_tell_their_offset
     orders.bare()
     orders.transaction(map(str, range(5)), commit=False)
     orders.produce(["after"])
-    orders.table.commit(Added(0, [2, 3, 6], 0, 7))
+    orders.table.commit(AddedFile(0, [2, 3, 6], 0, 7))
     report = orders.audit()
     assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert "only 1 offsets can have been compacted away" in sentences(report, FindingKind.NOT_IN_LOG)
@@ -280,9 +280,9 @@ def test_records_from_before_the_first_range_are_noted(make_orders: OrdersFactor
     orders.produce(map(str, range(100)))
     orders.produce(["one"], 1)
     if idle:
-        orders.table.commit(Added(1, [0], 0, 1), ends={orders.topic: {"0": [40, 0], "1": [1, 0]}})
+        orders.table.commit(AddedFile(1, [0], 0, 1), ends={orders.topic: {"0": [40, 0], "1": [1, 0]}})
     else:
-        orders.table.commit(Added(0, range(40, 100), 40, 100), Added(1, [0], 0, 1))
+        orders.table.commit(AddedFile(0, range(40, 100), 40, 100), AddedFile(1, [0], 0, 1))
     report = orders.audit()
     assert report.held, report.failures
     assert f"{orders.topic}-0[0, 40) is in the log, but before" in sentences(report, FindingKind.BEFORE)
@@ -294,7 +294,7 @@ def test_a_partition_that_joined_its_topic_later_has_to_be_read_from_its_beginni
     orders.produce(map(str, range(10)))
     orders.land()
     orders.produce(map(str, range(30)), 1)
-    orders.table.commit(Added(1, range(10, 30), 10, 30))
+    orders.table.commit(AddedFile(1, range(10, 30), 10, 30))
     report = orders.audit()
     assert kinds(report) == {FindingKind.SKIPPED}
     assert f"{orders.topic}-1[0, 10) is in the log, but before" in sentences(report, FindingKind.SKIPPED)
@@ -353,7 +353,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
 def test_a_checkpoint_beyond_the_end_of_the_log_is_found(make_orders: OrdersFactory) -> None:
     orders = make_orders()
     orders.produce(map(str, range(10)))
-    orders.table.commit(Added(0, range(10), 0, 25))
+    orders.table.commit(AddedFile(0, range(10), 0, 25))
     report = orders.audit()
     assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert "the checkpoint ends at 25, the log at 10" in sentences(report, FindingKind.NOT_IN_LOG)

@@ -26,7 +26,7 @@ from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for
-from tests.integration.table_kit import allow, connected, settings
+from tests.integration.table_kit import allow, connected, table_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def landed(
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(timeout=30)
     base = tmp_path_factory.mktemp("product") / "orders"
     more = {"partition__field__name": request.param} if request.param else {}
-    sink_settings = settings(
+    sink_settings = table_settings(
         base,
         f"{zookeeper.address}/audit-{uuid.uuid4().hex[:8]}",
         kafka__bootstrap__servers=kafka.address,

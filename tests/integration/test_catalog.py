@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,29 +156,30 @@ def test_each_partition_has_the_values_of_its_rows_however_directories_are_named
 def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
     make_landing: MakeLanding, metastore: MetastoreServer, tmp_path: Path
 ) -> None:
-    reader = Reader(metastore.uri, tmp_path / "reader")
     more = {"partition__field__name": "kind", "partition__time__field": "at"}
-    landing = make_landing("orders", **more)
-    land(landing, 1, 0, 6)
-    landing.table.register()
-    assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [[15, 2, "2026-01-02 12:00:00"]]
-    # Changed columns, and one more partition.
-    wider = make_landing("orders", WIDER, **more)
-    land(wider, 2, 6, 9)
-    wider.table.register()
-    reader.rows("refresh table orders")
-    query = "select id, whole, more from orders where kind = 'buy' order by id"
-    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
-    assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
-    # Files in other partitions are not even opened.
-    for file in Path(landing.settings.base_path).glob("kind=view/**/*.parquet"):
-        file.write_bytes(b"broken")
-    reader.rows("refresh table orders")
-    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
-    assert reader.rows("select id from orders where kind = 'buy' and day = '2026-01-02'") == [[3]]
-    with pytest.raises(RuntimeError, match="parquet"):
-        reader.rows("select sum(whole) from orders")
-    reader.close()
+    with closing(Reader(metastore.uri, tmp_path / "reader")) as reader:
+        landing = make_landing("orders", **more)
+        land(landing, 1, 0, 6)
+        landing.table.register()
+        assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [
+            [15, 2, "2026-01-02 12:00:00"]
+        ]
+        # Changed columns, and one more partition.
+        wider = make_landing("orders", WIDER, **more)
+        land(wider, 2, 6, 9)
+        wider.table.register()
+        reader.rows("refresh table orders")
+        query = "select id, whole, more from orders where kind = 'buy' order by id"
+        assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+        assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
+        # Files in other partitions are not even opened.
+        for file in Path(landing.settings.base_path).glob("kind=view/**/*.parquet"):
+            file.write_bytes(b"broken")
+        reader.rows("refresh table orders")
+        assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+        assert reader.rows("select id from orders where kind = 'buy' and day = '2026-01-02'") == [[3]]
+        with pytest.raises(RuntimeError, match="parquet"):
+            reader.rows("select sum(whole) from orders")
 
 
 @pytest.mark.thorough
@@ -209,9 +211,9 @@ def recorded(fleet: Fleet) -> CatalogState:
 
 @pytest.mark.thorough
 def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_back(
-    fleet: MakeFleet, metastore: MetastoreServer
+    make_fleet: MakeFleet, metastore: MetastoreServer
 ) -> None:
-    it = fleet(
+    fleet = make_fleet(
         records=900,
         **{
             "catalog.metastore.uris": metastore.uri,
@@ -222,16 +224,16 @@ def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_
         },
     )
     metastore.pause()
-    it.start("w1")
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
-    eventually("a failure is recorded", lambda: recorded(it).failures > 0, 60, it.logs)
-    assert recorded(it).instant == ""
-    assert "catalog.failed" in it.log("w1")
-    produce(it.kafka, it.topic, 900, PARTITIONS, first=900)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 600))
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
+    eventually("a failure is recorded", lambda: recorded(fleet).failures > 0, 60, fleet.logs)
+    assert recorded(fleet).instant == ""
+    assert "catalog.failed" in fleet.log("w1")
+    produce(fleet.kafka, fleet.topic, 900, PARTITIONS, first=900)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 600))
     metastore.resume()
-    view = it.view()
-    eventually("it is up to date", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
-    assert recorded(it).failures == 0
-    assert recorded(it).instant == max(transaction.instant or "" for transaction in view.ledger.history)
-    it.assert_exactly_once(1800)
+    view = fleet.view()
+    eventually("it is up to date", lambda: recorded(fleet).committed >= view.ledger.committed, 120, fleet.logs)
+    assert recorded(fleet).failures == 0
+    assert recorded(fleet).instant == max(transaction.instant or "" for transaction in view.ledger.history)
+    fleet.assert_exactly_once(1800)

@@ -13,6 +13,7 @@ import tarfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -264,16 +265,15 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
 
 def test_status_tells_how_far_the_catalogue_is_and_why_it_is_not_further(make_config, sink):
     config = make_config(catalog__metastore__uris="thrift://127.0.0.1:1")
-    fleet = Fleet(config)
-    fleet.join()
-    fleet.record(end=5)
-    _, out = sink("status", "--config", config)
-    assert "catalogue default.orders in thrift://127.0.0.1:1: nothing registered yet" in out
-    record = CatalogRecord(fleet.client, fleet.settings.root_znode)
-    state = CatalogState(fleet.settings.catalog_name).after_success("w1", 1_767_225_600.0, 0, "20260101000000000")
-    record.record(state)
-    record.record(state.after_failure("w2", 1_767_225_660.0, "ConnectException: refused"))
-    fleet.close()
+    with closing(Fleet(config)) as fleet:
+        fleet.join()
+        fleet.record(end=5)
+        _, out = sink("status", "--config", config)
+        assert "catalogue default.orders in thrift://127.0.0.1:1: nothing registered yet" in out
+        record = CatalogRecord(fleet.client, fleet.settings.root_znode)
+        state = CatalogState(fleet.settings.catalog_name).after_success("w1", 1_767_225_600.0, 0, "20260101000000000")
+        record.record(state)
+        record.record(state.after_failure("w2", 1_767_225_660.0, "ConnectException: refused"))
     code, out = sink("status", "--config", config)
     assert code == 0
     assert "registered up to instant 20260101000000000 (transaction 0, 0 behind), 2026-01-01 00:00:00 UTC" in out
@@ -296,9 +296,8 @@ def test_status_before_any_worker_ever_joined(make_config, sink):
 
 def test_status_without_kafka_still_tells_the_rest(make_config, sink):
     config = make_config()
-    fleet = Fleet(config)
-    fleet.join()
-    fleet.close()
+    with closing(Fleet(config)) as fleet:
+        fleet.join()
     text = config.read_text().replace(fleet.settings.bootstrap, "127.0.0.1:1")
     config.write_text(text)
     code, out = sink("status", "--config", config)
@@ -510,10 +509,9 @@ def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Pa
     (tmp_path / "table" / "holiday.jpg").write_bytes(b"")
     (tmp_path / "logs").write_text("")
     config = make_config(kafka__topic__names="no-such-topic", partition__field__name="colour", zookeeper__root="/sink")
-    other = Fleet(make_config("other.yaml"))
-    other.join()
-    code, out = sink("validate", "--config", config)
-    other.close()
+    with closing(Fleet(make_config("other.yaml"))) as other:
+        other.join()
+        code, out = sink("validate", "--config", config)
     assert code == 1
     for expected in (
         "no such topic",

@@ -58,24 +58,26 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("engine", ["arrow", pytest.param("hudi", marks=pytest.mark.thorough)])
-def test_slices_are_written_on_the_executors_of_a_cluster(fleet: MakeFleet, master: str, engine: str) -> None:
-    it = fleet(
+def test_slices_are_written_on_the_executors_of_a_cluster(make_fleet: MakeFleet, master: str, engine: str) -> None:
+    fleet = make_fleet(
         **{"spark.master": master, "spark.executor.memory": "600m", "write.engine": engine, "spark.cores.max": 2}
     )
-    it.start("w1")
-    it.wait_landed(ENDS)
-    it.assert_exactly_once(RECORDS)
+    fleet.start("w1")
+    fleet.wait_landed(ENDS)
+    fleet.assert_exactly_once(RECORDS)
 
 
 @pytest.mark.thorough
-def test_rows_are_changed_on_the_executors_of_a_cluster(fleet: MakeFleet, master: str, topic: Any, kafka: Any) -> None:
+def test_rows_are_changed_on_the_executors_of_a_cluster(
+    make_fleet: MakeFleet, master: str, topic: Any, kafka: Any
+) -> None:
     log, name = random_log(8, 2, 600, 100, ordered=False), topic(partitions=2)
     for partition in (0, 1):
         send(kafka.address, name, log.changes(partition), partition)
     on_cluster = {"spark.master": master, "spark.executor.memory": "600m", "spark.cores.max": 2}
-    it = fleet(name=name, **{**on_cluster, **UPSERTING, **BY_RECORD_INDEX, "flush.size": 300})
-    it.start("w1")
+    fleet = make_fleet(name=name, **{**on_cluster, **UPSERTING, **BY_RECORD_INDEX, "flush.size": 300})
+    fleet.start("w1")
     ends = {partition: len(log.partitions[partition]) for partition in (0, 1)}
-    it.wait_landed(ends)
+    fleet.wait_landed(ends)
     slices = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it.table) == plain(expected(log, slices, ordered=False))
+    assert rows(fleet.table) == plain(expected(log, slices, ordered=False))

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from table_kit import SINK, allow, checkpoint, settings
+from table_kit import SINK, allow, checkpoint, table_settings
 
 from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
@@ -84,7 +84,7 @@ class Written:
 
     def __init__(self, spark: SparkSession, base: Path, **more: str) -> None:
         sink_settings = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
-        self.settings = settings(base, "127.0.0.1:9", **{**sink_settings, **WITH_INDEX, **more})
+        self.settings = table_settings(base, "127.0.0.1:9", **{**sink_settings, **WITH_INDEX, **more})
         self.schema = parse_ddl(DDL, self.settings.provenance)
         self.table = Table(spark, self.settings, self.schema, nullcontext)
         self.table.ensure()
@@ -158,7 +158,7 @@ def test_the_metadata_table_says_the_same_as_after_hudi_has_read_the_footers(
     written.write("q=1/2 3", ODD[0], ODD[1])
     shutil.copytree(tmp_path / "table", tmp_path / "other")
     written.complete()
-    other_settings = settings(
+    other_settings = table_settings(
         tmp_path / "other", "127.0.0.1:9", **{**WITH_INDEX, **more, "partition.field.name": "part"},
         **{"schema.ddl": " ".join(DDL.split()), "record.key.fields": "id"},
     )  # fmt: skip

@@ -28,44 +28,49 @@ REPAIR = ("errors", "replay", "--yes", "--sql", """replace(value, '"none"', '-1'
 
 @pytest.mark.thorough
 def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_when_there_are_too_many(
-    fleet: MakeFleet, topic
+    make_fleet: MakeFleet, topic
 ) -> None:
-    it = fleet(name=topic(partitions=PARTITIONS), **{"errors.tolerance": "all", "errors.max.ratio": 0.2})
-    produce(it, RECORDS, RECORDS // BAD)
-    it.start("w1", "Errors.written=kill")
-    it.wait_fired("Errors.written")
-    it.wait("PREPARED", in_phase(Phase.PREPARED))
-    (undone,) = read_timeline_snapshot(str(errors_of(it)), it.name).pending
-    assert list(errors_of(it).glob(f"*_{undone}.parquet")), "its rows were not written yet"
-    it.start("w2", "Complete.published=kill")
-    it.wait_fired("Complete.published")
-    it.wait("PREPARED", in_phase(Phase.PREPARED))
+    fleet = make_fleet(name=topic(partitions=PARTITIONS), **{"errors.tolerance": "all", "errors.max.ratio": 0.2})
+    produce(fleet, RECORDS, RECORDS // BAD)
+    fleet.start("w1", "Errors.written=kill")
+    fleet.wait_fired("Errors.written")
+    fleet.wait("PREPARED", in_phase(Phase.PREPARED))
+    (undone,) = read_timeline_snapshot(str(errors_of(fleet)), fleet.name).pending
+    assert list(errors_of(fleet).glob(f"*_{undone}.parquet")), "its rows were not written yet"
+    fleet.start("w2", "Complete.published=kill")
+    fleet.wait_fired("Complete.published")
+    fleet.wait("PREPARED", in_phase(Phase.PREPARED))
     # The next worker has rolled back the rows that the dead one had written, and committed its own.
-    errors, table = read_timeline_snapshot(str(errors_of(it)), it.name), read_timeline_snapshot(str(it.table), it.name)
+    errors, table = (
+        read_timeline_snapshot(str(errors_of(fleet)), fleet.name),
+        read_timeline_snapshot(str(fleet.table), fleet.name),
+    )
     assert not errors.pending
     assert undone not in errors.completed
-    assert not list(errors_of(it).glob(f"*_{undone}.parquet"))
-    assert (len(list(errors_of(it).glob("*.parquet"))), table.checkpoint) == (1, None)
-    it.start("w3")
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-    assert_landed(it, errors=BAD, replayed=0)
-    for worker in it.workers.values():
+    assert not list(errors_of(fleet).glob(f"*_{undone}.parquet"))
+    assert (len(list(errors_of(fleet).glob("*.parquet"))), table.checkpoint) == (1, None)
+    fleet.start("w3")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    assert_landed(fleet, errors=BAD, replayed=0)
+    for worker in fleet.workers.values():
         worker.kill()
-    eventually("the sessions have ended", lambda: not workers(it.client, it.root))
+    eventually("the sessions have ended", lambda: not workers(fleet.client, fleet.root))
 
-    assert_bad_records_are_listed(it)
-    a_replay_dies_and_the_next_one_finishes_it(it)
+    assert_bad_records_are_listed(fleet)
+    a_replay_dies_and_the_next_one_finishes_it(fleet)
 
-    it.start("w4")
-    eventually("what was given up is rolled back", lambda: not read_timeline_snapshot(str(it.table), it.name).pending)
-    produce(it, 600, 2, first=RECORDS)
-    halt = it.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
+    fleet.start("w4")
+    eventually(
+        "what was given up is rolled back", lambda: not read_timeline_snapshot(str(fleet.table), fleet.name).pending
+    )
+    produce(fleet, 600, 2, first=RECORDS)
+    halt = fleet.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
     assert halt is not None
-    assert halt.topic == it.topic
+    assert halt.topic == fleet.topic
     assert " records are bad, more than errors.max.ratio=0.2 allows; the first: " in halt.reason
     assert "'id'" in halt.reason
-    assert it.audit().held
-    assert "workers are alive" in sink(it, *REPAIR).stderr
+    assert fleet.audit().held
+    assert "workers are alive" in sink(fleet, *REPAIR).stderr
 
 
 def errors_of(fleet: Fleet) -> Path:

@@ -113,51 +113,53 @@ KILLS = ("Replay.written", "Replay.committed")
     ],
 )
 def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
-    sink: MakeSink,
+    make_sink: MakeSink,
     make: Callable[..., Record],
     more: Mapping[str, str],
     kills: tuple[str, ...],
     after: Mapping[int, Row],
 ) -> None:
     odd, even, since = changes(make)
-    it = sink([*odd, *since], even, **ELSEWHERE, **more)
-    it.land((0, 0, len(odd)), (1, 0, len(even)))
-    it.land((0, len(odd), len(odd) + len(since)))
-    assert rows(it) == BEFORE
+    sink = make_sink([*odd, *since], even, **ELSEWHERE, **more)
+    sink.land((0, 0, len(odd)), (1, 0, len(even)))
+    sink.land((0, len(odd), len(odd) + len(since)))
+    assert rows(sink) == BEFORE
     for point in kills:
-        assert replay_killed_at(it, point).returncode == -9
+        assert replay_killed_at(sink, point).returncode == -9
         replayed = GOOD if point == "Replay.committed" else 0
-        assert rows(it) == (after if replayed else BEFORE)
-        assert_audited(it, errors=GOOD + 1 - replayed, replayed=replayed)
-    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
+        assert rows(sink) == (after if replayed else BEFORE)
+        assert_audited(sink, errors=GOOD + 1 - replayed, replayed=replayed)
+    replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
     assert len(replay.preview(Selection(), REPAIR).good) == (0 if kills else GOOD)
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
     # As the engine itself decodes: the table's column may be null, the record's may not.
     assert [("'kind' is null" in reason, coordinates[2]) for coordinates, reason in tried.bad.items()] == [(True, 5)]
-    assert rows(it) == after
-    assert_audited(it, errors=1, replayed=GOOD)
-    assert not read_timeline_snapshot(it.settings.base_path, it.settings.name).pending
+    assert rows(sink) == after
+    assert_audited(sink, errors=1, replayed=GOOD)
+    assert not read_timeline_snapshot(sink.settings.base_path, sink.settings.name).pending
 
 
-def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_of_the_topic(sink: MakeSink) -> None:
+def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_of_the_topic(
+    make_sink: MakeSink,
+) -> None:
     insert = {"write__operation": "insert", "record__key__fields": "id", "ddl": DDL}
-    it = sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
+    sink = make_sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
     for generation in (0, 1):
-        it.land((0, 0, 3), generation=generation)
-    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
+        sink.land((0, 0, 3), generation=generation)
+    replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
     assert sorted(coordinates[2:] for coordinates in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
     assert not replay.run(Selection(), REPAIR).good
-    frame = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
+    frame = sink.spark.read.format("hudi").load(sink.settings.base_path).select("_kafka_offset", "id", "at", "kind")
     once = [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
     assert sorted(map(tuple, frame.collect())) == sorted(once * 2)
-    assert_audited(it, errors=0, replayed=2)
+    assert_audited(sink, errors=0, replayed=2)
 
 
-def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:
-    it = sink([row(1, 1)], **UPSERT)
+def test_without_an_ordering_a_replay_into_changed_rows_is_refused(make_sink: MakeSink) -> None:
+    sink = make_sink([row(1, 1)], **UPSERT)
     with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* Produce the repaired records"):
-        Replay(it.spark, it.settings, it.client, it.settings.root_znode)
+        Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
 
 
 def rows(sink: Sink) -> dict[int, Row]:

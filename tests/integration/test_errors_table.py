@@ -40,34 +40,36 @@ EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "recor
 @pytest.mark.parametrize(
     ("engine", "metadata"), [("arrow", "true"), pytest.param("hudi", "false", marks=pytest.mark.thorough)]
 )
-def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(sink, engine, metadata) -> None:
-    it = sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
-    first, rolled_back = it.write((0, 0, 100), (0, 100, 300))
-    assert it.quarantine_files()
-    it.table.roll_back(first)
-    assert not list(Path(it.settings.base_path).glob("name=*/*.parquet"))
-    it.sweep()
-    assert not it.quarantine_files()
+def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(
+    make_sink, engine, metadata
+) -> None:
+    sink = make_sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
+    first, rolled_back = sink.write((0, 0, 100), (0, 100, 300))
+    assert sink.quarantine_files()
+    sink.table.roll_back(first)
+    assert not list(Path(sink.settings.base_path).glob("name=*/*.parquet"))
+    sink.sweep()
+    assert not sink.quarantine_files()
     with pytest.raises(QuarantineMissing):
-        it.publish(it.operation(first, rolled_back))
-    assert not it.errors.exists()
+        sink.publish(sink.operation(first, rolled_back))
+    assert not sink.errors.exists()
 
-    instant, written = it.write((0, 0, 100), (0, 100, 300))
+    instant, written = sink.write((0, 0, 100), (0, 100, 300))
     assert [(result.records, result.errors) for result in written.results] == [(97, 3), (197, 3)]
     assert [result.digest for result in written.results] == [result.digest for result in rolled_back.results]
-    it.number = 1
-    operation = it.operation(instant, written)
-    it.sweep()
-    it.publish(operation)
-    it.publish(operation)
-    assert it.offsets() == []
-    assert it.complete(operation) is TableOutcome.COMPLETED
-    it.sweep()
-    assert not it.quarantine_files()
+    sink.number = 1
+    operation = sink.operation(instant, written)
+    sink.sweep()
+    sink.publish(operation)
+    sink.publish(operation)
+    assert sink.offsets() == []
+    assert sink.complete(operation) is TableOutcome.COMPLETED
+    sink.sweep()
+    assert not sink.quarantine_files()
     good = [at for at in range(300) if at not in BAD]
-    assert it.offsets() == good
-    assert it.offsets(metadata=True) == good
-    bad_rows = it.bad_rows()
+    assert sink.offsets() == good
+    assert sink.offsets(metadata=True) == good
+    bad_rows = sink.bad_rows()
     assert set(bad_rows) == set(BAD)
     for offset, ((key, value), kind, reason) in BAD.items():
         row = bad_rows[offset]
@@ -75,7 +77,7 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
         assert reason in row["reason"]
         assert [tuple(header) for header in row["_kafka_headers"]] == HEADERS
         assert row["_kafka_timestamp"].timestamp() * 1000 == pytest.approx(FIRST_TIMESTAMP + offset)
-        assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (it.topic, 0, f"id-of-{it.topic}")
+        assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (sink.topic, 0, f"id-of-{sink.topic}")
         assert (row["instant"], row["transaction"], row["replayed_at"]) == (instant, 1, None)
 
 
@@ -102,55 +104,55 @@ def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafk
 
 
 @pytest.mark.parametrize("engine", ["arrow", "hudi"])
-def test_a_task_with_more_bad_records_than_a_transaction_may_have_stops(sink, engine) -> None:
-    it = sink(RECORDS, write__engine=engine, errors__max__per__transaction="5", **EVERY_STAGE)
+def test_a_task_with_more_bad_records_than_a_transaction_may_have_stops(make_sink, engine) -> None:
+    sink = make_sink(RECORDS, write__engine=engine, errors__max__per__transaction="5", **EVERY_STAGE)
     with pytest.raises(BadRecord, match=r"offset 0: the first of more than errors.max.per.transaction=5 bad records: "):
-        it.write((0, 0, 300))
-    _, written = it.write((0, 0, 299))
+        sink.write((0, 0, 300))
+    _, written = sink.write((0, 0, 299))
     assert written.results[0].errors == 5
     # Each of two tasks is within the limit, both together are not.
     with pytest.raises(BadRecord, match="offset 0: the first of more than"):
-        it.write((0, 0, 150), (0, 150, 300))
+        sink.write((0, 0, 150), (0, 150, 300))
 
 
-def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(sink) -> None:
+def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(make_sink) -> None:
     """Another writer rolled back its instant, and the next attempt had a schema that accepts more."""
-    it = sink(RECORDS)
-    instant, written = it.write((0, 0, 300))
-    it.publish(it.operation(instant, written))
-    assert set(it.bad_rows()) == {0, 7, 299}
-    it.table.roll_back(instant)
-    wider = sink_with(it, "id string, name string")
+    sink = make_sink(RECORDS)
+    instant, written = sink.write((0, 0, 300))
+    sink.publish(sink.operation(instant, written))
+    assert set(sink.bad_rows()) == {0, 7, 299}
+    sink.table.roll_back(instant)
+    wider = sink_with(sink, "id string, name string")
     instant, written = wider.write((0, 0, 300))
     assert written.results[0].errors == 2
     wider.publish(wider.operation(instant, written, attempt=2))
-    assert set(it.bad_rows()) == {7, 299}
-    assert {row["instant"] for row in it.bad_rows().values()} == {instant}
+    assert set(sink.bad_rows()) == {7, 299}
+    assert {row["instant"] for row in sink.bad_rows().values()} == {instant}
 
 
-def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> None:
-    it = sink(RECORDS, write__engine="hudi", sink__name="replayed")
-    instant = it.land((0, 0, 8), (0, 8, 300))
-    replay = Replay(it.spark, it.settings, it.client, f"/test-{it.topic}/{it.settings.name}")
+def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(make_sink) -> None:
+    sink = make_sink(RECORDS, write__engine="hudi", sink__name="replayed")
+    instant = sink.land((0, 0, 8), (0, 8, 300))
+    replay = Replay(sink.spark, sink.settings, sink.client, f"/test-{sink.topic}/{sink.settings.name}")
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
     assert [coordinates[2] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
     with pytest.raises(ConfigError, match="--sql"):
         replay.preview(Selection(), "replace(value")
     bad = [offset for offset in range(300) if offset in (0, 7, 299)]
-    assert it.offsets() == [offset for offset in range(300) if offset not in bad]
+    assert sink.offsets() == [offset for offset in range(300) if offset not in bad]
     tried = replay.run(Selection(), repaired)
     assert [coordinates[2] for coordinates in tried.good] == [0]
     assert sorted(coordinates[2] for coordinates in tried.bad) == [7, 299]
     assert replay.run(Selection(), repaired).good == ()
-    assert it.offsets() == [offset for offset in range(300) if offset not in bad[1:]]
-    rows = it.spark.read.format("hudi").load(it.settings.base_path).where("_kafka_offset = 0")
-    assert rows.select("id", "name", "_kafka_topic").collect() == [(-1, None, it.topic)]
-    marks = {offset: row["replayed_instant"] for offset, row in it.bad_rows().items()}
+    assert sink.offsets() == [offset for offset in range(300) if offset not in bad[1:]]
+    rows = sink.spark.read.format("hudi").load(sink.settings.base_path).where("_kafka_offset = 0")
+    assert rows.select("id", "name", "_kafka_topic").collect() == [(-1, None, sink.topic)]
+    marks = {offset: row["replayed_instant"] for offset, row in sink.bad_rows().items()}
     assert marks[7] is None
     assert marks[299] is None
     assert marks[0] > instant
-    report = audit(it.settings.base_path, it.settings.name)
+    report = audit(sink.settings.base_path, sink.settings.name)
     assert report.held, report.to_json()
     assert (report.rows, report.errors, report.replayed) == (298, 2, 1)
 
@@ -166,56 +168,56 @@ def sink_with(sink: Sink, ddl: str) -> Sink:
 
 
 def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_generation_has_rows_of_its_own(
-    sink,
+    make_sink,
 ) -> None:
-    it = sink(RECORDS[:10])
+    sink = make_sink(RECORDS[:10])
     operations = []
     for generation in (0, 1):
-        operations.append(it.operation(*it.write((0, 0, 10), generation=generation)))
+        operations.append(sink.operation(*sink.write((0, 0, 10), generation=generation)))
     completed_counts = []
 
     def the_term_ends_meanwhile() -> None:
-        completed_counts.append(len(completed(it.settings.errors_base_path)))
+        completed_counts.append(len(completed(sink.settings.errors_base_path)))
         if len(completed_counts) == 2:
             raise NotLeader("epoch 2 has followed epoch 1")
 
     with pytest.raises(NotLeader):
-        it.errors.publish(operations[0], the_term_ends_meanwhile)
+        sink.errors.publish(operations[0], the_term_ends_meanwhile)
     assert completed_counts == [0, 0]
-    assert not completed(it.settings.errors_base_path)
+    assert not completed(sink.settings.errors_base_path)
     for operation in operations:
-        it.publish(operation)
-    rows = it.errors.rows().select("_kafka_offset", "generation").collect()
+        sink.publish(operation)
+    rows = sink.errors.rows().select("_kafka_offset", "generation").collect()
     assert sorted(map(tuple, rows)) == [(0, 0), (0, 1), (7, 0), (7, 1)]
-    actions = [name.rpartition(".")[2] for name in completed(it.settings.errors_base_path)]
+    actions = [name.rpartition(".")[2] for name in completed(sink.settings.errors_base_path)]
     assert actions == ["rollback", "commit", "commit"]
 
 
 @pytest.mark.thorough
-def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_all_of_it(sink) -> None:
-    it = sink(RECORDS[:10])
-    errors_path = it.settings.errors_base_path
-    it.land((0, 0, 5))
-    it.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{errors_path}'")
-    it.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
+def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_all_of_it(make_sink) -> None:
+    sink = make_sink(RECORDS[:10])
+    errors_path = sink.settings.errors_base_path
+    sink.land((0, 0, 5))
+    sink.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{errors_path}'")
+    sink.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
     assert Path(errors_path, ".hoodie", "metadata").is_dir()
-    it.land((0, 5, 10))
-    it.spark.sql("DROP TABLE quarantine")
-    frame = it.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(errors_path)
+    sink.land((0, 5, 10))
+    sink.spark.sql("DROP TABLE quarantine")
+    frame = sink.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(errors_path)
     assert sorted(row[0] for row in frame.select("_kafka_offset").collect()) == [0, 7]
-    assert sorted(it.bad_rows()) == [0, 7]
+    assert sorted(sink.bad_rows()) == [0, 7]
 
 
-def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alone(sink, tmp_path: Path) -> None:
-    it = sink(RECORDS[:10], errors__table__base__path=str(tmp_path / "else"))
-    it.errors.verify()
-    instant, written = it.write((0, 0, 10))
-    other_settings = it.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
-    Table(it.spark, other_settings, table_schema(other_settings), TableLocks(it.client, other_settings)).ensure()
-    for action in (it.errors.verify, lambda: it.publish(it.operation(instant, written))):
+def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alone(make_sink, tmp_path: Path) -> None:
+    sink = make_sink(RECORDS[:10], errors__table__base__path=str(tmp_path / "else"))
+    sink.errors.verify()
+    instant, written = sink.write((0, 0, 10))
+    other_settings = sink.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
+    Table(sink.spark, other_settings, table_schema(other_settings), TableLocks(sink.client, other_settings)).ensure()
+    for action in (sink.errors.verify, lambda: sink.publish(sink.operation(instant, written))):
         with pytest.raises(TableError, match=r"has the Hudi table others .* to an empty directory"):
             action()
-    assert not completed(it.settings.errors_base_path)
+    assert not completed(sink.settings.errors_base_path)
 
 
 def completed(base_path: str) -> list[str]:
@@ -224,11 +226,11 @@ def completed(base_path: str) -> list[str]:
     return sorted(names, key=lambda name: name.partition("_")[2])
 
 
-def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_headers(sink, topic, kafka) -> None:
+def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_headers(make_sink, topic, kafka) -> None:
     dead_letters = topic()
-    it = sink(RECORDS, errors__deadletter__topic=dead_letters, **EVERY_STAGE)
-    instant, written = it.write((0, 0, 300))
-    it.publish(it.operation(instant, written))
+    sink = make_sink(RECORDS, errors__deadletter__topic=dead_letters, **EVERY_STAGE)
+    instant, written = sink.write((0, 0, 300))
+    sink.publish(sink.operation(instant, written))
     messages = consumed(kafka.address, dead_letters, len(BAD))
     messages_by_offset = {
         json.loads(dict(message.headers())["__connect.errors.offset"]): message for message in messages
@@ -238,9 +240,9 @@ def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_h
         headers = dict(messages_by_offset[offset].headers())
         assert (messages_by_offset[offset].key(), messages_by_offset[offset].value()) == record
         assert messages_by_offset[offset].headers()[: len(HEADERS)] == HEADERS
-        assert headers["__connect.errors.topic"].decode() == it.topic
+        assert headers["__connect.errors.topic"].decode() == sink.topic
         assert headers["__connect.errors.partition"] == b"0"
-        assert headers["__connect.errors.connector.name"].decode() == it.settings.name
+        assert headers["__connect.errors.connector.name"].decode() == sink.settings.name
         assert headers["__connect.errors.task.id"] == b"0"
         stage = {"value": b"VALUE_CONVERTER", "key": b"KEY_CONVERTER"}.get(kind, b"TASK_PUT")
         assert headers["__connect.errors.stage"] == stage

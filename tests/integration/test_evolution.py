@@ -238,12 +238,12 @@ def parse_columns(text: str) -> dict[str, str]:
 
 @pytest.mark.thorough
 def test_a_fleet_follows_a_subject_through_a_kill_and_halts_where_it_cannot(
-    fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
+    make_fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
 ) -> None:
     name = topic(partitions=1)
     subject = Subject(registry_url, kafka.address, name)
     subject.produce(FIRST, *({"id": n, "kind": "a"} for n in range(100)))
-    it = fleet(
+    fleet = make_fleet(
         name=name,
         **{
             "schema.ddl": None,
@@ -252,17 +252,17 @@ def test_a_fleet_follows_a_subject_through_a_kill_and_halts_where_it_cannot(
             "value.format": "avro-confluent",
         },
     )
-    it.start("w1")
-    it.start("w2")
-    it.wait_landed({0: 100})
+    fleet.start("w1")
+    fleet.start("w2")
+    fleet.wait_landed({0: 100})
     subject.produce(SECOND, *({"id": n, "kind": "b", "amount": n / 4} for n in range(100, 200)))
-    it.coordinator().kill()
-    it.wait_landed({0: 200})
+    fleet.coordinator().kill()
+    fleet.wait_landed({0: 200})
     subject.produce(OTHER, {"id": "x", "kind": "d", "more": 1})
-    view = it.wait("it halts", lambda view: view.halt is not None)
+    view = fleet.wait("it halts", lambda view: view.halt is not None)
     assert view.halt is not None
     assert "id is BIGINT in the table, STRING in the records" in view.halt.reason
-    it.assert_exactly_once(200)
-    rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read())
+    fleet.assert_exactly_once(200)
+    rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(fleet.table.as_uri()).build().read())
     assert sorted(rows.column("id").to_pylist()) == list(range(200))
     assert sorted(rows.column("amount").drop_null().to_pylist()) == [n / 4 for n in range(100, 200)]

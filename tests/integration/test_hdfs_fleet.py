@@ -37,58 +37,62 @@ def first_active(hdfs: HdfsCluster) -> Iterator[HdfsCluster]:
 
 
 def test_a_killed_coordinator_and_namenodes_that_fail_over_cost_nothing(
-    fleet: MakeFleet, first_active: HdfsCluster
+    make_fleet: MakeFleet, first_active: HdfsCluster
 ) -> None:
     hdfs = first_active
-    it = fleet(**METADATA, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
-    it.start("w1", "Complete.after=kill")
-    it.coordinator()
-    it.start("w2")
-    it.wait_fired("Complete.after")
+    fleet = make_fleet(
+        **METADATA, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"}
+    )
+    fleet.start("w1", "Complete.after=kill")
+    fleet.coordinator()
+    fleet.start("w2")
+    fleet.wait_fired("Complete.after")
     hdfs.stop(0)
     hdfs.activate(1)
-    it.wait_landed(ends(RECORDS))
-    it.assert_exactly_once(RECORDS)
+    fleet.wait_landed(ends(RECORDS))
+    fleet.assert_exactly_once(RECORDS)
     # And back, while both run: the formerly active one answers its clients that it is a standby.
     hdfs.start(0)
-    produce(it.kafka, it.topic, MORE, PARTITIONS, first=RECORDS)
+    produce(fleet.kafka, fleet.topic, MORE, PARTITIONS, first=RECORDS)
     hdfs.activate(0)
-    it.wait_landed(ends(RECORDS + MORE))
-    it.assert_exactly_once(RECORDS + MORE)
+    fleet.wait_landed(ends(RECORDS + MORE))
+    fleet.assert_exactly_once(RECORDS + MORE)
 
 
 def test_every_command_reaches_a_table_on_hdfs_by_hadoops_own_files(
-    fleet: MakeFleet, topic, hdfs: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_fleet: MakeFleet, topic, hdfs: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs.conf_dir(tmp_path / "hadoop")))
     directory = f"/{uuid.uuid4().hex}"
     settings = {"target.base.path": f"hdfs://{directory}/orders", "errors.tolerance": "all"}
-    it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **settings)
-    every_command_works(it)
+    fleet = make_fleet(name=topic(partitions=PARTITIONS), **METADATA, **settings)
+    every_command_works(fleet)
 
 
 def test_executors_of_a_standalone_cluster_write_to_hdfs(
-    fleet: MakeFleet,
+    make_fleet: MakeFleet,
     hdfs: HdfsCluster,
     master: str,  # noqa: F811
 ) -> None:
     on_cluster = {"spark.master": master, "spark.executor.memory": "600m", "spark.cores.max": 2}
-    it = fleet(**hdfs.settings, **on_cluster, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
-    it.start("w1")
-    it.wait_landed(ends(RECORDS))
-    it.assert_exactly_once(RECORDS)
+    fleet = make_fleet(
+        **hdfs.settings, **on_cluster, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"}
+    )
+    fleet.start("w1")
+    fleet.wait_landed(ends(RECORDS))
+    fleet.assert_exactly_once(RECORDS)
 
 
 def test_a_check_of_the_settings_leaves_nothing_behind(
-    fleet: MakeFleet, hdfs: HdfsCluster, monkeypatch: pytest.MonkeyPatch
+    make_fleet: MakeFleet, hdfs: HdfsCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = uuid.uuid4().hex
-    it = fleet(30, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{directory}/a/orders"})
-    it.configure("w1")
+    fleet = make_fleet(30, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{directory}/a/orders"})
+    fleet.configure("w1")
     root = open_storage(f"hdfs://{SERVICE}/", Access(hdfs=hdfs_access(hdfs.settings, {})))
-    assert "is empty: the table will be created" in command(it, "validate").stdout
+    assert "is empty: the table will be created" in command(fleet, "validate").stdout
     assert root.files.get_file_info(f"/{directory}").type is fs.FileType.NotFound
     # HDFS believes the user name that a client gives, and its root belongs to the user who started it.
     monkeypatch.setenv("HADOOP_USER_NAME", "nobody-here")
-    result = command(it, "validate", fails=True)
+    result = command(fleet, "validate", fails=True)
     assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((result.stdout + result.stderr).split())

@@ -1,6 +1,6 @@
 """Records whose schema ids are in their headers, written by Confluent's own serializers, land like those with prefixes.
 
-Apicurio's registry knows no GUIDs: a front of it answers for a GUID that the test makes of the id.
+Apicurio's registry knows no GUIDs: a stub in front of it answers for a GUID that the test makes of the id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.row_spec import table_schema
-from tests.registry_kit import Asked, Front, Said, forward
+from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
@@ -43,18 +43,20 @@ Record = tuple[bytes, list[tuple[str, bytes]]]
 
 
 @pytest.fixture
-def guids(registry_url: str) -> Iterator[Front]:
+def guids(registry_url: str) -> Iterator[StubRegistry]:
     direct = forward(registry_url)
 
-    def answer(request: Asked) -> Said:
+    def answer(request: RegistryRequest) -> RegistryResponse:
         before, guid, rest = request.path.partition("/schemas/guids/")
         if guid:
             name, *query = rest.split("?")
-            return direct(Asked("?".join([f"{before}/schemas/ids/{UUID(name).int}", *query]), request.headers))
+            return direct(
+                RegistryRequest("?".join([f"{before}/schemas/ids/{UUID(name).int}", *query]), request.headers)
+            )
         return direct(request)
 
-    with Front(answer) as front:
-        yield front
+    with StubRegistry(answer) as stub:
+        yield stub
 
 
 def in_header(payload: bytes, context: SerializationContext | None, schema_id: Any) -> bytes:
@@ -92,7 +94,7 @@ def writers(name: str, url: str, directory: Path) -> Callable[[dict[str, Any], S
 def test_ids_in_headers_and_before_values_may_be_mixed(
     name: str,
     reader: str,
-    guids: Front,
+    guids: StubRegistry,
     registry_url: str,
     spark: SparkSession,
     kafka: Any,

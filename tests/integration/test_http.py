@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from sink.devtools.local.workers import Part
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from tests.http_kit import Client, a_client
+from tests.http_kit import Client, client_on_free_port
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
 
@@ -22,25 +22,25 @@ def listen(client: Client) -> dict[str, object]:
     return {"http.listen": f"{client.host}:{client.port}"}
 
 
-def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(fleet: MakeFleet) -> None:
-    it, client = fleet(), a_client()
-    worker = it.start("w1", **listen(client))
+def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(make_fleet: MakeFleet) -> None:
+    fleet, client = make_fleet(), client_on_free_port()
+    worker = fleet.start("w1", **listen(client))
     # Before Spark is up: a slow start is no reason to start the worker again.
     assert client.wait("/liveness", 200).json["reasons"] == []
     client.wait("/readiness", 200)
     client.wait("/coordinator", 200)
-    assert client.ask(f"/coordinator?sink={it.name}").json == {"worker": "w1", "leads": [it.name]}
-    it.wait_landed(LANDED)
+    assert client.ask(f"/coordinator?sink={fleet.name}").json == {"worker": "w1", "leads": [fleet.name]}
+    fleet.wait_landed(LANDED)
     client.wait("/health", 200)
     eventually("all is told to have landed", lambda: client.ask("/status").json["sinks"][0]["lag"] == 0)
-    status = client.ask(f"/status?sink={it.name}").json["sinks"][0]
+    status = client.ask(f"/status?sink={fleet.name}").json["sinks"][0]
     assert [(p["partition"], p["committed"], p["log_end"], p["lag"]) for p in status["partitions"]] == [
         (partition, end, end, 0) for partition, end in LANDED.items()
     ]
     assert [member["worker"] for member in status["members"]] == ["w1"]
-    history = client.ask("/history").json["sinks"][it.name]
+    history = client.ask("/history").json["sinks"][fleet.name]
     assert sum(ended["records"] for ended in history) == RECORDS
-    assert f'sink_coordinator{{sink="{it.name}"}} 1.0' in client.ask("/metrics").body.decode()
+    assert f'sink_coordinator{{sink="{fleet.name}"}} 1.0' in client.ask("/metrics").body.decode()
     worker.pause_part(Part.JVM)
     assert "JVM" in client.wait("/liveness", 503).json["reasons"][0]
     worker.signal(signal.SIGCONT, Part.JVM)
@@ -50,14 +50,14 @@ def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(fle
     assert client.status_of("/liveness") == 0
 
 
-def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(fleet: MakeFleet) -> None:
-    it, first, second = fleet(), a_client(), a_client()
-    first_worker = it.start("w1", **listen(first))
+def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(make_fleet: MakeFleet) -> None:
+    fleet, first, second = make_fleet(), client_on_free_port(), client_on_free_port()
+    first_worker = fleet.start("w1", **listen(first))
     first.wait("/coordinator", 200)
-    it.start("w2", **listen(second))
+    fleet.start("w2", **listen(second))
     second.wait("/readiness", 200)
     assert second.ask("/coordinator").status == 503
-    it.wait_landed(LANDED)
+    fleet.wait_landed(LANDED)
     for client in (first, second):
         client.wait("/health", 200)
         assert {m["worker"] for m in client.ask("/status").json["sinks"][0]["members"]} == {"w1", "w2"}
@@ -66,37 +66,39 @@ def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(fleet: Mak
     second.wait("/health", 200)
 
     def worker_gone_notes() -> list[str]:
-        notes = second.ask("/health").json["sinks"][it.name]["notes"]
+        notes = second.ask("/health").json["sinks"][fleet.name]["notes"]
         return [note["text"] for note in notes if note["kind"] == "worker-gone"]
 
     eventually("it is told who has left", lambda: worker_gone_notes() == ["w1 has left the fleet without draining"])
-    it.start("w1", **listen(first))
+    fleet.start("w1", **listen(first))
     first.wait("/readiness", 200)
     eventually("it is back", lambda: worker_gone_notes() == [])
 
 
-def test_a_halt_is_told_with_its_remedy_and_is_no_reason_to_start_the_worker_again(fleet: MakeFleet, topic) -> None:
-    it, client = fleet(), a_client()
-    it.start("w1", **listen(client))
-    it.wait_landed(LANDED)
+def test_a_halt_is_told_with_its_remedy_and_is_no_reason_to_start_the_worker_again(
+    make_fleet: MakeFleet, topic
+) -> None:
+    fleet, client = make_fleet(), client_on_free_port()
+    fleet.start("w1", **listen(client))
+    fleet.wait_landed(LANDED)
     client.wait("/health", 200)
-    producer = Producer({"bootstrap.servers": it.kafka})
-    producer.produce(it.topic, b"no json", partition=1)
+    producer = Producer({"bootstrap.servers": fleet.kafka})
+    producer.produce(fleet.topic, b"no json", partition=1)
     assert producer.flush(30) == 0
     [reason] = client.wait("/health", 503).json["reasons"]
-    assert (reason["sink"], reason["kind"]) == (it.name, "halted")
-    assert f"{it.topic}-1 offset {LANDED[1]}" in reason["text"]
+    assert (reason["sink"], reason["kind"]) == (fleet.name, "halted")
+    assert f"{fleet.topic}-1 offset {LANDED[1]}" in reason["text"]
     assert "errors.tolerance=all" in reason["do"]
     assert reason["page"] == "docs/runbook.md#a-bad-record"
     assert client.ask("/liveness").status == 200
     assert client.ask("/readiness").status == 200
 
 
-def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(fleet: MakeFleet, tmp_path) -> None:
+def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(make_fleet: MakeFleet, tmp_path) -> None:
     with ZooKeeperServer(tmp_path / "own") as server:
-        it, client = fleet(zookeeper=server.address), a_client()
-        it.start("w1", **listen(client))
-        it.wait_landed(LANDED)
+        fleet, client = make_fleet(zookeeper=server.address), client_on_free_port()
+        fleet.start("w1", **listen(client))
+        fleet.wait_landed(LANDED)
         client.wait("/health", 200)
         server.kill()
         [reason] = client.wait("/health", 503, 30).json["reasons"]
@@ -108,15 +110,15 @@ def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(fleet: MakeFlee
         client.wait("/health", 200)
 
 
-def test_files_and_bad_records_are_told_with_the_command_that_replays_them(fleet: MakeFleet) -> None:
-    it, client = fleet(**{"errors.tolerance": "all"}), a_client()
-    producer = Producer({"bootstrap.servers": it.kafka})
+def test_files_and_bad_records_are_told_with_the_command_that_replays_them(make_fleet: MakeFleet) -> None:
+    fleet, client = make_fleet(**{"errors.tolerance": "all"}), client_on_free_port()
+    producer = Producer({"bootstrap.servers": fleet.kafka})
     for _ in range(2):
-        producer.produce(it.topic, b"no json", partition=1)
+        producer.produce(fleet.topic, b"no json", partition=1)
     assert producer.flush(30) == 0
-    it.start("w1", **listen(client))
-    it.wait_landed({**LANDED, 1: LANDED[1] + 2})
-    report = client.wait(f"/table?sink={it.name}", 200).json
+    fleet.start("w1", **listen(client))
+    fleet.wait_landed({**LANDED, 1: LANDED[1] + 2})
+    report = client.wait(f"/table?sink={fleet.name}", 200).json
     assert report["table"]["files"] >= PARTITIONS
     assert report["table"]["bytes"] > 0
     assert report["table"]["instants"] >= 1
@@ -124,5 +126,5 @@ def test_files_and_bad_records_are_told_with_the_command_that_replays_them(fleet
     assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
     assert group["replay"].startswith("sink errors replay --config FILE --reason=")
     client.wait("/health", 200)
-    notes = client.ask("/health").json["sinks"][it.name]["notes"]
+    notes = client.ask("/health").json["sinks"][fleet.name]["notes"]
     assert [note["text"] for note in notes if note["kind"] == "bad-records"] != []

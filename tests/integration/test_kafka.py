@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
@@ -238,12 +239,13 @@ def test_a_topic_recreated_during_a_view_never_lends_its_offsets_to_the_old_id(
             return super()._offsets(*args)
 
     create(admin, name)
-    plain, meddled = (kind({"bootstrap.servers": address}, timeout=30) for kind in (Log, Meddled))
-    old = partition_log(plain, name)
-    seen = partition_log(meddled, name)
-    assert meddled.looks > 1
-    assert seen.topic_id != old.topic_id
-    assert seen == partition_log(plain, name) == PartitionLog(seen.topic_id, 0, 40)
+    settings = {"bootstrap.servers": address}
+    with closing(Log(settings, timeout=30)) as plain, closing(Meddled(settings, timeout=30)) as meddled:
+        old = partition_log(plain, name)
+        seen = partition_log(meddled, name)
+        assert meddled.looks > 1
+        assert seen.topic_id != old.topic_id
+        assert seen == partition_log(plain, name) == PartitionLog(seen.topic_id, 0, 40)
 
 
 def test_added_partitions_are_in_the_next_view(admin: AdminClient, log: Log, name: str) -> None:
@@ -311,8 +313,8 @@ def test_credentials_that_the_broker_refuses_are_named_and_the_password_is_not(a
         "sasl.username": "someone",
         "sasl.password": "s3cret-word",
     }
-    with pytest.raises(AccessDenied, match=r"kafka\.sasl") as caught:
-        Log(settings, timeout=5).view(["orders"])
+    with closing(Log(settings, timeout=5)) as log, pytest.raises(AccessDenied, match=r"kafka\.sasl") as caught:
+        log.view(["orders"])
     assert address in str(caught.value)
     assert "s3cret-word" not in str(caught.value)
 
@@ -361,27 +363,27 @@ def test_a_topic_that_may_not_be_described_is_named_with_the_right_that_is_missi
 ) -> None:
     admin = AdminClient(client(own_server.address))
     create(admin, name)
-    log = Log({"bootstrap.servers": own_server.address})
-    assert span(log, name) == (0, 0)
-    rule = AclBinding(
-        ResourceType.TOPIC,
-        name,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.DENY,
-    )
-    admin.create_acls([rule])[rule].result()
+    with closing(Log({"bootstrap.servers": own_server.address})) as log:
+        assert span(log, name) == (0, 0)
+        rule = AclBinding(
+            ResourceType.TOPIC,
+            name,
+            ResourcePatternType.LITERAL,
+            "User:ANONYMOUS",
+            "*",
+            AclOperation.DESCRIBE,
+            AclPermissionType.DENY,
+        )
+        admin.create_acls([rule])[rule].result()
 
-    def denied() -> bool:
-        try:
-            log.view([name])
-        except AccessDenied as error:
-            return all(word in str(error) for word in (f"topic {name}", own_server.address, "DESCRIBE"))
-        return False
+        def denied() -> bool:
+            try:
+                log.view([name])
+            except AccessDenied as error:
+                return all(word in str(error) for word in (f"topic {name}", own_server.address, "DESCRIBE"))
+            return False
 
-    eventually("access is denied", denied)
+        eventually("access is denied", denied)
 
 
 @pytest.mark.timeout(180)

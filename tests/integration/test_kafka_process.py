@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -45,14 +45,15 @@ def log(kafka: KafkaServer) -> Iterator[LogProcess]:
 def test_a_view_is_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
     name = topic(partitions=3)
     produce(kafka.address, name, 30, 3)
-    assert log.view([name]) == Log({"bootstrap.servers": kafka.address}).view([name])
+    with closing(Log({"bootstrap.servers": kafka.address})) as here:
+        assert log.view([name]) == here.view([name])
 
 
 def test_topics_that_match_are_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
     name = topic()
-    here = Log({"bootstrap.servers": kafka.address})
-    assert log.view([], f"{name}.*") == here.view([], f"{name}.*")
-    assert log.topics() == here.topics()
+    with closing(Log({"bootstrap.servers": kafka.address})) as here:
+        assert log.view([], f"{name}.*") == here.view([], f"{name}.*")
+        assert log.topics() == here.topics()
     assert log.topics(f"{name}.*") == (name,)
 
 
@@ -147,9 +148,8 @@ input()
     child.wait(30)
 
 
-def test_the_settings_are_on_no_command_line_and_in_no_environment(log: LogProcess, kafka: KafkaServer) -> None:
-    log = LogProcess({"bootstrap.servers": kafka.address, "sasl.password": SECRET})
-    log.start()
-    contents = [Path(f"/proc/{log.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
-    log.close()
+def test_the_settings_are_on_no_command_line_and_in_no_environment(kafka: KafkaServer) -> None:
+    with closing(LogProcess({"bootstrap.servers": kafka.address, "sasl.password": SECRET})) as log:
+        log.start()
+        contents = [Path(f"/proc/{log.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
     assert not any(SECRET.encode() in content for content in contents)

@@ -21,7 +21,7 @@ from sink.write.task_input import KafkaSource
 from tests.integration.reader_kit import (
     AMPLE,
     MIB,
-    Sent,
+    SentRecord,
     consumer_settings,
     delete_before,
     numbered,
@@ -73,7 +73,7 @@ def test_partitions_that_turn_out_larger_than_the_window_are_given_back_and_read
     name = topic(20, config={"max.message.bytes": "20000000"})
     send(kafka.address, name, numbered(name, 0, 2_000))
     for partition in range(1, 20):
-        large = [Sent(b"%d" % at + b"x" * 60_000, b"k") for at in range(6)]
+        large = [SentRecord(b"%d" % at + b"x" * 60_000, b"k") for at in range(6)]
         send(kafka.address, name, large, partition)
     slices = slices_of(name, (0, 0, 2_000), *((partition, 0, 6) for partition in range(1, 20)))
     reader = task_reader(kafka.address, slices, TINY)
@@ -96,7 +96,7 @@ def test_records_of_five_megabytes_among_small_ones_are_read_within_the_window(
 ) -> None:
     name = topic(12, config={"max.message.bytes": "20000000"})
     for partition in range(12):
-        records = [Sent(b"%d" % at + b"y" * (LONG if at == 40 else 100)) for at in range(80)]
+        records = [SentRecord(b"%d" % at + b"y" * (LONG if at == 40 else 100)) for at in range(80)]
         send(kafka.address, name, records, partition)
     slices = slices_of(name, *((partition, 0, 80) for partition in range(12)))
     reader = task_reader(kafka.address, slices, ReadLimits(MIB, MIB, MIB))
@@ -117,7 +117,7 @@ def test_the_window_reaches_as_far_as_its_bytes_and_no_partition_before_it_is_as
 ) -> None:
     name = topic(60)
     for partition in range(60):
-        send(kafka.address, name, [Sent(b"z" * 1_000) for _ in range(20)], partition)
+        send(kafka.address, name, [SentRecord(b"z" * 1_000) for _ in range(20)], partition)
     reader = task_reader(kafka.address, slices_of(name, *((partition, 0, 20) for partition in range(60))), TINY)
     window = Window(monkeypatch, reader)
     assert len(rows_of(reader)) == 1_200
@@ -225,7 +225,7 @@ def topic_slices(server: KafkaServer, name: str, partitions: int = 1) -> list[Sl
     admin = AdminClient({"bootstrap.servers": server.address})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     for partition in range(partitions):
-        send(server.address, name, [Sent(b"%d" % at + b"v" * 200) for at in range(10_000)], partition)
+        send(server.address, name, [SentRecord(b"%d" % at + b"v" * 200) for at in range(10_000)], partition)
     return slices_of(name, *((partition, 0, 10_000) for partition in range(partitions)))
 
 

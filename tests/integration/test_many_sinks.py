@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sink.cli import app
 from sink.devtools.local.workers import Part
-from tests.conftest import TopicFactory, a_chroot, topics
+from tests.conftest import TopicFactory, temporary_chroot, topics
 from tests.fleet import produce
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
@@ -57,7 +57,7 @@ class Hosted:
 @pytest.fixture(scope="module")
 def hosted(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Hosted]:
     directory = tmp_path_factory.mktemp("many")
-    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
+    with temporary_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
         hosted_sinks = Hosted(ManySinks(directory, chroot, kafka.address), make_topic)
         try:
             for name in (*GOOD, POISONED):

@@ -20,7 +20,7 @@ from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     """All that joining needs: it touches neither the table nor Spark before it finds that the fleet agrees."""
-    sink_settings = settings(tmp_path / "table", chroot)
+    sink_settings = table_settings(tmp_path / "table", chroot)
     client = KazooClient(f"{proxy.address}/{chroot.partition('/')[2]}")
     client.start()
     keeper = Keeper(client, "/sink/orders", lambda: None)

@@ -56,25 +56,25 @@ def described(kafka: str, group: str) -> dict[int, tuple[int, int, int]]:
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
 
 
-def test_a_fleet_tells_prometheus_and_kafkas_own_tool_what_has_landed(fleet: MakeFleet) -> None:
+def test_a_fleet_tells_prometheus_and_kafkas_own_tool_what_has_landed(make_fleet: MakeFleet) -> None:
     [port] = free_ports(1)
-    it = fleet(records=RECORDS, **METADATA, **{"metrics.port": port, "services.interval.commits": 1})
-    it.start("w1")
+    fleet = make_fleet(records=RECORDS, **METADATA, **{"metrics.port": port, "services.interval.commits": 1})
+    fleet.start("w1")
     records_each = RECORDS // PARTITIONS
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
 
-    group = f"sink-{it.name}"
+    group = f"sink-{fleet.name}"
     eventually("the group has it", lambda: metrics(port).get(("sink_group_offset_commits_total", "done"), 0) > 0)
     expected = dict.fromkeys(range(PARTITIONS), (records_each, records_each, 0))
-    eventually("Kafka's tool shows it", lambda: described(it.kafka, group) == expected, context=it.logs)
+    eventually("Kafka's tool shows it", lambda: described(fleet.kafka, group) == expected, context=fleet.logs)
 
-    audit = [sys.executable, "-m", "sink.cli", "audit", "--config", str(it.directory / "w1.yaml")]
+    audit = [sys.executable, "-m", "sink.cli", "audit", "--config", str(fleet.directory / "w1.yaml")]
     subprocess.run(audit, env=os.environ, check=True, capture_output=True, timeout=240)
-    eventually("the audit is told", lambda: ("sink_audit_held", "") in metrics(port), context=it.logs)
-    eventually("files are told", lambda: ("sink_table_files", "") in metrics(port), context=it.logs)
+    eventually("the audit is told", lambda: ("sink_audit_held", "") in metrics(port), context=fleet.logs)
+    eventually("files are told", lambda: ("sink_table_files", "") in metrics(port), context=fleet.logs)
     samples = metrics(port)
     assert samples["sink_audit_held", ""] == 1
-    assert samples["sink_table_files", ""] == len(list(it.table.glob("*.parquet")))
+    assert samples["sink_table_files", ""] == len(list(fleet.table.glob("*.parquet")))
     assert samples["sink_table_instants", ""] >= 1
     assert samples["sink_coordinator", ""] == samples["sink_workers", ""] == 1
     assert (samples["sink_freshness_seconds", ""], samples["sink_records_total", ""]) == (0, RECORDS)
@@ -94,28 +94,32 @@ def group_process(fleet: Fleet) -> psutil.Process | None:
     return next((p for p in worker.children(recursive=True) if "sink.clients.kafka_groups" in p.cmdline()), None)
 
 
-def test_the_process_that_tells_the_group_can_hang_and_die_and_no_commit_waits(fleet: MakeFleet) -> None:
-    it = fleet(records=RECORDS)
-    it.start("w1")
+def test_the_process_that_tells_the_group_can_hang_and_die_and_no_commit_waits(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(records=RECORDS)
+    fleet.start("w1")
     records_each = RECORDS // PARTITIONS
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
-    eventually("the process is there", lambda: group_process(it) is not None, context=it.logs)
-    child = group_process(it)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), records_each))
+    eventually("the process is there", lambda: group_process(fleet) is not None, context=fleet.logs)
+    child = group_process(fleet)
     assert child is not None
     child.suspend()
     for batch in range(1, 4):
-        produce(it.kafka, it.topic, RECORDS, PARTITIONS, first=batch * RECORDS)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), records_each * (batch + 1)), seconds=60)
+        produce(fleet.kafka, fleet.topic, RECORDS, PARTITIONS, first=batch * RECORDS)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), records_each * (batch + 1)), seconds=60)
     # The worker itself ends it after 15 s without an answer.
     with suppress(psutil.NoSuchProcess):
         child.kill()
     total = records_each * 4
     expected = dict.fromkeys(range(PARTITIONS), (total, total, 0))
-    eventually("another one tells it", lambda: described(it.kafka, f"sink-{it.name}") == expected, 120, it.logs)
-    it.assert_exactly_once(4 * RECORDS)
+    eventually(
+        "another one tells it", lambda: described(fleet.kafka, f"sink-{fleet.name}") == expected, 120, fleet.logs
+    )
+    fleet.assert_exactly_once(4 * RECORDS)
 
 
-def test_a_server_that_is_away_shows_as_a_wait_and_no_more_once_it_is_back(fleet: MakeFleet, tmp_path: Path) -> None:
+def test_a_server_that_is_away_shows_as_a_wait_and_no_more_once_it_is_back(
+    make_fleet: MakeFleet, tmp_path: Path
+) -> None:
     [port] = free_ports(1)
     with (
         ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
@@ -124,16 +128,16 @@ def test_a_server_that_is_away_shows_as_a_wait_and_no_more_once_it_is_back(fleet
     ):
         name = topic(partitions=PARTITIONS)
         produce(kafka.address, name, RECORDS, PARTITIONS)
-        it = fleet(zookeeper=zookeeper.address, name=name, **{"metrics.port": port})
-        it.kafka = kafka.address
-        it.start("w1")
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+        fleet = make_fleet(zookeeper=zookeeper.address, name=name, **{"metrics.port": port})
+        fleet.kafka = kafka.address
+        fleet.start("w1")
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
         for server_name, server in (("kafka", kafka), ("zookeeper", zookeeper)):
             waits_for = partial(waiting, port, server_name)
             assert waits_for() == 0
             server.pause()
-            eventually(f"{server_name} is waited for", waits_for, 30, it.logs)
+            eventually(f"{server_name} is waited for", waits_for, 30, fleet.logs)
             server.resume()
-            eventually(f"{server_name} is back", lambda ask=waits_for: not ask(), 60, it.logs)  # type: ignore[misc]
+            eventually(f"{server_name} is back", lambda ask=waits_for: not ask(), 60, fleet.logs)  # type: ignore[misc]
         produce(kafka.address, name, RECORDS, PARTITIONS, first=RECORDS)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))

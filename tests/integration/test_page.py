@@ -12,13 +12,13 @@ import pytest
 from coordination.errors import Unavailable
 from coordination.zookeeper.table_service_lock import Service
 from sink.devtools.local.servers import free_ports
-from tests.chromium import MISSING, Chromium, command
+from tests.chromium import MISSING, Chromium, find_chromium
 from tests.http_fleet import SyntheticFleet
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(command() is None, reason=MISSING),
+    pytest.mark.skipif(find_chromium() is None, reason=MISSING),
 ]
 PICTURES = os.environ.get("SINK_TEST_PICTURES", "")
 """The directory for screenshots of the tests; empty for none."""

@@ -40,35 +40,35 @@ def prometheus(tmp_path: Path, ports: list[int]) -> Iterator[Prometheus]:
 
 
 def test_faults_raise_their_alerts_and_a_fleet_at_work_none(
-    fleet: MakeFleet, prometheus: Prometheus, ports: list[int], tmp_path: Path
+    make_fleet: MakeFleet, prometheus: Prometheus, ports: list[int], tmp_path: Path
 ) -> None:
     with KafkaServer(tmp_path / "kafka") as kafka, topics(kafka.address) as topic:
         name = topic(partitions=PARTITIONS)
         produce(kafka.address, name, RECORDS, PARTITIONS)
-        it = fleet(name=name, **{"errors.tolerance": "all"})
-        it.kafka = kafka.address
-        it.start("w1", **{"metrics.port": ports[0]})
-        it.coordinator()
-        it.start("w2", **{"metrics.port": ports[1]})
-        it.wait("both are members", lambda view: len(view.members) == 2)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-        wait_for_quiet(prometheus, 60, it)
+        fleet = make_fleet(name=name, **{"errors.tolerance": "all"})
+        fleet.kafka = kafka.address
+        fleet.start("w1", **{"metrics.port": ports[0]})
+        fleet.coordinator()
+        fleet.start("w2", **{"metrics.port": ports[1]})
+        fleet.wait("both are members", lambda view: len(view.members) == 2)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+        wait_for_quiet(prometheus, 60, fleet)
 
         # A worker notices after up to 10 s, the age of its view of the log; the alert itself waits for 15 s.
         kafka.pause()
-        wait_for(prometheus, "SinkWaiting", 10 + 15 + 15, it)
+        wait_for(prometheus, "SinkWaiting", 10 + 15 + 15, fleet)
         assert prometheus.alerts("firing") == {"SinkWaiting"}
         kafka.resume()
-        wait_for_quiet(prometheus, 60, it)
+        wait_for_quiet(prometheus, 60, fleet)
 
-        produce_a_bad_record(it)
-        wait_for(prometheus, "SinkBadRecords", 15, it)
+        produce_a_bad_record(fleet)
+        wait_for(prometheus, "SinkBadRecords", 15, fleet)
         assert prometheus.alerts("firing") == {"SinkBadRecords"}
 
         # ZooKeeper ends the session after 6 s; the alert itself waits for 30 s.
-        it.workers["w2"].kill()
-        wait_for(prometheus, "SinkWorkerGone", 6 + 30 + 15, it)
-        wait_for(prometheus, "SinkWorkerSilent", 15, it)
+        fleet.workers["w2"].kill()
+        wait_for(prometheus, "SinkWorkerGone", 6 + 30 + 15, fleet)
+        wait_for(prometheus, "SinkWorkerSilent", 15, fleet)
         assert prometheus.alerts("firing") == {"SinkBadRecords", "SinkWorkerGone", "SinkWorkerSilent"}
 
 

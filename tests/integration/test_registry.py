@@ -25,7 +25,7 @@ from coordination.errors import ConfigError
 from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
 from sink.decode.registry import Registry, RegistryAccess, RegistryUnavailable, UnknownSchema, registry
 from sink.devtools.local.servers import LOOPBACK
-from tests.registry_kit import Answer, Asked, Front, RegistryServer, Said, forward
+from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, RegistryServer, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
@@ -185,10 +185,10 @@ def behind_login(login: str, answer: Answer) -> Answer:
     """Answers only requests with this login, as a registry behind a login does."""
     header = f"Basic {base64.b64encode(login.encode()).decode()}"
 
-    def answer_if_authorized(request: Asked) -> Said:
+    def answer_if_authorized(request: RegistryRequest) -> RegistryResponse:
         if request.headers.get("Authorization") == header:
             return answer(request)
-        return Said(401, {"error_code": 401, "message": "Unauthorized"})
+        return RegistryResponse(401, {"error_code": 401, "message": "Unauthorized"})
 
     return answer_if_authorized
 
@@ -202,11 +202,11 @@ def test_a_registry_behind_tls_and_a_login_is_read(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(LOOPBACK).configure_cert(context)
     trust = ("ssl.ca.location", str(tmp_path / "ca.pem"))
-    with Front(behind_login(LOGIN, forward(url)), tls=context) as front:
-        access = RegistryAccess((front.url,), (trust, ("basic.auth.user.info", LOGIN)))
+    with StubRegistry(behind_login(LOGIN, forward(url)), tls=context) as proxy:
+        access = RegistryAccess((proxy.url,), (trust, ("basic.auth.user.info", LOGIN)))
         assert json.loads(registry(access).schema(registered_id).text) == ITEM
         with pytest.raises(ConfigError, match=r"schema\.registry\.basic\.auth\.user\.info"):
-            registry(RegistryAccess((front.url,), (trust,))).schema(registered_id)
+            registry(RegistryAccess((proxy.url,), (trust,))).schema(registered_id)
 
 
 def test_what_is_known_outlives_the_registry_and_the_rest_comes_when_it_is_back(tmp_path: Path, name: str) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hudi import HudiTableBuilder
 
 from tests.integration.conftest import MakeFleet
-from tests.registry_kit import Asked, Front, Said, forward
+from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("registry")]
 
@@ -42,34 +42,36 @@ def produce(kafka: str, registry: str, topic: str, schema: Any, first: int) -> N
 
 @pytest.mark.thorough
 def test_it_waits_and_says_so_until_the_registry_answers_and_loses_nothing(
-    fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
+    make_fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
 ) -> None:
     name = topic(partitions=1)
     produce(kafka.address, registry_url, name, FIRST_SCHEMA, 0)
-    forward_requests, unavailable = forward(registry_url), Said(503, "maintenance")
+    forward_requests, unavailable = forward(registry_url), RegistryResponse(503, "maintenance")
 
-    def refuse(_: Asked) -> Said:
+    def refuse(_: RegistryRequest) -> RegistryResponse:
         return unavailable
 
-    with Front(refuse) as front:
-        it = fleet(name=name, **{"value.format": "avro-confluent", "schema.registry.url": front.url})
-        it.start("w1")
-        it.wait_for_log("w1", "no answer for schema id")
-        assert it.view().halt is None
-        front.answer = forward_requests
-        it.wait_landed({0: RECORDS})
-        front.answer = refuse
-        warnings_before = it.log("w1").count("no answer for schema id")
+    with StubRegistry(refuse) as proxy:
+        fleet = make_fleet(name=name, **{"value.format": "avro-confluent", "schema.registry.url": proxy.url})
+        fleet.start("w1")
+        fleet.wait_for_log("w1", "no answer for schema id")
+        assert fleet.view().halt is None
+        proxy.answer = forward_requests
+        fleet.wait_landed({0: RECORDS})
+        proxy.answer = refuse
+        warnings_before = fleet.log("w1").count("no answer for schema id")
         produce(kafka.address, registry_url, name, SECOND_SCHEMA, RECORDS)
-        it.wait("the worker warns again", lambda _: it.log("w1").count("no answer for schema id") > warnings_before)
-        it.wait(f"more than {ATTEMPTS} aborts", lambda _: it.log("w1").count("transaction.aborted") > ATTEMPTS)
-        assert "batch.divided" not in it.log("w1")
-        front.answer = forward_requests
-        it.wait_landed({0: 2 * RECORDS})
-        assert it.view().halt is None
-        assert it.log("w1").count("registry.unavailable") == it.log("w1").count("registry.available") == 2
-        it.assert_exactly_once(2 * RECORDS)
-    rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read())
+        fleet.wait(
+            "the worker warns again", lambda _: fleet.log("w1").count("no answer for schema id") > warnings_before
+        )
+        fleet.wait(f"more than {ATTEMPTS} aborts", lambda _: fleet.log("w1").count("transaction.aborted") > ATTEMPTS)
+        assert "batch.divided" not in fleet.log("w1")
+        proxy.answer = forward_requests
+        fleet.wait_landed({0: 2 * RECORDS})
+        assert fleet.view().halt is None
+        assert fleet.log("w1").count("registry.unavailable") == fleet.log("w1").count("registry.available") == 2
+        fleet.assert_exactly_once(2 * RECORDS)
+    rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(fleet.table.as_uri()).build().read())
     assert sorted(rows.column("id").to_pylist()) == list(range(2 * RECORDS))
     assert sorted(rows.column("amount").drop_null().to_pylist()) == [
         number / 4 for number in range(RECORDS, 2 * RECORDS)

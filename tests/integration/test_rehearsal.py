@@ -15,7 +15,7 @@ from sink.runtime import commit_warmup
 from sink.runtime.commit_warmup import rehearse
 from sink.schema import parse_ddl
 from tests.integration.conftest import RECORDS, MakeFleet
-from tests.integration.table_kit import DDL, settings
+from tests.integration.table_kit import DDL, table_settings
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -34,7 +34,7 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
             "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{callback_server.getsockname()[1]}/",
             "hoodie__write__commit__callback__http__timeout__seconds": "1",
         }
-        sink_settings = settings(tmp_path / "table", "127.0.0.1:9", **callback)
+        sink_settings = table_settings(tmp_path / "table", "127.0.0.1:9", **callback)
         schema = parse_ddl(DDL, sink_settings.provenance)
         rehearse(spark, sink_settings, schema)
         with pytest.raises(BlockingIOError):
@@ -63,19 +63,19 @@ def test_a_rehearsal_comes_to_the_statistics_of_columns(
     monkeypatch.setattr(commit_warmup, "Table", type("Watched", (Table,), {"complete": complete}))
     partition = {"partition__field__name": "kind"} if partitioned else {}
     index = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
-    sink_settings = settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
+    sink_settings = table_settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
     rehearse(spark, sink_settings, parse_ddl(DDL, sink_settings.provenance))
     assert indexes == [{"3", "6"} if partitioned else {"3"}] * commit_warmup.COMMITS
 
 
 @pytest.mark.thorough
-def test_who_does_not_lead_rehearses_and_who_leads_does_not(fleet: MakeFleet) -> None:
-    it = fleet(**{"worker.rehearsal": True})
+def test_who_does_not_lead_rehearses_and_who_leads_does_not(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(**{"worker.rehearsal": True})
     for name in ("w1", "w2"):
-        it.start(name)
-    it.wait_landed(dict.fromkeys(range(3), RECORDS // 3))
-    eventually("a rehearsal", lambda: any(map(it.rehearsed, it.workers)), 240, it.logs)
-    leader = it.coordinator()
-    assert [name for name in it.workers if it.rehearsed(name)] == [
-        name for name, worker in it.workers.items() if worker is not leader
+        fleet.start(name)
+    fleet.wait_landed(dict.fromkeys(range(3), RECORDS // 3))
+    eventually("a rehearsal", lambda: any(map(fleet.has_rehearsed, fleet.workers)), 240, fleet.logs)
+    leader = fleet.coordinator()
+    assert [name for name in fleet.workers if fleet.has_rehearsed(name)] == [
+        name for name, worker in fleet.workers.items() if worker is not leader
     ]

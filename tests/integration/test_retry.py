@@ -23,32 +23,32 @@ def file_groups(table: Path, instant: str | None) -> set[str]:
     return {path.name.partition("_")[0] for path in table.glob(f"*_{instant}.parquet")}
 
 
-def test_a_retried_transaction_has_the_same_slices_digests_keys_and_file_groups(fleet: MakeFleet) -> None:
-    it = fleet()
-    it.start("w1", "Write:PREPARED.before=wait")
-    it.wait_fired("Write:PREPARED.before")
-    first = transaction_in(it.wait("STARTED", in_phase(Phase.STARTED)), Phase.STARTED)
-    first_groups = file_groups(it.table, first.header.instant)
+def test_a_retried_transaction_has_the_same_slices_digests_keys_and_file_groups(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    fleet.start("w1", "Write:PREPARED.before=wait")
+    fleet.wait_fired("Write:PREPARED.before")
+    first = transaction_in(fleet.wait("STARTED", in_phase(Phase.STARTED)), Phase.STARTED)
+    first_groups = file_groups(fleet.table, first.header.instant)
     assert first_groups
     # The worker dies just before the decision: all rows are written, and no reader may see one.
-    it.workers["w1"].kill_part(Part.GROUP)
-    it.start("w2", "Write:PREPARED.after=wait")
-    it.wait_fired("Write:PREPARED.after")
-    second = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+    fleet.workers["w1"].kill_part(Part.GROUP)
+    fleet.start("w2", "Write:PREPARED.after=wait")
+    fleet.wait_fired("Write:PREPARED.after")
+    second = transaction_in(fleet.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
     assert second.header.instant != first.header.instant
     assert second.header.batch == first.header.batch
     assert results(second) == results(first)
-    assert file_groups(it.table, second.header.instant) == first_groups
-    it.let_go("Write:PREPARED.after")
-    it.wait_landed(ENDS)
-    it.assert_exactly_once(RECORDS)
-    rows = HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read()
+    assert file_groups(fleet.table, second.header.instant) == first_groups
+    fleet.release("Write:PREPARED.after")
+    fleet.wait_landed(ENDS)
+    fleet.assert_exactly_once(RECORDS)
+    rows = HudiTableBuilder.from_base_uri(fleet.table.as_uri()).build().read()
     keys = [key for batch in rows for key in batch.column("_hoodie_record_key").to_pylist()]
     assert sorted(keys) == sorted(
-        f"_kafka_topic:{it.topic},_kafka_partition:{partition},_kafka_offset:{offset}"
+        f"_kafka_topic:{fleet.topic},_kafka_partition:{partition},_kafka_offset:{offset}"
         for partition in range(PARTITIONS)
         for offset in range(RECORDS // PARTITIONS)
     )
-    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
-    it.wait_landed({partition: end + 100 for partition, end in ENDS.items()})
-    it.assert_exactly_once(RECORDS + 300)
+    produce(fleet.kafka, fleet.topic, 300, PARTITIONS, first=RECORDS)
+    fleet.wait_landed({partition: end + 100 for partition, end in ENDS.items()})
+    fleet.assert_exactly_once(RECORDS + 300)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.catalog_kit import Reader
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
-from tests.integration.s3_kit import place_of, spark_settings
+from tests.integration.s3_kit import spark_settings, table_location
 from tests.integration.test_catalog import recorded
 from tests.metastore import MetastoreServer
 from tests.storage.s3_server import Store
@@ -26,14 +26,14 @@ def metastore(s3: Store, tmp_path: Path) -> Iterator[MetastoreServer]:
 
 
 def test_a_table_on_s3_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
-    fleet: MakeFleet, metastore: MetastoreServer, s3: Store, tmp_path: Path
+    make_fleet: MakeFleet, metastore: MetastoreServer, s3: Store, tmp_path: Path
 ) -> None:
-    location = place_of(s3)
+    location = table_location(s3)
     catalog = {"catalog.metastore.uris": metastore.uri, "catalog.interval.ms": 1000, "partition.field.name": "kind"}
-    it = fleet(records=900, **METADATA, **location, **catalog)
-    it.start("w1")
-    view = it.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
-    eventually("the table is registered", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
+    fleet = make_fleet(records=900, **METADATA, **location, **catalog)
+    fleet.start("w1")
+    view = fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
+    eventually("the table is registered", lambda: recorded(fleet).committed >= view.ledger.committed, 120, fleet.logs)
     reader = Reader(metastore.uri, tmp_path / "reader", spark_settings(s3))
     assert reader.rows("select count(*), sum(id) from orders") == [[900, sum(range(900))]]
     bucket = location["target.base.path"].split("/")[2]

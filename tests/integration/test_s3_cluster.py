@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout
 ROUND = 900
 
 
-def test_executors_keep_no_connection_for_a_read(fleet: MakeFleet, master: str, s3: Store) -> None:  # noqa: F811
-    it = fleet(
+def test_executors_keep_no_connection_for_a_read(make_fleet: MakeFleet, master: str, s3: Store) -> None:  # noqa: F811
+    fleet = make_fleet(
         ROUND,
         **s3.settings,
         **HUDIS_DEFAULTS,
@@ -29,16 +29,16 @@ def test_executors_keep_no_connection_for_a_read(fleet: MakeFleet, master: str, 
             "spark.cores.max": 2,
         },
     )
-    it.start("w1")
+    fleet.start("w1")
     connection_counts = []
     for round_number in range(1, 9):
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * ROUND // PARTITIONS))
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * ROUND // PARTITIONS))
         connection_counts.append([connections(executor, s3) for executor in executors()])
-        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=round_number * ROUND)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 9 * ROUND // PARTITIONS))
+        produce(fleet.kafka, fleet.topic, ROUND, PARTITIONS, first=round_number * ROUND)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 9 * ROUND // PARTITIONS))
     assert all(len(counts) == 2 for counts in connection_counts), connection_counts
     assert max(connection_counts[-1]) <= max(connection_counts[1]) + 6, connection_counts
-    it.assert_exactly_once(9 * ROUND)
+    fleet.assert_exactly_once(9 * ROUND)
 
 
 def executors() -> list[psutil.Process]:

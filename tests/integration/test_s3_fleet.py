@@ -17,16 +17,16 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
 
-def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -> None:
+def test_a_killed_coordinator_costs_nothing_on_s3(make_fleet: MakeFleet, s3: Store) -> None:
     base_path = f"s3a://{s3.make_bucket()}/orders"
-    it = fleet(**METADATA, **s3.settings, **{"target.base.path": base_path})
-    it.start("w1", "Complete.after=kill")
-    it.coordinator()
-    it.start("w2")
-    it.wait_fired("Complete.after")
-    it.wait_landed(ENDS)
-    it.assert_exactly_once(RECORDS)
-    assert s3.secret_key not in "".join(path.read_text() for path in it.directory.glob("*.log"))
+    fleet = make_fleet(**METADATA, **s3.settings, **{"target.base.path": base_path})
+    fleet.start("w1", "Complete.after=kill")
+    fleet.coordinator()
+    fleet.start("w2")
+    fleet.wait_fired("Complete.after")
+    fleet.wait_landed(ENDS)
+    fleet.assert_exactly_once(RECORDS)
+    assert s3.secret_key not in "".join(path.read_text() for path in fleet.directory.glob("*.log"))
     assert read_by_the_docs(s3, base_path).count("3000") == 3
 
 

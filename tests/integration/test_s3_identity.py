@@ -15,7 +15,7 @@ from sink.operations.validation import validate
 from sink.storage import identity
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import MotoServer, Store
 
@@ -72,7 +72,7 @@ def session_keys(server: MotoServer, admin: dict[str, str], role: str, name: str
 
 
 def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
-    fleet: MakeFleet, strict: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_fleet: MakeFleet, strict: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = an_administrator(strict)
     role = a_role(strict, admin)
@@ -87,18 +87,18 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     monkeypatch.setattr(identity.PROCESS_IDENTITY, "_asked", False)
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
         location = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
-        it = fleet(ROUND, **METADATA, **location)
-        it.start("w1")
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), ROUND // PARTITIONS))
+        fleet = make_fleet(ROUND, **METADATA, **location)
+        fleet.start("w1")
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), ROUND // PARTITIONS))
         keys_file.write_text(json.dumps(second))
         proxy.expire(first["AccessKeyId"])
         proxy.forget()
-        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=ROUND)
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * ROUND // PARTITIONS))
+        produce(fleet.kafka, fleet.topic, ROUND, PARTITIONS, first=ROUND)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * ROUND // PARTITIONS))
         clients = {request.client for request in proxy.requests() if request.status == 200}
         assert {"Java", "C++"} <= clients
-        assert it.workers["w1"].running
-        it.assert_exactly_once(2 * ROUND)
+        assert fleet.workers["w1"].running
+        fleet.assert_exactly_once(2 * ROUND)
         assert "Rust" in {request.client for request in proxy.requests() if request.status == 200}
 
 
@@ -117,7 +117,7 @@ def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
 
     def storage_sentence(token: str) -> str:
         results = validate(
-            settings(tmp_path / "t", zookeeper.address, **storage_settings, **{"storage.s3.session.token": token})
+            table_settings(tmp_path / "t", zookeeper.address, **storage_settings, **{"storage.s3.session.token": token})
         )
         return next(result.sentence for result in results if result.part == "storage")
 

@@ -44,9 +44,9 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def proxied_fleet(fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
+def proxied_fleet(make_fleet: MakeFleet, s3: Store, proxy: S3Proxy) -> Fleet:
     """Two workers that reach the store through the proxy, after they have landed a round."""
-    two_workers = fleet(
+    two_workers = make_fleet(
         ROUND,
         **METADATA,
         **{
@@ -96,6 +96,7 @@ def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_retu
     reports = [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "store.")]
     assert commit_seconds <= BACK_SECONDS, f"{commit_seconds:.1f} s\n{proxied_fleet.logs()}"
     assert committed(proxied_fleet.view()) > committed_before
+    assert any(line["event"] != "store.available" and line["seconds"] < 20 for line in reports), proxied_fleet.logs()
     for name in proxied_fleet.workers:
         events = [line["event"] for line in log_lines(proxied_fleet, name, "store.")]
         assert events in ([], ["store.unavailable", "store.available"], ["store.slow", "store.available"]), reports
@@ -103,7 +104,6 @@ def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_retu
         assert len(log_lines(proxied_fleet, name, "", since=reports[0]["timestamp"])) <= 12 + seconds / 30, (
             proxied_fleet.logs()
         )
-    assert any(line["event"] != "store.available" and line["seconds"] < 20 for line in reports), proxied_fleet.logs()
     assert not [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "batch.divided")]
     assert not [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "write.less_memory")]
     proxied_fleet.assert_exactly_once(3 * ROUND)

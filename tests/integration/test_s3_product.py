@@ -14,7 +14,7 @@ from sink.bad_records.selection import Selection
 from sink.layout.quarantine import QUARANTINE
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from tests.integration.conftest import MakeSink
-from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, place_of, reaching
+from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, table_location, with_store_access
 from tests.integration.sinktable import slices_of
 from tests.integration.table_kit import SINK, checkpoint
 from tests.integration.test_errors_replay import AFTER as REPAIRED
@@ -84,8 +84,10 @@ def test_rows_of_a_merge_on_read_table_with_hudis_indexes_are_the_same_before_an
 ) -> None:
     name, log = topic(1), random_log(5, 1, 400, 60, ordered=False)
     send(kafka.address, name, log.changes(0))
-    more = {**place_of(s3), **BY_LOG, **ON_READ, **BY_RECORD_INDEX, **TO_COMPACT}
-    upserts = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **named(more))
+    more = {**table_location(s3), **BY_LOG, **ON_READ, **BY_RECORD_INDEX, **TO_COMPACT}
+    upserts = Upserts(
+        with_store_access(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **named(more)
+    )
     upserts.land((0, 0, 200))
     upserts.land((0, 200, 300))
     upserts.land((0, 300, 400))
@@ -101,21 +103,21 @@ def test_rows_of_a_merge_on_read_table_with_hudis_indexes_are_the_same_before_an
     assert report.rows == len(expected_rows)
 
 
-def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeSink, s3: Store) -> None:
-    reaching(spark, s3)
+def test_bad_records_are_published_and_replayed(spark: SparkSession, make_sink: MakeSink, s3: Store) -> None:
+    with_store_access(spark, s3)
     odd, even, since = changes(row)
-    it = sink([*odd, *since], even, **ELSEWHERE, **IN_ORDER, **named(place_of(s3)))
-    it.land((0, 0, len(odd)), (1, 0, len(even)))
-    it.land((0, len(odd), len(odd) + len(since)))
-    assert keys_of(s3, it.settings.base_path, QUARANTINE)
-    it.sweep()
-    assert not [key for key in keys_of(s3, it.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
-    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
+    sink = make_sink([*odd, *since], even, **ELSEWHERE, **IN_ORDER, **named(table_location(s3)))
+    sink.land((0, 0, len(odd)), (1, 0, len(even)))
+    sink.land((0, len(odd), len(odd) + len(since)))
+    assert keys_of(s3, sink.settings.base_path, QUARANTINE)
+    sink.sweep()
+    assert not [key for key in keys_of(s3, sink.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
+    replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
     assert len(replay.preview(Selection(), REPAIR).good) == GOOD
     replayed = replay.run(Selection(), REPAIR)
     assert (len(replayed.good), len(replayed.bad)) == (GOOD, 1)
-    rows = it.spark.read.format("hudi").load(it.settings.base_path).select("id", "at", "kind").collect()
+    rows = sink.spark.read.format("hudi").load(sink.settings.base_path).select("id", "at", "kind").collect()
     assert {table_row["id"]: (table_row["at"], table_row["kind"]) for table_row in rows} == REPAIRED | BROUGHT_BACK
-    report = audit(it.settings.base_path, it.settings.name, storage=it.settings.storage)
+    report = audit(sink.settings.base_path, sink.settings.name, storage=sink.settings.storage)
     assert (report.held, report.errors, report.replayed) == (True, 1, GOOD), report.to_json()
-    assert not read_timeline_snapshot(it.settings.base_path, it.settings.name, it.settings.storage).pending
+    assert not read_timeline_snapshot(sink.settings.base_path, sink.settings.name, sink.settings.storage).pending

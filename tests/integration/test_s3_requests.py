@@ -35,11 +35,11 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
     ids=["Hudi's defaults", "without a metadata table"],
 )
 def test_a_small_append_asks_no_more_than_so_often(
-    fleet: MakeFleet, topic, kafka, s3: Store, proxy: S3Proxy, settings: dict[str, str], most_requests: int
+    make_fleet: MakeFleet, topic, kafka, s3: Store, proxy: S3Proxy, settings: dict[str, str], most_requests: int
 ) -> None:
     name = topic(partitions=PARTITIONS)
     produce(kafka.address, name, RECORDS, PARTITIONS)
-    it = fleet(
+    fleet = make_fleet(
         name=name,
         **{
             **s3.settings,
@@ -50,10 +50,10 @@ def test_a_small_append_asks_no_more_than_so_often(
             **settings,
         },
     )
-    it.start("w1")
+    fleet.start("w1")
     commits, requests = 0, 0
     for round_number in range(1, ROUNDS + 1):
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * RECORDS // PARTITIONS))
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), round_number * RECORDS // PARTITIONS))
         round_requests = proxy.requests()
         proxy.forget()
         # The first rounds create the table.

@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from tests.integration.s3_kit import reaching
+from tests.integration.s3_kit import with_store_access
 from tests.integration.upsert_kit import BY_LOG, NO_METADATA, ON_READ, Upserts, lands_after_a_rollback, random_log, send
 from tests.storage.s3_server import Store
 
@@ -29,5 +29,7 @@ def test_changes_give_what_the_log_says_after_an_attempt_was_rolled_back(
     send(kafka.address, name, log.changes(0))
     settings = {key.replace(".", "__"): value for key, value in s3.settings.items()}
     settings |= {"target__base__path": f"s3a://{s3.make_bucket()}/orders", **BY_LOG, **NO_METADATA, **table_type}
-    upserts = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **settings)
+    upserts = Upserts(
+        with_store_access(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **settings
+    )
     lands_after_a_rollback(upserts, log, name)

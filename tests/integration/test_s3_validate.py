@@ -16,7 +16,7 @@ import pytest
 
 from sink.operations.validation import CheckResult, validate
 from tests.integration.conftest import PARTITIONS, MakeFleet
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import MinioServer, MotoServer, Store, minio
 from tests.waiting import eventually
@@ -82,7 +82,7 @@ def storage_results(store: Store, bucket: str, directory: Path, servers: Servers
         "target.base.path": f"s3a://{bucket}/t",
         **store.settings,
     }
-    sink_settings = settings(directory / "s3", servers.zookeeper, **{**store_settings, **more})
+    sink_settings = table_settings(directory / "s3", servers.zookeeper, **{**store_settings, **more})
     return [result for result in validate(sink_settings) if result.part in ("storage", "table")]
 
 
@@ -152,9 +152,9 @@ def test_what_is_wrong_is_one_sentence_without_a_secret(
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_worker_says_the_same_and_ends_with_status_2_where_nothing_gets_better_by_itself(
-    fleet: MakeFleet, strict: Store, bucket: str, case: Case
+    make_fleet: MakeFleet, strict: Store, bucket: str, case: Case
 ) -> None:
-    assert_worker_reports(fleet, strict, bucket, case)
+    assert_worker_reports(make_fleet, strict, bucket, case)
 
 
 READ_ONLY = Case(
@@ -164,10 +164,10 @@ READ_ONLY = Case(
 
 
 def test_a_key_that_may_only_read_is_told(
-    fleet: MakeFleet, reader: Store, bucket: str, servers: Servers, tmp_path: Path
+    make_fleet: MakeFleet, reader: Store, bucket: str, servers: Servers, tmp_path: Path
 ) -> None:
     assert_validate_reports(reader, bucket, servers, tmp_path, READ_ONLY)
-    assert_worker_reports(fleet, reader, bucket, READ_ONLY)
+    assert_worker_reports(make_fleet, reader, bucket, READ_ONLY)
 
 
 UNTRUSTED = Case(
@@ -176,18 +176,18 @@ UNTRUSTED = Case(
 )
 
 
-def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_trusts_is_told(make_fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MotoServer(tmp_path / "tls", tls=True) as server:
         store = Store(server.url)
         assert_validate_reports(store, "lake", servers, tmp_path, UNTRUSTED)
-        assert_worker_reports(fleet, store, "lake", UNTRUSTED)
+        assert_worker_reports(make_fleet, store, "lake", UNTRUSTED)
 
 
 ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + ". Correct it.")
 
 
 @pytest.mark.skipif(minio() is None, reason="no MinIO here: name its program with SINK_TEST_MINIO")
-def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
+def test_a_region_that_is_not_the_buckets_is_told(make_fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MinioServer(tmp_path / "minio", minio() or "", REGION) as server:
         store = Store(server.url, region=REGION)
         bucket = store.make_bucket()
@@ -196,7 +196,7 @@ def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, servers: Ser
         assert results[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
         wrong_region = Case(ELSEWHERE.sentence, {"storage.s3.region": "ap-south-1"})
         assert_validate_reports(store, bucket, servers, tmp_path, wrong_region)
-        assert_worker_reports(fleet, store, bucket, wrong_region)
+        assert_worker_reports(make_fleet, store, bucket, wrong_region)
 
 
 NO_TRAILERS = Case(
@@ -205,14 +205,14 @@ NO_TRAILERS = Case(
 
 
 def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_are_asked_for(
-    fleet: MakeFleet, s3: Store, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_fleet: MakeFleet, s3: Store, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3Proxy(tmp_path / "proxy", s3.url) as proxy:
         proxy.refuse_trailers()
         store, bucket = Store(proxy.url, s3.access_key, s3.secret_key), s3.make_bucket()
-        it = fleet(RECORDS, **store.settings, **{"target.base.path": f"s3a://{bucket}/t"})
-        it.start("w1")
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+        fleet = make_fleet(RECORDS, **store.settings, **{"target.base.path": f"s3a://{bucket}/t"})
+        fleet.start("w1")
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
         empty_bucket = s3.make_bucket()
         assert_validate_reports(store, empty_bucket, servers, tmp_path, NO_TRAILERS)
@@ -224,19 +224,19 @@ def assert_validate_reports(store: Store, bucket: str, servers: Servers, directo
     assert store.secret_key not in problem.sentence
 
 
-def assert_worker_reports(fleet: MakeFleet, store: Store, bucket: str, case: Case) -> None:
-    it = fleet(RECORDS, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **case.more})
-    worker, sentence = it.start("w1"), case.sentence.format(url=store.url, bucket=bucket)
-    eventually("the worker reports the problem", lambda: sentence in it.log("w1"), 120, lambda: it.log("w1"))
+def assert_worker_reports(make_fleet: MakeFleet, store: Store, bucket: str, case: Case) -> None:
+    fleet = make_fleet(RECORDS, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **case.more})
+    worker, sentence = fleet.start("w1"), case.sentence.format(url=store.url, bucket=bucket)
+    eventually("the worker reports the problem", lambda: sentence in fleet.log("w1"), 120, lambda: fleet.log("w1"))
     if case.lasts:
         assert worker.wait(120) == 2
     else:
-        assert count_lines(it.log("w1"), sentence) == 1
+        assert count_lines(fleet.log("w1"), sentence) == 1
         assert worker.running
         worker.terminate()
         assert worker.wait(120) == 0
-    assert count_lines(it.log("w1"), sentence) == 1
-    assert store.secret_key not in it.log("w1")
+    assert count_lines(fleet.log("w1"), sentence) == 1
+    assert store.secret_key not in fleet.log("w1")
 
 
 def count_lines(log: str, sentence: str) -> int:

@@ -23,7 +23,7 @@ from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic
 from tests.fleet import Fleet, produce
-from tests.processes import family
+from tests.processes import process_commands
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -111,7 +111,7 @@ def test_a_worker_logs_in_everywhere_keeps_its_znodes_to_itself_and_shows_no_sec
     nobody_else_reads(zookeeper, fleet)
     fleet.client.add_auth("digest", f"sink:{DIGEST_PASSWORD}")
     fleet.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
-    visible_text = "\n".join(family(worker.pid).values())
+    visible_text = "\n".join(process_commands(worker.pid).values())
     log = (fleet.directory / "w1.log").read_text()
     visible_text += log + (fleet.directory / "w1-spark.log").read_text()
     fleet.assert_exactly_once(RECORDS)

@@ -26,7 +26,7 @@ from sink.runtime.table_service_runner import TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
-from tests.integration.table_kit import SINK, Driver, allow, checkpoint, settings
+from tests.integration.table_kit import SINK, Driver, allow, checkpoint, table_settings
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -45,7 +45,7 @@ class Worker:
         self.leads, self.runs, self.error = leads, 0, False
         self.may_end = threading.Event()
         self.may_end.set()
-        worker_settings = settings(directory / name, chroot, worker__id=name, services__interval__commits="5")
+        worker_settings = table_settings(directory / name, chroot, worker__id=name, services__interval__commits="5")
         self.lock = TableServiceLock(self.client, "/s", name)
         self.services = TableServiceRunner(
             worker_settings, self.lock, self.run, lambda: self.leads, ProcessMetrics().sink(name)
@@ -249,7 +249,7 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
     spark: SparkSession, zookeeper_client: KazooClient, zookeeper, tmp_path: Path
 ) -> None:
     base_path = tmp_path / "table"
-    sink_settings = settings(base_path, zookeeper.address, hoodie__compact__inline__max__delta__commits="2")
+    sink_settings = table_settings(base_path, zookeeper.address, hoodie__compact__inline__max__delta__commits="2")
     driver = Driver(spark, sink_settings, zookeeper_client)
     spark.sql(
         f"CREATE TABLE merged (id bigint, kind string) USING hudi LOCATION '{base_path}' TBLPROPERTIES (type='mor',"
@@ -277,8 +277,8 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
 
 
 @pytest.mark.thorough
-def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_there_once(fleet: MakeFleet) -> None:
-    it = fleet(
+def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_there_once(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(
         records=900,
         **METADATA,
         **{
@@ -291,26 +291,26 @@ def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_the
             "hoodie.metadata.index.column.stats.enable": False,
         },
     )
-    it.start("w1")
-    it.coordinator()
-    doomed = it.start("w2", "Clustering.scheduled=wait")
-    it.wait("both are members", lambda view: len(view.members) == 2)
-    produce(it.kafka, it.topic, 1800, PARTITIONS, first=900)
-    it.wait_fired("Clustering.scheduled")
-    timeline = it.table / ".hoodie" / "timeline"
+    fleet.start("w1")
+    fleet.coordinator()
+    doomed = fleet.start("w2", "Clustering.scheduled=wait")
+    fleet.wait("both are members", lambda view: len(view.members) == 2)
+    produce(fleet.kafka, fleet.topic, 1800, PARTITIONS, first=900)
+    fleet.wait_fired("Clustering.scheduled")
+    timeline = fleet.table / ".hoodie" / "timeline"
     plan_file = max(timeline.glob("*.clustering.requested"))
     inflight_file = plan_file.with_name(plan_file.name.replace("requested", "inflight"))
-    it.let_go("Clustering.scheduled")
-    eventually("the plan is carried out", inflight_file.exists, 60, it.logs)
+    fleet.release("Clustering.scheduled")
+    eventually("the plan is carried out", inflight_file.exists, 60, fleet.logs)
     doomed.kill()
     assert not list(timeline.glob(f"{plan_file.name[:17]}_*")), "the worker was not killed in the middle"
-    it.wait("its session has ended", lambda view: len(view.members) == 1)
-    produce(it.kafka, it.topic, 1200, PARTITIONS, first=2700)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 1300))
-    eventually("the dead worker's plan is gone", lambda: not plan_file.exists(), 60, it.logs)
+    fleet.wait("its session has ended", lambda view: len(view.members) == 1)
+    produce(fleet.kafka, fleet.topic, 1200, PARTITIONS, first=2700)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 1300))
+    eventually("the dead worker's plan is gone", lambda: not plan_file.exists(), 60, fleet.logs)
 
     def clustered_since() -> bool:
         return any(file.name[:17] > plan_file.name[:17] for file in timeline.glob("*.replacecommit"))
 
-    eventually("another plan is carried out", clustered_since, 60, it.logs)
-    it.assert_exactly_once(3900)
+    eventually("another plan is carried out", clustered_since, 60, fleet.logs)
+    fleet.assert_exactly_once(3900)

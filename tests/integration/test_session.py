@@ -18,7 +18,7 @@ from sink.clients.class_archive import archive_option, archive_path
 from sink.clients.java import find_java
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.spark import _conf, start_session
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 
 pytestmark = pytest.mark.integration
 
@@ -30,9 +30,10 @@ def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path) -> Non
 from pathlib import Path
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.spark import start_session
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
-start_session(settings(path / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", path / "spark.log")
+settings = table_settings(path / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin")
+start_session(settings, "none", path / "spark.log")
 """
     reason = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log\."
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -87,10 +88,10 @@ def test_a_session_that_was_started_for_nothing_is_stopped(tmp_path: Path) -> No
 from pathlib import Path
 from pyspark import SparkContext
 from sink.clients.starting_session import StartingSession
-from tests.integration.table_kit import settings
+from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
 try:
-    with StartingSession(settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log"):
+    with StartingSession(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log"):
         raise ValueError("refused")
 except ValueError as error:
     print(error, SparkContext._gateway is not None, SparkContext._active_spark_context)
@@ -112,13 +113,15 @@ def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
     """Hudi looks for a user's classes in the class loader of its own."""
     user_jar = "/opt/own.jar"
     for more in ({"spark__jars": user_jar}, {"spark__master": "spark://127.0.0.1:7077"}):
-        jars = _conf((settings(tmp_path / "table", "127.0.0.1:9", **more),), "none").get("spark.jars", "").split(",")
+        jars = (
+            _conf((table_settings(tmp_path / "table", "127.0.0.1:9", **more),), "none").get("spark.jars", "").split(",")
+        )
         assert any("hudi-spark" in jar for jar in jars)
         assert (user_jar in jars) == ("spark__jars" in more)
-    assert _conf((settings(tmp_path / "table", "127.0.0.1:9"),), "none").get("spark.jars") is None
+    assert _conf((table_settings(tmp_path / "table", "127.0.0.1:9"),), "none").get("spark.jars") is None
 
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"log\.dir: .* cannot be written \(.*\). Set another one"):
-        start_session(settings(tmp_path / "table", "127.0.0.1:9"), "none", tmp_path / "file" / "spark.log")
+        start_session(table_settings(tmp_path / "table", "127.0.0.1:9"), "none", tmp_path / "file" / "spark.log")

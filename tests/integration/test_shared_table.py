@@ -23,7 +23,7 @@ from tests.fleet import produce as produce_events
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings, produce
 from tests.integration.table_kit import checkpoint, connected
-from tests.integration.test_adoption import Taken
+from tests.integration.test_adoption import ExistingTableLanding
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -45,7 +45,7 @@ NO_STATISTICS = "'hoodie.metadata.index.column.stats.enable'='false'"
 INDEXED = f"'hoodie.metadata.record.index.enable'='true', {NO_STATISTICS}"
 
 
-class Shared(Taken):
+class Shared(ExistingTableLanding):
     """A table that Spark SQL has made with five rows, and a sink that has not read it yet."""
 
     def __init__(self, spark: SparkSession, settings: Any, client: KazooClient, spec: TableSpec, topic: str) -> None:
@@ -205,10 +205,10 @@ def both_land_though_a_coordinator_is_killed(first: Fleet, second: Fleet) -> Non
 
 
 def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restored(
-    spark: SparkSession, fleet: MakeFleet
+    spark: SparkSession, make_fleet: MakeFleet
 ) -> None:
-    first = fleet(records=1200, **METADATA)
-    second = beside(first, fleet(records=1200))
+    first = make_fleet(records=1200, **METADATA)
+    second = beside(first, make_fleet(records=1200))
     both_land_though_a_coordinator_is_killed(first, second)
     first.workers["a1"].kill()
     # By completion time: Hudi restores by it, and fails if an older instant was completed later.

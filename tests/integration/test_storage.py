@@ -30,23 +30,23 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
-def test_storage_that_refuses_writes_for_a_while_loses_nothing(fleet: MakeFleet, disk: Path) -> None:
-    it = fleet(**METADATA, **{"target.base.path": str(disk / "table")})
-    it.table = disk / "table"
-    it.start("w1")
-    it.start("w2")
-    it.wait_landed(ENDS)
+def test_storage_that_refuses_writes_for_a_while_loses_nothing(make_fleet: MakeFleet, disk: Path) -> None:
+    fleet = make_fleet(**METADATA, **{"target.base.path": str(disk / "table")})
+    fleet.table = disk / "table"
+    fleet.start("w1")
+    fleet.start("w2")
+    fleet.wait_landed(ENDS)
     landed = RECORDS
     for fault in (FullDisk(disk), ReadOnlyDisk(disk)):
-        log_lengths = {name: len(it.log(name)) for name in it.workers}
+        log_lengths = {name: len(fleet.log(name)) for name in fleet.workers}
         fault.begin()
-        produce(it.kafka, it.topic, 3000, PARTITIONS, first=landed)
+        produce(fleet.kafka, fleet.topic, 3000, PARTITIONS, first=landed)
         landed += 3000
-        eventually("a worker was refused", partial(_refused, it, fault.error, log_lengths), 120, it.logs)
+        eventually("a worker was refused", partial(_refused, fleet, fault.error, log_lengths), 120, fleet.logs)
         fault.end()
-        it.wait_landed(dict.fromkeys(range(PARTITIONS), landed // PARTITIONS))
-        assert it.view().halt is None
-        it.assert_exactly_once(landed)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), landed // PARTITIONS))
+        assert fleet.view().halt is None
+        fleet.assert_exactly_once(landed)
 
 
 def _refused(fleet: Fleet, error: str, log_lengths: Mapping[str, int]) -> bool:

@@ -18,7 +18,7 @@ from coordination.errors import Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.devtools import dist
 from tests.booted import BootedHost, CannotBoot
-from tests.conftest import Address, TopicFactory, a_chroot, topics
+from tests.conftest import Address, TopicFactory, temporary_chroot, topics
 from tests.fleet import SCHEMA, produce
 from tests.waiting import eventually
 
@@ -154,7 +154,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, zookeeper: Address, kafka: Ad
     try:
         with (
             BootedHost(directory / "host") as host,
-            a_chroot(zookeeper.address) as chroot,
+            temporary_chroot(zookeeper.address) as chroot,
             topics(kafka.address) as topic,
         ):
             installed = _install(host, dist.make(directory / "dist", ()))

@@ -18,7 +18,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.schema import parse_ddl
 from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import DDL, Driver, Other, allow, checkpoint, settings
+from tests.integration.table_kit import DDL, Driver, OtherProcess, allow, checkpoint, table_settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -35,8 +35,8 @@ def driver(make_driver: MakeDriver) -> Driver:
 
 
 @pytest.fixture
-def other_process(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[Other]:
-    process = Other(tmp_path / "table", zookeeper.address)
+def other_process(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[OtherProcess]:
+    process = OtherProcess(tmp_path / "table", zookeeper.address)
     yield process
     process.kill()
 
@@ -105,7 +105,7 @@ def test_the_guard_sees_the_newest_checkpoint_and_its_refusal_leaves_the_instant
     assert driver.count() == 20
 
 
-def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other_process: Other) -> None:
+def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other_process: OtherProcess) -> None:
     instant = other_process.ask("begin", 1, 1)
     stats = other_process.ask("write", instant, 0) + driver.write(instant, 10)
     other_process.kill()
@@ -131,7 +131,7 @@ def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
     assert successor.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
 
 
-def test_two_processes_write_under_one_instant(driver: Driver, other_process: Other) -> None:
+def test_two_processes_write_under_one_instant(driver: Driver, other_process: OtherProcess) -> None:
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0) + other_process.ask("write", instant, 10)
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
@@ -139,7 +139,7 @@ def test_two_processes_write_under_one_instant(driver: Driver, other_process: Ot
     assert other_process.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
 
 
-def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other_process: Other) -> None:
+def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other_process: OtherProcess) -> None:
     driver.land(1)
     files_before = data_files(driver)
     instant = other_process.ask("begin", 2, 1)
@@ -356,7 +356,7 @@ def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Dr
 def test_a_place_that_holds_something_else_is_refused(
     spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
 ) -> None:
-    sink_settings = settings(tmp_path / "table", zookeeper.address)
+    sink_settings = table_settings(tmp_path / "table", zookeeper.address)
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "letters.txt").write_text("mine")
     with pytest.raises(TableError, match=r"something else than a Hudi table \(letters.txt\)"):
@@ -384,7 +384,7 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
     assert error_text in str(refused.value)
 
 
-def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other_process: Other) -> None:
+def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other_process: OtherProcess) -> None:
     other_process.ask("set_clock_ahead")
     instant = other_process.ask("begin", 1, 1)
     other_process.ask("complete", instant, other_process.ask("write", instant, 0), 1)
@@ -415,7 +415,7 @@ def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(dri
 
 
 def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(driver: Driver, zookeeper, tmp_path: Path) -> None:
-    process = Other(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
+    process = OtherProcess(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
     try:
         instant = process.ask("begin", 1, 1)
     finally:
@@ -442,7 +442,7 @@ def test_workers_that_start_together_make_one_table(
 ) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    sink_settings = settings(tmp_path / "table", zookeeper.address)
+    sink_settings = table_settings(tmp_path / "table", zookeeper.address)
     drivers = [Driver(spark, sink_settings, zookeeper_client) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda driver: driver.table.ensure(), drivers))

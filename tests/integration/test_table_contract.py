@@ -36,7 +36,7 @@ from sink.clients.kafka import Log
 from sink.runtime.effect_handlers import CoordinatorEffectHandler
 from sink.telemetry.metrics import ProcessMetrics
 from sink.write.column_resolution import ColumnResolver
-from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
+from tests.integration.table_kit import SINK, Driver, checkpoint, connected, table_settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -234,7 +234,7 @@ def _named(view: TableView, instants: Sequence[str]) -> TableView:
 @pytest.fixture
 def real(spark: SparkSession, chroot: str, tmp_path: Path) -> Iterator[Real]:
     with connected(chroot) as client:
-        driver = Driver(spark, settings(tmp_path / "table", chroot), client)
+        driver = Driver(spark, table_settings(tmp_path / "table", chroot), client)
         driver.table.ensure()
         yield Real(driver, client)
 

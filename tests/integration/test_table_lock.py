@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import Unavailable
 from sink.config import Settings
 from sink.hudi.lock import TableLocks, lock_path
-from tests.integration.table_kit import Other, connected, hudis_lock, settings, try_lock
+from tests.integration.table_kit import OtherProcess, connected, hudi_lock_provider, table_settings, try_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -23,7 +23,7 @@ LONG_SECONDS = 60
 
 @pytest.fixture
 def sink_settings(tmp_path: Path, chroot: str) -> Settings:
-    return settings(tmp_path / "table", chroot)
+    return table_settings(tmp_path / "table", chroot)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def make_hudi_lock(spark: SparkSession, sink_settings: Settings) -> Iterator[Cal
     locks = []
 
     def make() -> Any:
-        locks.append(hudis_lock(spark, sink_settings))
+        locks.append(hudi_lock_provider(spark, sink_settings))
         return locks[-1]
 
     yield make
@@ -123,7 +123,7 @@ def test_a_holder_whose_session_ended_does_not_lock_the_table_for_ever(
 def test_a_worker_killed_in_hudis_table_services_locks_the_table_no_longer_than_its_session(
     sink_settings: Settings, client: KazooClient, chroot: str, tmp_path: Path
 ) -> None:
-    other_process = Other(tmp_path / "table", chroot)
+    other_process = OtherProcess(tmp_path / "table", chroot)
     try:
         assert other_process.ask("take_hudis_lock")
         assert len(client.get_children(lock_path(sink_settings))) == 1
@@ -142,12 +142,12 @@ def test_without_a_connection_nobody_waits(sink_settings: Settings, chroot: str)
 
 
 def test_the_path_is_where_hudi_is_told_to_lock(tmp_path: Path) -> None:
-    assert lock_path(settings(tmp_path / "a", "h:1")) == "/hudi/orders"
+    assert lock_path(table_settings(tmp_path / "a", "h:1")) == "/hudi/orders"
     lock_settings = {
         "hoodie__write__lock__zookeeper__base_path": "/locks/",
         "hoodie__write__lock__zookeeper__lock_key": "k",
     }
-    assert lock_path(settings(tmp_path / "b", "h:1", **lock_settings)) == "/locks/k"
+    assert lock_path(table_settings(tmp_path / "b", "h:1", **lock_settings)) == "/locks/k"
 
 
 def wait_for_contenders(client: KazooClient, path: str, count: int) -> None:

@@ -14,7 +14,7 @@ from tests.integration.test_adoption import (
     RECORDS,
     Sink,
     config_of,
-    hudis,
+    hudi_class,
     read_so_far,
     sink,  # noqa: F401
     write_as_another,
@@ -26,41 +26,41 @@ pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout
 @pytest.mark.parametrize("version", ["6", "8"])
 def test_a_table_of_an_older_version_is_refused_with_the_upgrade_that_lets_it_be_adopted(
     spark: SparkSession,
-    fleet: MakeFleet,
+    make_fleet: MakeFleet,
     sink: Sink,  # noqa: F811
     version: str,
 ) -> None:
-    it = fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
-    checkpoint_text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
-    checkpoint = hudis(spark, "table.checkpoint.StreamerCheckpointV1")(checkpoint_text)
+    fleet = make_fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
+    checkpoint_text = f"{fleet.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    checkpoint = hudi_class(spark, "table.checkpoint.StreamerCheckpointV1")(checkpoint_text)
     metadata = dict(checkpoint.getCheckpointCommitMetadata(None, None))
     options = {"hoodie.write.table.version": version}
-    write_as_another(read_so_far(spark, it), it.table, metadata, "upsert", **options)
-    config = config_of(it)
+    write_as_another(read_so_far(spark, fleet), fleet.table, metadata, "upsert", **options)
+    config = config_of(fleet)
     results = [sink("validate", "--config", config), sink("adopt", "--config", config, "--yes")]
     assert [code for code, _ in results] == [1, 2]
     assert all(
         UPGRADE in " ".join(output.split()) and f"version{': ' if version == '8' else ' '}{version}" in output
         for _, output in results
     ), results
-    worker = it.start("w0")
+    worker = fleet.start("w0")
     assert worker.wait(120) == 2
-    assert UPGRADE in it.log("w0")
-    assert f"hoodie.table.version={version}\n" in properties(it), "a command has upgraded the table"
+    assert UPGRADE in fleet.log("w0")
+    assert f"hoodie.table.version={version}\n" in properties(fleet), "a command has upgraded the table"
 
-    spark.sql(f"CREATE TABLE older USING hudi LOCATION '{it.table}'")
+    spark.sql(f"CREATE TABLE older USING hudi LOCATION '{fleet.table}'")
     spark.sql(UPGRADE.partition(": ")[2].replace("...", "older")).collect()
     spark.sql("DROP TABLE older")
-    assert "hoodie.table.version=9\n" in properties(it)
+    assert "hoodie.table.version=9\n" in properties(fleet)
     code, output = sink("adopt", "--config", config, "--yes")
     assert code == 0, output
-    it.start("w1")
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
-    it.wait_landed(ENDS)
-    rows = spark.read.format("hudi").load(str(it.table)).select("id").collect()
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    produce(fleet.kafka, fleet.topic, 300, PARTITIONS, first=RECORDS)
+    fleet.wait_landed(ENDS)
+    rows = spark.read.format("hudi").load(str(fleet.table)).select("id").collect()
     assert sorted(row.id for row in rows) == list(range(RECORDS + 300))
-    assert it.audit().held
+    assert fleet.audit().held
 
 
 def properties(fleet: Fleet) -> str:

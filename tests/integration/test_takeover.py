@@ -12,7 +12,7 @@ import pytest
 
 from coordination.state.model import Phase
 from sink.devtools.local.workers import Part, WorkerProcess
-from tests.conftest import a_chroot, topics
+from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 
@@ -75,7 +75,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Pair]:
     directory: Path = tmp_path_factory.mktemp("standing")
-    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as topic:
+    with temporary_chroot(zookeeper.address) as chroot, topics(kafka.address) as topic:
         settings = {"coordinator.writestatus.timeout": DEADLINE_MS}
         fleet = Fleet(directory, chroot, kafka.address, topic(partitions=PARTITIONS), settings)
         yield Pair(fleet)
@@ -90,22 +90,22 @@ def pair(standing: Pair) -> Iterator[Pair]:
 
 
 @pytest.mark.timeout(1200)
-def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fleet: MakeFleet) -> None:
+def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(make_fleet: MakeFleet) -> None:
     """Each coordinator dies at a later moment of its transaction, and the next one takes over its work."""
-    it = fleet(**METADATA)
+    fleet = make_fleet(**METADATA)
     for number, point in enumerate((*UNDECIDED, PREPARED, COMPLETED), 1):
-        it.start(f"w{number}", f"{point}=kill")
-        it.wait_fired(point)
+        fleet.start(f"w{number}", f"{point}=kill")
+        fleet.wait_fired(point)
         if point == PREPARED:
-            prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
-    assert transaction_in(it.view(), Phase.PREPARED).header == prepared.header
-    it.start("last")
-    assert [name for name, worker in it.workers.items() if worker.running] == ["last"]
-    history = it.wait_landed(ENDS).ledger.history
+            prepared = transaction_in(fleet.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+    assert transaction_in(fleet.view(), Phase.PREPARED).header == prepared.header
+    fleet.start("last")
+    assert [name for name, worker in fleet.workers.items() if worker.running] == ["last"]
+    history = fleet.wait_landed(ENDS).ledger.history
     assert [summary.outcome for summary in history].count("ABORTED") >= len(UNDECIDED), history
     committed = [summary.instant for summary in history if summary.outcome == "COMMITTED"]
     assert committed.count(prepared.header.instant) == 1, history
-    it.assert_exactly_once(RECORDS)
+    fleet.assert_exactly_once(RECORDS)
 
 
 def test_every_line_of_the_log_says_which_worker_and_sink_it_is_from(pair: Pair) -> None:
@@ -192,7 +192,7 @@ def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(pair:
     pair.fleet.wait(
         missing_report, lambda _: any(missing_report in reason for reason in pair.reasons(since=last_number))
     )
-    pair.fleet.let_go("WriteTasks.before")
+    pair.fleet.release("WriteTasks.before")
     pair.wait_landed()
 
 

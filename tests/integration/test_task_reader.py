@@ -20,7 +20,7 @@ from sink.write.engine import WriteResult
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import (
     EAGER_COMPACTION,
-    Sent,
+    SentRecord,
     compact,
     delete_before,
     numbered,
@@ -94,7 +94,7 @@ def test_slices_of_a_task_become_one_file_in_each_table_partition(make_reading, 
     name = topic(3)
     for partition in range(3):
         values = [b'{"id":%d,"kind":"k%d"}' % (number, number % 4) for number in range(30)]
-        send(kafka.address, name, [Sent(value) for value in values], partition)
+        send(kafka.address, name, [SentRecord(value) for value in values], partition)
     reading = make_reading(name, ddl=DDL, value__format="json", partition__field__name="kind")
     first = slices_of(name, (0, 0, 10), (0, 10, 30), (1, 0, 30))
     second = slices_of(name, (2, 5, 20), (2, 20, 30))
@@ -142,7 +142,7 @@ def test_a_slice_is_complete_that_ends_in_aborted_records_or_markers_of_transact
     """Offsets 0 to 4 and 12 to 14 can be seen; 5 to 9 were aborted, 10 and 15 are markers, 11 is plain."""
     name = topic()
     send(kafka.address, name, numbered(name, 0, 5))
-    send(kafka.address, name, [Sent(b"aborted")] * 5, transaction="abort")
+    send(kafka.address, name, [SentRecord(b"aborted")] * 5, transaction="abort")
     send(kafka.address, name, numbered(name, 0, 1, first=11))
     send(kafka.address, name, numbered(name, 0, 3, first=12), transaction="commit")
     slices = slices_of(name, (0, 0, 8), (0, 8, 11), (0, 11, 12), (0, 12, 16))
@@ -196,13 +196,13 @@ def test_a_slice_whose_start_was_deleted_is_data_loss_named_by_its_coordinates(m
 def test_keys_values_headers_and_times_arrive_as_they_were_sent(make_reading, kafka, topic) -> None:
     name = topic()
     records = [
-        Sent(b"plain", b"key", [("a", b"1")], FIRST_TIMESTAMP),
-        Sent(None, b"tombstone", None, FIRST_TIMESTAMP + 1),
-        Sent(b"no key", None, [], FIRST_TIMESTAMP + 2),
-        Sent(b"", b"", [("", b""), ("null", None)], FIRST_TIMESTAMP + 3),
-        Sent(b"twice", b"\xff\x00", [("a", b"1"), ("b", None), ("a", b"\xff")], FIRST_TIMESTAMP + 4),
-        Sent(None, None, None, FIRST_TIMESTAMP + 5),
-        Sent(b"long ago", b"k", None, 1),
+        SentRecord(b"plain", b"key", [("a", b"1")], FIRST_TIMESTAMP),
+        SentRecord(None, b"tombstone", None, FIRST_TIMESTAMP + 1),
+        SentRecord(b"no key", None, [], FIRST_TIMESTAMP + 2),
+        SentRecord(b"", b"", [("", b""), ("null", None)], FIRST_TIMESTAMP + 3),
+        SentRecord(b"twice", b"\xff\x00", [("a", b"1"), ("b", None), ("a", b"\xff")], FIRST_TIMESTAMP + 4),
+        SentRecord(None, None, None, FIRST_TIMESTAMP + 5),
+        SentRecord(b"long ago", b"k", None, 1),
     ]
     send(kafka.address, name, records)
     reading = make_reading(name)
@@ -220,7 +220,7 @@ def test_keys_values_headers_and_times_arrive_as_they_were_sent(make_reading, ka
 
 def test_the_time_of_the_brokers_log_is_taken_where_the_topic_has_it(make_reading, kafka, topic) -> None:
     name = topic(config={"message.timestamp.type": "LogAppendTime"})
-    send(kafka.address, name, [Sent(b"late", timestamp=1), Sent(b"later", timestamp=2)])
+    send(kafka.address, name, [SentRecord(b"late", timestamp=1), SentRecord(b"later", timestamp=2)])
     reading = make_reading(name)
     rows = reading.rows(reading.write(one_task(*slices_of(name, (0, 0, 2))))).to_pylist()
     consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "none"})
@@ -250,9 +250,9 @@ def test_a_bad_record_of_a_task_is_named_by_its_own_slice(make_reading, kafka, t
     """The record's text looks like an error of another task."""
     name = topic(2)
     for partition in (0, 1):
-        send(kafka.address, name, [Sent(b'{"id":%d}' % number) for number in range(20)], partition)
+        send(kafka.address, name, [SentRecord(b'{"id":%d}' % number) for number in range(20)], partition)
     forged_value = json.dumps({"id": 'sink-task-error:["DataLoss", "other", 9, 9, "forged"]'})
-    send(kafka.address, name, [Sent(forged_value.encode())], 1)
+    send(kafka.address, name, [SentRecord(forged_value.encode())], 1)
     reading = make_reading(name, ddl=DDL, value__format="json")
     with pytest.raises(BadRecord) as bad:
         reading.write(one_task(*slices_of(name, (0, 0, 20), (1, 0, 10), (1, 10, 21))))
@@ -265,7 +265,7 @@ def test_every_slice_has_the_digest_of_sparks_hash_by_both_readers_whatever_the_
 ) -> None:
     first_topic, second_topic = topic(2), topic()
     records = [
-        Sent(None if number % 7 == 0 else b"v" * (number % 90), None if number % 5 == 0 else b"%d" % number)
+        SentRecord(None if number % 7 == 0 else b"v" * (number % 90), None if number % 5 == 0 else b"%d" % number)
         for number in range(3_000)
     ]
     for name, partition in ((first_topic, 0), (first_topic, 1), (second_topic, 0)):
@@ -281,7 +281,7 @@ def test_every_slice_has_the_digest_of_sparks_hash_by_both_readers_whatever_the_
         assert list(reading.write(tasks_for(slices)).results) == expected, reader
 
 
-def sparks_result(spark: SparkSession, planned_slice: Slice, records: Sequence[Sent]) -> SliceResult:
+def sparks_result(spark: SparkSession, planned_slice: Slice, records: Sequence[SentRecord]) -> SliceResult:
     """Returns the result by Spark's own hash function, from the records as they were sent."""
     columns = "topic string, partition int, offset long, key binary, value binary"
     rows = [

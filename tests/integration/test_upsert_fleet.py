@@ -41,26 +41,26 @@ KILLS = ("WriteTasks.after", "Write:PREPARED.after")
     ],
 )
 def test_every_change_takes_effect_once_whoever_is_killed(
-    fleet: MakeFleet, topic, kafka, more: Mapping[str, object], kills: tuple[str, ...]
+    make_fleet: MakeFleet, topic, kafka, more: Mapping[str, object], kills: tuple[str, ...]
 ) -> None:
     ordered = more.keys() >= ORDERED.keys()
     log = random_log(7, 2, 2400, 150, ordered)
     name = topic(partitions=2)
     for partition in (0, 1):
         send(kafka.address, name, log.changes(partition), partition)
-    it = fleet(name=name, **{**UPSERTING, "flush.size": 500, "slice.records": 300, **more})
+    fleet = make_fleet(name=name, **{**UPSERTING, "flush.size": 500, "slice.records": 300, **more})
     for number, point in enumerate(kills, 1):
-        it.start(f"w{number}", f"{point}=kill")
-        it.wait_fired(point)
-    it.start("last")
+        fleet.start(f"w{number}", f"{point}=kill")
+        fleet.wait_fired(point)
+    fleet.start("last")
     ends = {partition: len(log.partitions[partition]) for partition in (0, 1)}
-    history = it.wait_landed(ends).ledger.history
+    history = fleet.wait_landed(ends).ledger.history
     assert [summary.outcome for summary in history].count("COMMITTED") >= 3
     if "Compaction.scheduled" in kills:
-        eventually("a compaction is complete", lambda: compactions(it), 120, it.logs)
+        eventually("a compaction is complete", lambda: compactions(fleet), 120, fleet.logs)
     all_slices = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it.table) == plain(expected(log, all_slices, ordered))
-    report = it.audit()
+    assert rows(fleet.table) == plain(expected(log, all_slices, ordered))
+    report = fleet.audit()
     assert report.held, report.to_json()
     assert report.changed
     assert any("changed and deleted by key" in finding.sentence for finding in report.notes)

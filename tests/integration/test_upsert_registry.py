@@ -121,7 +121,7 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
     shop.send("c", key(row(2)), None, row(2, "a", 6, paid=None))
     shop.tombstone(key(row(1)))
     instant = upserts.begin()
-    upserts.write(instant, (0, landed(upserts), shop.sent))
+    upserts.write(instant, (0, landed(upserts), shop.sent_count))
     upserts.table.roll_back(instant)
     assert values_by_key(upserts) == {(1, "a"): 10, (1, "b"): 2}
     land(shop, upserts, ordered)
@@ -159,7 +159,7 @@ def key(change: dict[str, Any]) -> dict[str, Any]:
 def land(shop: Connector, *tables: Upserts) -> None:
     """Lands all that the connector has sent since the last time."""
     for table in tables:
-        table.land((0, landed(table), shop.sent))
+        table.land((0, landed(table), shop.sent_count))
 
 
 def landed(table: Upserts) -> int:

@@ -15,9 +15,9 @@ import pytest
 
 from sink.cli import main
 from sink.devtools.local.workers import WorkerProcess
-from tests.conftest import a_chroot, topics
+from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, produce
-from tests.http_kit import Client, a_client
+from tests.http_kit import Client, client_on_free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -62,9 +62,11 @@ class Operated:
 @pytest.fixture(scope="module")
 def operated(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Operated]:
     settings = {"hoodie.metadata.enable": False, "transaction.interval.ms": NEVER, "flush.size": 1_000_000}
-    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
+    with temporary_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
         topic = make_topic(PARTITIONS)
-        operated = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings), a_client())
+        operated = Operated(
+            Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings), client_on_free_port()
+        )
         try:
             operated.produce(30)
             operated.fleet.start(

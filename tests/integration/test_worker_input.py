@@ -44,56 +44,56 @@ def test_an_unknown_setting_is_answered_with_the_nearest_name(tmp_path: Path) ->
     assert "flush.size" in result.stderr
 
 
-def test_a_base_path_that_holds_something_else_is_left_alone(fleet: MakeFleet) -> None:
-    it = fleet()
-    it.table.mkdir(parents=True)
-    (it.table / "somebody's.csv").write_text("a,b\n")
-    worker = it.start("w1")
+def test_a_base_path_that_holds_something_else_is_left_alone(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    fleet.table.mkdir(parents=True)
+    (fleet.table / "somebody's.csv").write_text("a,b\n")
+    worker = fleet.start("w1")
     assert worker.wait(120) == 2
-    assert str(it.table) in refusal(it.directory / "w1.log")
-    assert [path.name for path in it.table.iterdir()] == ["somebody's.csv"]
+    assert str(fleet.table) in refusal(fleet.directory / "w1.log")
+    assert [path.name for path in fleet.table.iterdir()] == ["somebody's.csv"]
 
 
-def test_a_worker_with_another_configuration_is_refused_by_a_running_fleet(fleet: MakeFleet) -> None:
-    it = fleet()
-    it.start("w1")
-    it.coordinator()
-    refused_worker = it.start("w2", **{"flush.size": 1000})
+def test_a_worker_with_another_configuration_is_refused_by_a_running_fleet(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    fleet.start("w1")
+    fleet.coordinator()
+    refused_worker = fleet.start("w2", **{"flush.size": 1000})
     assert refused_worker.wait(120) == 2
-    assert "w1" in refusal(it.directory / "w2.log")
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-    it.assert_exactly_once(RECORDS)
+    assert "w1" in refusal(fleet.directory / "w2.log")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    fleet.assert_exactly_once(RECORDS)
 
 
 def test_an_unreachable_zookeeper_is_named_and_tried_again_until_the_worker_is_stopped(
-    fleet: MakeFleet,
+    make_fleet: MakeFleet,
 ) -> None:
-    it = fleet()
+    fleet = make_fleet()
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    worker = it.start("w1", **{"zookeeper.connect": address})
-    it.wait_for_log("w1", address)
-    it.wait_for_log("w1", "Connection refused")
+    worker = fleet.start("w1", **{"zookeeper.connect": address})
+    fleet.wait_for_log("w1", address)
+    fleet.wait_for_log("w1", "Connection refused")
     worker.signal(signal.SIGTERM, Part.PYTHON)
     assert worker.wait(60) == 0
 
 
-def test_a_topic_that_does_not_exist_yet_is_waited_for(fleet: MakeFleet, topic) -> None:
-    it: Fleet = fleet(name="not-there-yet")
-    it.start("w1")
-    it.wait_for_log("w1", "not-there-yet")
+def test_a_topic_that_does_not_exist_yet_is_waited_for(make_fleet: MakeFleet, topic) -> None:
+    fleet: Fleet = make_fleet(name="not-there-yet")
+    fleet.start("w1")
+    fleet.wait_for_log("w1", "not-there-yet")
     topic(partitions=PARTITIONS, name="not-there-yet")
-    produce(it.kafka, it.topic, 300, PARTITIONS)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
-    it.assert_exactly_once(300)
+    produce(fleet.kafka, fleet.topic, 300, PARTITIONS)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
+    fleet.assert_exactly_once(300)
 
 
-def test_the_service_manager_is_told_of_readiness_life_and_end(fleet: MakeFleet, tmp_path: Path) -> None:
+def test_the_service_manager_is_told_of_readiness_life_and_end(make_fleet: MakeFleet, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(120)
-        it = fleet()
-        it.environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-        worker = it.start("w1")
+        fleet = make_fleet()
+        fleet.environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        worker = fleet.start("w1")
         assert manager.recv(64) == b"READY=1"
         assert manager.recv(64) == b"WATCHDOG=1"
         worker.signal(signal.SIGTERM, Part.PYTHON)

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.memory import MemoryLimits
 from sink.write.row_spec import table_schema
-from tests.integration.reader_kit import MIB, Sent, send
+from tests.integration.reader_kit import MIB, SentRecord, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of
 from tests.processes import python_workers
 
@@ -49,7 +49,7 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
-        send(kafka.address, name, [Sent(b"%6d" % number + b"x" * VALUE) for number in range(COUNT)], partition)
+        send(kafka.address, name, [SentRecord(b"%6d" % number + b"x" * VALUE) for number in range(COUNT)], partition)
     settings = make_settings(tmp_path, kafka.address, name, "", value__format="bytes")
     instant = OpenInstant(tmp_path / "table")
     engine = ArrowEngine(spark, settings, table_schema(settings))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
-from tests.integration.s3_kit import place_of
+from tests.integration.s3_kit import table_location
 from tests.storage.hdfs_cluster import SERVICE
 from tests.storage.yarn_cluster import a_yarn, on_yarn
 
@@ -29,16 +29,16 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def location(request: pytest.FixtureRequest) -> dict[str, str]:
     """Settings of a table that does not exist yet."""
     if request.param == "s3":
-        return place_of(request.getfixturevalue("s3"))
+        return table_location(request.getfixturevalue("s3"))
     cluster = request.getfixturevalue("hdfs")
     return {**cluster.settings, "target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"}
 
 
 def test_slices_are_written_on_executors_of_yarn(
-    fleet: MakeFleet, yarn: Path, location: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_fleet: MakeFleet, yarn: Path, location: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn))
-    it = fleet(**METADATA, **location, **on_yarn(tmp_path / "staging"))
-    it.start("w1")
-    it.wait_landed(ENDS)
-    it.assert_exactly_once(RECORDS)
+    fleet = make_fleet(**METADATA, **location, **on_yarn(tmp_path / "staging"))
+    fleet.start("w1")
+    fleet.wait_landed(ENDS)
+    fleet.assert_exactly_once(RECORDS)

@@ -88,7 +88,7 @@ class SimTable:
         self.newest: Checkpoint | None = None
         self.commits: list[SimInstant] = []
         self.existing_file_ids: set[str] = set()
-        self.aside: dict[str, frozenset[tuple[Slice, int]]] = {}
+        self.quarantined: dict[str, frozenset[tuple[Slice, int]]] = {}
         self.errors: set[tuple[Slice, int]] = set()
         """The rows of the errors table."""
         self._moments = 0
@@ -110,15 +110,15 @@ class SimTable:
         """Keeps one participant's bad records for the errors table."""
         if not bad_offsets:
             return ()
-        path = f"{name}/{incarnation}/{len(self.aside)}"
-        self.aside[path] = frozenset(bad_offsets)
+        path = f"{name}/{incarnation}/{len(self.quarantined)}"
+        self.quarantined[path] = frozenset(bad_offsets)
         piece, offset = min(bad_offsets)
         return (QuarantinedRecords(path, len(bad_offsets), piece.topic, piece.partition, offset, "bad"),)
 
     def publish(self, op: Complete) -> None:
         """Upserts bad records into the errors table by key: doing it again changes nothing."""
         for quarantined in op.errors:
-            self.errors |= self.aside[quarantined.path]
+            self.errors |= self.quarantined[quarantined.path]
 
     def write_file(self, name: str, task: WriteTask, columns: str = "") -> None:
         instant = self.instants[name]

@@ -85,14 +85,14 @@ class Environment:
     def phase(self, number: int = 1) -> Phase:
         return self.transaction(number).header.phase
 
-    def report(self, number: int = 1, only: Collection[str] = WORKERS) -> None:
+    def report(self, number: int = 1, incarnations: Collection[str] = WORKERS) -> None:
         """Let these participants write their slices and create their statuses."""
         transaction = self.transaction(number)
         for incarnation, tasks in transaction.plan.tasks.items():
-            if incarnation in only:
-                self.keeper.write(tree.status_ops(self.written(transaction.header, incarnation, tasks)))
+            if incarnation in incarnations:
+                self.keeper.write(tree.status_ops(self.write_status_of(transaction.header, incarnation, tasks)))
 
-    def written(self, header: Header, incarnation: str, tasks: tuple[WriteTask, ...]) -> WriteStatus:
+    def write_status_of(self, header: Header, incarnation: str, tasks: tuple[WriteTask, ...]) -> WriteStatus:
         for task in tasks:
             self.table.write_file(header.instant or "", task)
         results = tuple(
@@ -128,15 +128,15 @@ class Driver:
         assert request is not None
         return self.step(Answered(self.at, request.id, outcome))
 
-    def changed(self) -> None:
+    def keeper_changed(self) -> None:
         self.step(KeeperChanged(self.at))
 
-    def seen(self) -> list[Effect]:
+    def see_participant_view(self) -> list[Effect]:
         assert isinstance(self.machine, Participant)
         return self.step(ParticipantViewSeen(self.at, self.env.participant_view(self.machine.incarnation)))
 
     @property
-    def asked(self) -> Operation | None:
+    def requested_operation(self) -> Operation | None:
         return self.request.operation if self.request else None
 
     @property
@@ -164,7 +164,7 @@ class Driver:
                 return self.request.operation
             else:
                 self.answer(self.perform(self.request.operation))
-        raise AssertionError(f"not asked for within 200 steps; now {self.asked}")
+        raise AssertionError(f"not asked for within 200 steps; now {self.requested_operation}")
 
     def idle(self) -> None:
         """Answer honestly until the machine has nothing to ask."""
@@ -196,7 +196,7 @@ class Driver:
             case WriteTasks(number=number, tasks=tasks):
                 header = env.transaction(number).header
                 assert isinstance(self.machine, Participant)
-                return Done(env.written(header, self.machine.incarnation, tasks))
+                return Done(env.write_status_of(header, self.machine.incarnation, tasks))
 
 
 def write_outcome(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:

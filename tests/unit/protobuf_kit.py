@@ -124,7 +124,7 @@ def read(reader: ProtobufReader, values: Sequence[bytes]) -> list[Any]:
     return [cursors.reasons[index] if cursors.failed[index] else list(row) for index, row in enumerate(rows)]
 
 
-def one(proto: Proto, ddl: str, value: bytes) -> Any:
+def decode_one(proto: Proto, ddl: str, value: bytes) -> Any:
     """Returns the only column of a value, after asserting that it is the same alone and among many."""
     reader = proto.reader(ddl)
     (alone,) = read(reader, [value])
@@ -203,7 +203,7 @@ def python_value(value: Any, field: Any) -> Any:
     return value
 
 
-def judged(kind: Any, value: bytes) -> list[Any] | str:
+def library_result(kind: Any, value: bytes) -> list[Any] | str:
     try:
         message = kind.FromString(value)
         return expected_row(message) if message.IsInitialized() else "not initialized"
@@ -222,7 +222,7 @@ def comparable(row: Any) -> Any:
     return [comparable(inner) for inner in row] if isinstance(row, list) else row
 
 
-def same(actual: Any, expected: Any, kinds: Sequence[Any]) -> bool:
+def equal_rows(actual: Any, expected: Any, kinds: Sequence[Any]) -> bool:
     if isinstance(actual, str) or isinstance(expected, str):
         return isinstance(actual, str) and isinstance(expected, str)
     maps = [isinstance(kind.dataType, T.MapType) for kind in kinds]
@@ -326,7 +326,7 @@ class Maker:
         return [self.value(self.type.DESCRIPTOR) for _ in range(count)]
 
 
-def compared(maker: Maker, values: list[bytes]) -> tuple[list[Any], list[Any], list[Any]]:
+def decode_both(maker: Maker, values: list[bytes]) -> tuple[list[Any], list[Any], list[Any]]:
     ddl = ddl_of(maker.type.DESCRIPTOR)
     reader, kinds = maker.proto.reader(ddl), parse_ddl(ddl).value_struct.fields
-    return read(reader, values), [judged(maker.type, value) for value in values], kinds
+    return read(reader, values), [library_result(maker.type, value) for value in values], kinds

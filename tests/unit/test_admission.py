@@ -170,7 +170,7 @@ def test_two_coordinators_of_a_small_process_take_turns(process: SinkProcess) ->
     run_for(second)
     assert (first.env.phase(), second.env.view.transactions) == (Phase.STARTED, ())
     first.env.report()
-    first.changed()
+    first.keeper_changed()
     run_for(first, seconds=0.25)
     assert first.env.view.ledger.committed == 1
     run_for(second)

@@ -16,7 +16,7 @@ from sink import cli
 from sink.audit import audit
 from sink.audit.report import FindingKind
 from sink.audit.timeline import active_names, open_table, read_timeline
-from tests.handmade import SINK, Added, HandmadeTable, kinds, sentences, span
+from tests.handmade import SINK, AddedFile, HandmadeTable, kinds, sentences, span
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def table(tmp_path: Path) -> HandmadeTable:
     """Three transactions over two partitions; offset 25 of partition 0 never was a record."""
     table = HandmadeTable(tmp_path / "table")
     table.commit(span(0, 0, 10), span(1, 0, 5))
-    table.commit(Added(0, [*range(10, 25), *range(26, 40)], 10, 40))
+    table.commit(AddedFile(0, [*range(10, 25), *range(26, 40)], 10, 40))
     table.commit(span(0, 40, 50), span(1, 5, 20))
     return table
 
@@ -127,7 +127,7 @@ def test_a_forged_range_and_end_do_not_match_the_rows(table: HandmadeTable) -> N
 
 def test_a_row_too_many_in_a_range_is_a_surplus(tmp_path: Path) -> None:
     table = HandmadeTable(tmp_path / "table")
-    table.commit(Added(0, range(10), 0, 10, records=9))
+    table.commit(AddedFile(0, range(10), 0, 10, records=9))
     assert kinds(table.audit()) == {FindingKind.SURPLUS, FindingKind.COMMIT_COUNT}
 
 

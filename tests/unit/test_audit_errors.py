@@ -15,7 +15,7 @@ import pytest
 
 from coordination.errors import TableError
 from sink.audit.report import FindingKind, Report
-from tests.handmade import _METADATA, SINK, Added, HandmadeTable, kinds, sentences, span
+from tests.handmade import _METADATA, SINK, AddedFile, HandmadeTable, kinds, sentences, span
 
 BAD = (3, 7, 8)
 
@@ -54,7 +54,7 @@ class SoundTables:
         self.table = HandmadeTable(directory / "table")
         self.errors = HandmadeErrors(directory / "table_errors")
         good = [offset for offset in range(10) if offset not in BAD]
-        self.instant = self.table.commit(Added(0, good, 0, 10))
+        self.instant = self.table.commit(AddedFile(0, good, 0, 10))
         self.table.commit(span(0, 10, 20))
         self.table.rewrite_commit(self.instant, lambda checkpoint: checkpoint["results"][0].append(len(BAD)))
 

@@ -10,7 +10,7 @@ import pytest
 
 from coordination.errors import ConfigError, Unavailable
 from tests.bench.__main__ import _options, _partial
-from tests.bench.cases import Axes, Where, in_turn, millions, numbers
+from tests.bench.cases import Axes, ShapeSelection, interleaved, millions, numbers
 from tests.bench.catalog import postgres
 from tests.bench.results import Shape
 from tests.bench.topics import BATCH, Topic, chunk, orders, runs
@@ -47,7 +47,7 @@ def test_every_warm_up_reads_the_same_topic_in_whole_transactions() -> None:
         for load in (small, large):
             assert load.lead % partitions == 0
             assert load.total % load.transaction == 0
-        topics = {AXES.topic(Shape(partitions, warm_up), Where.EVERYWHERE) for warm_up in AXES.warm_ups}
+        topics = {AXES.topic(Shape(partitions, warm_up), ShapeSelection.EVERYWHERE) for warm_up in AXES.warm_ups}
         assert [topic.records for topic in topics] == [small.total]
 
 
@@ -58,9 +58,14 @@ def test_records_are_rounded_down_by_less_than_one_for_each_partition_and_transa
 
 
 def test_what_is_compared_runs_in_turn_and_the_rest_only_where_it_belongs() -> None:
-    measurements = {"d": Where.EVERYWHERE, "spread": Where.SPREAD, "e": Where.NARROW, "f": Where.EVERYWHERE}
+    measurements = {
+        "d": ShapeSelection.EVERYWHERE,
+        "spread": ShapeSelection.SPREAD,
+        "e": ShapeSelection.NARROW,
+        "f": ShapeSelection.EVERYWHERE,
+    }
     names = list(measurements)
-    order = [(names[index], shape) for index, shape in in_turn(AXES, list(measurements.values()))]
+    order = [(names[index], shape) for index, shape in interleaved(AXES, list(measurements.values()))]
     narrow = [("d", Shape(4, 2 * MILLION)), ("e", Shape(4, 2 * MILLION)), ("f", Shape(4, 2 * MILLION))]
     assert order[:3] == narrow
     assert [shape for name, shape in order if name == "spread"] == [Shape(128, 2 * MILLION)]
@@ -69,7 +74,7 @@ def test_what_is_compared_runs_in_turn_and_the_rest_only_where_it_belongs() -> N
 
 
 def test_without_the_wide_topic_the_commit_phase_is_not_looked_at() -> None:
-    assert Axes((4,), (MILLION,), MILLION).shapes(Where.SPREAD) == []
+    assert Axes((4,), (MILLION,), MILLION).shapes(ShapeSelection.SPREAD) == []
 
 
 def test_only_the_usual_arguments_write_the_docs_by_themselves() -> None:

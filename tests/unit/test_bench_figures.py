@@ -14,7 +14,7 @@ from tests.bench import data_report
 from tests.bench.figures import PHASES, Case, Spread, by_case, gains, outside_write, phase_seconds, rate, shapes
 from tests.bench.fleet import phases
 from tests.bench.report import render
-from tests.bench.results import Backlog, Freshness, Machine, Results, Run, Shape, joined
+from tests.bench.results import Backlog, Freshness, Machine, Results, Run, Shape, merge_results
 from tests.bench.sampler import Reading, Role, Sampler
 from tests.bench.scale_section import section, with_section
 from tests.bench.sink_run import leading
@@ -56,7 +56,7 @@ def test_a_rate_is_the_median_of_its_rounds_with_both_ends() -> None:
 
 
 def by_name(measured: Results) -> dict[str, Target]:
-    return {target.what: target for target in targets(measured)}
+    return {target.description: target for target in targets(measured)}
 
 
 def test_a_target_compares_medians_and_says_when_it_is_missed() -> None:
@@ -294,5 +294,5 @@ def test_results_from_before_shapes_were_noted_are_of_four_partitions_and_the_le
 def test_results_of_several_commands_are_one_page() -> None:
     first = results(a_run("d", 1.0))
     second = dataclasses.replace(results(a_run("f", 1.0)), backlogs=(BACKLOG,))
-    merged = joined([first, second])
+    merged = merge_results([first, second])
     assert (len(merged.runs), merged.backlogs) == (2, (BACKLOG,))

@@ -27,18 +27,18 @@ def ask(env: Environment, control: Control, *drivers: Driver) -> None:
     """Writes the control znode as a command does, and fires the watches of these machines."""
     env.keeper.write([tree.control_op(env.view, control)])
     for driver in drivers:
-        driver.changed()
+        driver.keeper_changed()
 
 
 def commit_open(env: Environment, term: Driver, number: int = 1) -> None:
     """Writes and settles the open transaction."""
     term.until(Begin)
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
     env.report(number)
-    term.changed()
+    term.keeper_changed()
     term.until("settle")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
 
 
@@ -69,7 +69,7 @@ def test_what_comes_while_nothing_is_planned_is_still_looked_at(env: Environment
     for end in (100, 200):
         env.log.partitions[SOURCE].end = end
         term.until(ReadLog)
-        read = term.perform(term.asked)  # type: ignore[arg-type]
+        read = term.perform(term.requested_operation)  # type: ignore[arg-type]
         assert read.value.partitions[SOURCE].end == end  # type: ignore[union-attr]
         term.answer(read)
         run_for(term, 1.0)
@@ -90,7 +90,7 @@ def test_a_plan_that_was_made_before_a_pause_is_refused_after_it(env: Environmen
     term = new_term(env)
     term.until("open a transaction")
     ask(env, Control().pause(ME))
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     run_for(term)
     assert env.view.transactions == ()
     assert term.resigned is None
@@ -150,7 +150,7 @@ def test_a_flush_that_is_asked_for_while_the_log_is_read_waits_for_another_readi
     env.log.partitions[SOURCE].end = 0
     term = new_term(env)
     term.until(ReadLog)
-    empty = term.perform(term.asked)  # type: ignore[arg-type]
+    empty = term.perform(term.requested_operation)  # type: ignore[arg-type]
     env.log.partitions[SOURCE].end = 5
     ask(env, env.view.control.ask_flush(ME), term)
     term.answer(empty)
@@ -297,12 +297,12 @@ def test_a_halted_sinks_coordinator_yields_though_a_decided_transaction_is_open(
     term = new_term(env)
     contend(env, "b:1")
     term.until(Begin)
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
     env.report()
-    term.changed()
+    term.keeper_changed()
     term.until("PREPARED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     env.table.instants.clear()
     successor = new_term(env, "b:1")
     contend(env, "a:1")

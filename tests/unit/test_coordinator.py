@@ -61,16 +61,16 @@ def test_every_write_is_fenced_by_the_lock_and_the_epoch(env: Environment) -> No
 def test_the_epoch_is_raised_before_anything_else_is_written(env: Environment) -> None:
     term = new_term(env)
     term.until(Write)
-    assert isinstance(term.asked, Write)
-    assert term.asked.purpose == "raise epoch"
-    term.answer(term.perform(term.asked))
+    assert isinstance(term.requested_operation, Write)
+    assert term.requested_operation.purpose == "raise epoch"
+    term.answer(term.perform(term.requested_operation))
     assert env.view.epoch == 1
 
 
 def test_the_table_is_read_again_after_the_epoch_was_raised(env: Environment) -> None:
     term = new_term(env)
     term.until("raise epoch")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until(ReadTable)
 
 
@@ -81,7 +81,7 @@ def test_an_epoch_that_the_table_shows_only_later_is_raised_above(env: Environme
     env.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
     term.answer(Unknown("no answer"))
     term.until("raise epoch")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     assert env.view.epoch == 6
 
 
@@ -90,7 +90,7 @@ def test_an_answer_to_an_older_request_is_dropped(env: Environment) -> None:
     term.until(Begin)
     assert term.request is not None
     term.step(Answered(term.at, term.request.id - 1, Done("i99999")))
-    assert isinstance(term.asked, Begin)
+    assert isinstance(term.requested_operation, Begin)
     assert term.notes("answer.dropped")
     term.until("STARTED")
     assert env.table.pending() == ("i00001",)
@@ -102,31 +102,31 @@ def test_an_unknown_begin_is_begun_again_and_the_first_instant_becomes_an_orphan
     env.table.begin(1, 1, None)
     term.answer(Unknown("no answer"))
     term.until("settle")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     assert env.table.instants["i00001"].state is InstantState.ROLLED_BACK
 
 
 def test_prepared_only_when_every_slice_is_accounted_for(env: Environment) -> None:
     term = new_term(env)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
-    env.report(only=("a:1",))
-    term.changed()
+    env.report(incarnations=("a:1",))
+    term.keeper_changed()
     term.idle()
     assert env.phase() is Phase.STARTED
-    env.report(only=("b:1",))
-    term.changed()
+    env.report(incarnations=("b:1",))
+    term.keeper_changed()
     term.until("PREPARED")
 
 
 def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(env: Environment) -> None:
     term = new_term(env)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     older_view = term.perform(term.until(ReadKeeper))
     env.report()
-    term.changed()
+    term.keeper_changed()
     term.answer(older_view)
     term.idle()
     assert env.view.ledger.committed == 1
@@ -135,11 +135,11 @@ def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(env: 
 def test_a_status_with_other_slices_than_planned_aborts(env: Environment) -> None:
     term = new_term(env)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
     for incarnation in env.transaction().plan.slices:
         env.keeper.write(tree.status_ops(WriteStatus(1, incarnation)))
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
 
 
@@ -156,14 +156,14 @@ def test_an_instant_is_completed_only_after_prepared_was_acknowledged(env: Envir
     term.answer(Unknown("no answer"))
     term.until(Write)
     assert env.phase() is Phase.STARTED
-    assert isinstance(term.asked, Write)
-    assert term.asked.purpose == "PREPARED"
+    assert isinstance(term.requested_operation, Write)
+    assert term.requested_operation.purpose == "PREPARED"
 
 
 def test_a_prepared_that_was_read_back_is_completed(env: Environment) -> None:
     term = _all_written(env)
     term.until("PREPARED")
-    term.perform(term.asked)  # type: ignore[arg-type]
+    term.perform(term.requested_operation)  # type: ignore[arg-type]
     term.answer(Unknown("no answer"))
     complete = term.until(Complete)
     assert complete.checkpoint.number == 1
@@ -174,14 +174,14 @@ def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(env: Envir
     """A retried commit would contain the partition that the plan records: one instant would have two contents."""
     term = new_term(env, in_flight=2)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     new_partition = TopicPartition(SOURCE.topic, 1)
     env.log.add(new_partition)
     env.log.partitions[new_partition].end = 100
     late_plan = term.until("open a transaction")
     term.answer(Unknown("no answer"))
     env.report()
-    term.changed()
+    term.keeper_changed()
     first_completion = term.until(Complete)
     assert isinstance(term.perform(late_plan), Refused)
     term.answer(Unknown("no answer"))
@@ -211,8 +211,8 @@ def test_who_can_no_longer_complete_lets_another_try(env: Environment) -> None:
     env.keeper.contend("b:1", env.sessions["b:1"])
     _fail_to_complete(term, MAX_CONSECUTIVE_FAILURES)
     while term.resigned is None:
-        assert not isinstance(term.asked, Complete)
-        term.tick(1.0) if term.asked is None else term.answer(term.perform(term.asked))
+        assert not isinstance(term.requested_operation, Complete)
+        term.tick(1.0) if term.requested_operation is None else term.answer(term.perform(term.requested_operation))
     assert "Complete keeps failing" in term.resigned
     assert env.phase() is Phase.PREPARED
 
@@ -241,22 +241,22 @@ def test_a_refused_completion_is_proof_and_aborts(env: Environment) -> None:
 def test_an_aborted_transaction_ends_only_once_its_rollback_is_confirmed(env: Environment) -> None:
     term = _started(env)
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.until(RollBack)
     term.answer(Unknown("no answer"))
     term.until(RollBack)
     assert env.phase() is Phase.ABORTED
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until("settle")
 
 
 def test_a_confirmed_rollback_is_remembered_when_zookeeper_changes_meanwhile(env: Environment) -> None:
     term = _started(env)
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.until(RollBack)
-    term.changed()
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.keeper_changed()
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until("settle")
     assert sum(isinstance(getattr(effect, "operation", None), RollBack) for effect in term.effects) == 1
 
@@ -266,7 +266,7 @@ def test_a_retry_re_forms_the_same_slices(env: Environment) -> None:
     planned = sorted(env.transaction().plan)
     env.log.partitions[SOURCE].end = 300
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.until(Begin)
     assert sorted(env.transaction(2).plan) == planned
     assert env.transaction(2).header.attempt == 2
@@ -278,12 +278,12 @@ def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_d
     term = new_term(env)
     for _ in range(6):
         term.until("STARTED")
-        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
         transaction = env.view.transactions[0]
         for incarnation in transaction.plan.slices:
             failure = Failure(FailureKind.RETRYABLE, "no memory")
             env.keeper.write(tree.status_ops(WriteStatus(transaction.header.number, incarnation, failure=failure)))
-        term.changed()
+        term.keeper_changed()
         term.until("ABORTED")
     opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
     assert opened == [(1, 50), (2, 50), (3, 50), (2, 28), (3, 28), (2, 14)]
@@ -297,7 +297,7 @@ def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_i
     largest = max(task.size for task in env.transaction().plan.all_tasks)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
     env.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
-    term.changed()
+    term.keeper_changed()
     term.until(Begin)
     assert [note["attempt"] for note in term.notes("transaction.opened")] == [1, 2]
     assert max(task.size for task in env.view.transactions[-1].plan.all_tasks) <= largest // 2
@@ -310,12 +310,12 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
     pauses = []
     for _ in range(6):
         term.until("STARTED")
-        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
         transaction = env.view.transactions[0]
         for incarnation in transaction.plan.slices:
             failure = Failure(FailureKind.AWAY, "http://minio:9000 does not answer")
             env.keeper.write(tree.status_ops(WriteStatus(transaction.header.number, incarnation, failure=failure)))
-        term.changed()
+        term.keeper_changed()
         term.until("ABORTED")
         machine = term.machine._term
         pauses.append(round(machine.next_poll - machine.at, 3))
@@ -344,9 +344,9 @@ def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(e
     term = _started(env)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
     env.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     successor = new_term(env, "b:1")
     successor.until(Begin)
     assert successor.notes("batch.divided")
@@ -357,7 +357,7 @@ def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(env: Env
     term = _started(env)
     transaction = env.transaction()
     altered_status, other_status = (
-        env.written(transaction.header, name, transaction.plan.tasks[name]) for name in WORKERS
+        env.write_status_of(transaction.header, name, transaction.plan.tasks[name]) for name in WORKERS
     )
     results = {
         "a slice twice": (*altered_status.results, altered_status.results[0]),
@@ -366,7 +366,7 @@ def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(env: Env
     }
     env.keeper.write(tree.status_ops(replace(altered_status, results=results[mistake])))
     env.keeper.write(tree.status_ops(other_status))
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
     reason = term.notes("transaction.aborted")[0]["reason"]
     named_slice = altered_status.results[0].slice if mistake != "a slice of another" else other_status.results[0].slice
@@ -380,7 +380,7 @@ def test_a_file_that_none_of_the_planned_tasks_writes_aborts_and_does_not_halt(e
     term.answer(Done(FileCheck(unplanned=("file-1",))))
     term.until("ABORTED")
     assert "file ids file-1" in term.notes("transaction.aborted")[0]["reason"]
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until("open a transaction")
     assert env.view.halt is None
 
@@ -392,7 +392,7 @@ def test_a_plan_that_was_grouped_from_a_part_of_its_ranges_is_not_committed(env:
     (open_range,) = state.open
     enlarged = replace(state, open=(replace(open_range, task_records=(open_range.task_records or 0) + 50),))
     env.keeper.write([next(iter(tree.shard_ops(env.view, {SOURCE: enlarged})))])
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "its write tasks are not those on record"
 
@@ -445,9 +445,9 @@ def test_an_orphan_gets_its_aborted_record_before_its_rollback(env: Environment)
 def test_a_settled_instant_is_no_orphan(env: Environment) -> None:
     term = _all_written(env)
     term.until(Complete)
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until("settle")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.until(Begin)
     assert not any(isinstance(getattr(effect, "operation", None), RollBack) for effect in term.effects)
 
@@ -456,7 +456,7 @@ def test_a_fenced_write_ends_the_term(env: Environment) -> None:
     term = _started(env)
     new_term(env, "b:1").until(ReadLog)
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.until(ReadKeeper)
     term.idle()
     assert term.resigned is not None
@@ -513,7 +513,7 @@ def test_the_next_transaction_is_written_while_one_commits_and_not_before(env: E
         term.idle()
     assert env.phase(2) is Phase.PLANNED
     env.report(1)
-    term.changed()
+    term.keeper_changed()
     term.until(Complete)
     assert [env.phase(1), env.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
@@ -527,7 +527,7 @@ def _written_before_the_next_is_planned(env: Environment) -> Driver:
     env.log.partitions[SOURCE].end = 100
     env.report(1)
     term.tick(1.0)
-    term.changed()
+    term.keeper_changed()
     return term
 
 
@@ -564,10 +564,10 @@ def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(env: 
 def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(env: Environment) -> None:
     term = _next_is_planned(env)
     env.report(1)
-    term.changed()
+    term.keeper_changed()
     term.until(Complete)
     env.report(2)
-    term.changed()
+    term.keeper_changed()
     term.answer(Failed("the table is locked"))
     term.until(Complete)
     assert [env.phase(1), env.phase(2)] == [Phase.PREPARED, Phase.STARTED]
@@ -579,7 +579,7 @@ def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_commit
 def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written(env: Environment) -> None:
     term = _next_is_planned(env)
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.idle()
     reasons = [note["reason"] for note in term.notes("transaction.aborted")]
     assert reasons == ["participant b:1 left the fleet", "transaction 1 before it was aborted"]
@@ -602,7 +602,7 @@ def test_partition_states_without_their_ledger_are_not_believed(env: Environment
 def test_a_tree_that_has_lost_what_all_rests_on_ends_the_term(env: Environment, lost: str) -> None:
     term = _started(env)
     _remove(env, lost)
-    term.changed()
+    term.keeper_changed()
     term.idle()
     assert "lost a part" in (term.resigned or "")
 
@@ -610,12 +610,12 @@ def test_a_tree_that_has_lost_what_all_rests_on_ends_the_term(env: Environment, 
 def test_a_refused_write_is_not_tried_again_at_once(env: Environment) -> None:
     term = _started(env)
     env.report()
-    term.changed()
+    term.keeper_changed()
     term.until("PREPARED")
     term.answer(Refused("somebody else was faster"))
-    assert term.asked is None
+    assert term.requested_operation is None
     term.tick(0.25)
-    assert isinstance(term.asked, ReadKeeper)
+    assert isinstance(term.requested_operation, ReadKeeper)
 
 
 def test_states_put_back_in_mid_term_are_never_planned_from(env: Environment) -> None:
@@ -627,10 +627,10 @@ def test_states_put_back_in_mid_term_are_never_planned_from(env: Environment) ->
     older_state = PartitionState(env.log.ids[SOURCE.topic], 0, 0, 0)
     term.answer(Refused("meanwhile changed"))
     env.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older_state})))])
-    term.changed()
+    term.keeper_changed()
     assert env.view.states[SOURCE].end == 0
     term.until("advance to the checkpoint")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     assert env.view.states[SOURCE].end == 50
 
 
@@ -643,7 +643,7 @@ def test_what_is_not_what_it_was_decided_with_is_not_committed(env: Environment,
         env.keeper.remove(f"{tree.transaction_path(1)}/plan/{WORKERS[0]}/0000")
     term.answer(term.perform(prepare))
     term.until("halt")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     assert env.view.halt is not None
     assert "is PREPARED, but its" in env.view.halt.reason
     assert not env.table.commits
@@ -652,7 +652,7 @@ def test_what_is_not_what_it_was_decided_with_is_not_committed(env: Environment,
 def _started(env: Environment) -> Driver:
     term = new_term(env)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
     return term
 
@@ -660,7 +660,7 @@ def _started(env: Environment) -> Driver:
 def _all_written(env: Environment) -> Driver:
     term = _started(env)
     env.report()
-    term.changed()
+    term.keeper_changed()
     return term
 
 
@@ -668,15 +668,15 @@ def test_the_log_is_looked_at_when_the_interval_ends_and_not_a_poll_later(env: E
     env.log.partitions[SOURCE].end = 20
     term = _started(env)
     env.report()
-    term.changed()
+    term.keeper_changed()
     # The first interval of a term is shorter.
     env.log.partitions[SOURCE].end = 25
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
     interval_end = term.machine._term.next_plan
     env.report(number=2)
-    term.changed()
+    term.keeper_changed()
     term.until(ReadLog)
     env.log.partitions[SOURCE].end = 30
     # The last look before the interval ends is a poll's length before its end, or less.
@@ -684,8 +684,8 @@ def test_the_log_is_looked_at_when_the_interval_ends_and_not_a_poll_later(env: E
     term.idle()
     assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 5]
     term.tick(0.09)
-    assert term.asked is None
+    assert term.requested_operation is None
     term.tick(0.02)
-    assert isinstance(term.asked, ReadLog)
+    assert isinstance(term.requested_operation, ReadLog)
     term.until("open a transaction")
     assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 5, 5]

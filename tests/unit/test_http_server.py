@@ -24,7 +24,7 @@ from sink.devtools.local.servers import free_ports
 from sink.http.facts import HostedSink
 from sink.http.limits import Limits
 from sink.http.server import CLIENT_SECONDS, MOST_CONNECTIONS, WorkerHttp
-from tests.http_fleet import GivenFacts, GivenLog, settings_in
+from tests.http_fleet import StubFacts, StubLog, settings_in
 from tests.http_kit import Client
 
 TOKEN = "correct-horse-battery"
@@ -43,19 +43,19 @@ class NoClient:
 @dataclass
 class Served:
     http: WorkerHttp
-    facts: GivenFacts
+    facts: StubFacts
     client: Client
     settings: Settings
 
     def hosts(self, *names: str) -> None:
         for name in names:
             hosted = self.settings.model_copy(update={"name": name})
-            self.facts.sinks.append(HostedSink(hosted, NoClient(), GivenLog()))  # type: ignore[arg-type]
+            self.facts.sinks.append(HostedSink(hosted, NoClient(), StubLog()))  # type: ignore[arg-type]
 
 
 def serve(directory: Path, **more: object) -> Served:
     [port] = free_ports(1)
-    facts = GivenFacts()
+    facts = StubFacts()
     given_settings = settings_in(directory, "127.0.0.1:1", http__listen=port, **more)
     http_server = WorkerHttp(given_settings, facts)
     http_server.start()
@@ -192,13 +192,13 @@ def test_a_verb_that_fails_says_why_by_status_and_sentence(served: Served) -> No
 def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if_not(tmp_path: Path) -> None:
     server = serve(tmp_path / "first")
     with pytest.raises(ConfigError, match=rf"http.listen 127.0.0.1:{server.client.port} cannot be used"):
-        WorkerHttp(server.settings, GivenFacts()).start()
+        WorkerHttp(server.settings, StubFacts()).start()
     usual = settings_in(tmp_path / "second", "127.0.0.1:1").model_copy(
         update={"http_listen": server.settings.http_listen}
     )
     # The address is not set, as with the default.
     object.__setattr__(usual, "__pydantic_fields_set__", usual.model_fields_set - {"http_listen"})
-    second = WorkerHttp(usual, GivenFacts())
+    second = WorkerHttp(usual, StubFacts())
     second.start()
     second.close()
     assert server.client.ask("/liveness").status == 200
@@ -207,7 +207,7 @@ def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if
 
 def test_nothing_listens_where_nothing_is_to_be_served(tmp_path: Path) -> None:
     quiet = settings_in(tmp_path, "127.0.0.1:1", http__listen="none")
-    http_server = WorkerHttp(quiet, GivenFacts())
+    http_server = WorkerHttp(quiet, StubFacts())
     before = threading.active_count()
     http_server.start()
     assert threading.active_count() == before

@@ -31,7 +31,7 @@ def land_all(term: Driver) -> None:
         for t in term.env.view.transactions:
             if not t.statuses:
                 term.env.report(t.header.number)
-                term.changed()
+                term.keeper_changed()
         term.tick(1.0)
 
 
@@ -84,7 +84,7 @@ def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Enviro
     add(env, NEW, 30)
     term = new_term(env, pattern="orders.*")
     term.until("STARTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     env.log.delete(NEW.topic)
     for incarnation in env.transaction().plan.slices:
         failure = Failure(FailureKind.RETRYABLE, "no such topic")

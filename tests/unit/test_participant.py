@@ -41,38 +41,38 @@ def worker(env: Environment) -> Driver:
 
 
 def start(term: Driver) -> None:
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     term.idle()
 
 
 def abort(env: Environment, term: Driver) -> None:
     """Ends the other participant's session, for which the coordinator aborts."""
     env.keeper.expire(env.sessions["b:1"])
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
 
 
 def test_nothing_is_written_before_the_transaction_is_started(term: Driver, worker: Driver) -> None:
-    worker.seen()
-    assert worker.asked is None
+    worker.see_participant_view()
+    assert worker.requested_operation is None
     start(term)
-    worker.seen()
-    assert isinstance(worker.asked, WriteTasks)
+    worker.see_participant_view()
+    assert isinstance(worker.requested_operation, WriteTasks)
 
 
 def test_exactly_the_tasks_of_its_incarnation_are_written(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
-    assert isinstance(worker.asked, WriteTasks)
-    assert worker.asked.tasks == env.transaction().plan.tasks["a:1"]
+    worker.see_participant_view()
+    assert isinstance(worker.requested_operation, WriteTasks)
+    assert worker.requested_operation.tasks == env.transaction().plan.tasks["a:1"]
 
 
 def test_a_status_is_created_only_under_the_header_that_was_read(
     env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     report = worker.until("write status")
     assert report.ops[0] == Check(tree.header_path(1), env.transaction().version)
     assert Check(tree.member_path("a:1"), -1) in report.ops
@@ -80,14 +80,14 @@ def test_a_status_is_created_only_under_the_header_that_was_read(
 
 def test_a_status_that_arrives_after_the_abort_is_refused(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.until("write status")
     abort(env, term)
-    outcome = worker.perform(worker.asked)  # type: ignore[arg-type]
+    outcome = worker.perform(worker.requested_operation)  # type: ignore[arg-type]
     assert isinstance(outcome, Refused)
     worker.answer(outcome)
-    worker.seen()
-    assert worker.asked is None
+    worker.see_participant_view()
+    assert worker.requested_operation is None
     assert env.transaction().statuses == {}
 
 
@@ -95,35 +95,35 @@ def test_tasks_of_an_aborted_transaction_are_cancelled_and_never_reported(
     env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
-    worker.seen()
-    written = worker.perform(worker.asked)  # type: ignore[arg-type]
+    worker.see_participant_view()
+    written = worker.perform(worker.requested_operation)  # type: ignore[arg-type]
     abort(env, term)
-    assert any(isinstance(effect, Cancel) for effect in worker.seen())
+    assert any(isinstance(effect, Cancel) for effect in worker.see_participant_view())
     worker.answer(written)
-    assert worker.asked is None
+    assert worker.requested_operation is None
 
 
 def test_the_next_write_waits_for_the_cancelled_one(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     abort(env, term)
     term.until("STARTED")
     start(term)
-    worker.seen()
-    assert isinstance(worker.asked, WriteTasks)
-    assert worker.asked.number == 1
+    worker.see_participant_view()
+    assert isinstance(worker.requested_operation, WriteTasks)
+    assert worker.requested_operation.number == 1
     worker.answer(Failed("cancelled"))
-    assert isinstance(worker.asked, WriteTasks)
-    assert worker.asked.number == 2
+    assert isinstance(worker.requested_operation, WriteTasks)
+    assert worker.requested_operation.number == 2
 
 
 def test_an_answer_to_an_older_request_is_dropped(term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     assert worker.request is not None
     worker.step(Answered(0.0, worker.request.id - 1, Done()))
     assert worker.notes("answer.dropped")
-    assert isinstance(worker.asked, WriteTasks)
+    assert isinstance(worker.requested_operation, WriteTasks)
 
 
 @pytest.mark.parametrize("outcome", [Failed("disk full"), Unknown("the JVM went away")])
@@ -131,24 +131,24 @@ def test_a_failed_write_is_reported_as_a_failure(
     env: Environment, term: Driver, worker: Driver, outcome: Failed | Unknown
 ) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.answer(outcome)
     worker.idle()
     failure = env.transaction().statuses["a:1"].failure
     assert failure is not None
     assert (failure.kind, failure.reason) == (FailureKind.RETRYABLE, outcome.reason)
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
 
 
 def test_a_bad_record_halts_the_sink_and_names_it(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.answer(Failed("bad", Failure(FailureKind.BAD_RECORD, "not JSON", "orders", 0, 17)))
     worker.idle()
-    term.changed()
+    term.keeper_changed()
     term.until("ABORTED")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     assert env.view.halt is not None
     assert (env.view.halt.topic, env.view.halt.partition, env.view.halt.offset) == ("orders", 0, 17)
     assert env.phase() is Phase.ABORTED
@@ -158,11 +158,11 @@ def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
     env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.until("write status")
-    worker.perform(worker.asked)  # type: ignore[arg-type]
+    worker.perform(worker.requested_operation)  # type: ignore[arg-type]
     worker.answer(Unknown("no answer"))
-    worker.seen()
+    worker.see_participant_view()
     worker.tick(60.0)
     worker.idle()
     assert list(env.transaction().statuses) == ["a:1"]
@@ -171,9 +171,9 @@ def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
 
 def test_a_participant_whose_member_znode_is_gone_resigns(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     env.keeper.expire(env.sessions["a:1"])
-    effects = worker.seen()
+    effects = worker.see_participant_view()
     assert worker.resigned is not None
     assert any(isinstance(effect, Cancel) for effect in effects)
     assert worker.tick(1.0) == []
@@ -181,22 +181,22 @@ def test_a_participant_whose_member_znode_is_gone_resigns(env: Environment, term
 
 def test_a_status_of_a_dead_incarnation_is_refused(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.until("write status")
     env.keeper.expire(env.sessions["a:1"])
-    assert isinstance(worker.perform(worker.asked), Refused)  # type: ignore[arg-type]
+    assert isinstance(worker.perform(worker.requested_operation), Refused)  # type: ignore[arg-type]
 
 
 def test_a_draining_participant_reports_what_it_was_given_before_it_leaves(
     env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
-    worker.seen()
+    worker.see_participant_view()
     worker.step(Drain(0.0))
     assert worker.resigned is None
     worker.until("write status")
-    worker.answer(worker.perform(worker.asked))  # type: ignore[arg-type]
-    worker.seen()
+    worker.answer(worker.perform(worker.requested_operation))  # type: ignore[arg-type]
+    worker.see_participant_view()
     assert worker.resigned == "drained"
     assert "a:1" in env.transaction().statuses
 
@@ -207,8 +207,8 @@ def test_a_plan_that_is_not_the_header_s_is_not_written(env: Environment, term: 
     torn = dict(env.keeper.snapshot(env.keeper.latest))
     torn[tree.plan_path(1, "a:1")] = Node(b"of another plan", 0)
     worker.step(ParticipantViewSeen(0.0, ParticipantViewReader("a:1").read(torn)))
-    assert worker.asked is None
+    assert worker.requested_operation is None
     worker.step(Drain(0.0))
     assert worker.resigned is None, "the tasks may still be wanted"
-    worker.seen()
-    assert isinstance(worker.asked, WriteTasks)
+    worker.see_participant_view()
+    assert isinstance(worker.requested_operation, WriteTasks)

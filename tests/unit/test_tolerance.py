@@ -64,8 +64,8 @@ def test_what_an_older_build_wrote_has_no_bad_records_and_without_any_it_can_rea
 
 def environment_with_bad_records(errors: int) -> Environment:
     class Bad(Environment):
-        def written(self, header, incarnation, tasks):
-            honest = super().written(header, incarnation, tasks)
+        def write_status_of(self, header, incarnation, tasks):
+            honest = super().write_status_of(header, incarnation, tasks)
             first, *later_results = honest.results
             first = replace(first, records=first.records - errors, errors=errors)
             results = (first, *later_results)
@@ -75,7 +75,7 @@ def environment_with_bad_records(errors: int) -> Environment:
                     f"p{one_slice.start}", errors, one_slice.topic, one_slice.partition, one_slice.start, "no number"
                 ),
             )
-            self.table.aside |= {quarantined.path: frozenset() for quarantined in quarantine}
+            self.table.quarantined |= {quarantined.path: frozenset() for quarantined in quarantine}
             return WriteStatus(honest.number, honest.incarnation, results, honest.stats, errors=quarantine)
 
     return Bad()
@@ -84,9 +84,9 @@ def environment_with_bad_records(errors: int) -> Environment:
 def started(env: Environment, limits: ErrorLimits):
     term = new_term(env, errors=limits)
     term.until("STARTED")
-    term.answer(term.perform(term.asked))
+    term.answer(term.perform(term.requested_operation))
     env.report()
-    term.changed()
+    term.keeper_changed()
     return term
 
 
@@ -101,7 +101,7 @@ def test_one_with_too_many_is_aborted_and_halts_the_sink() -> None:
     env = environment_with_bad_records(6)
     term = started(env, ErrorLimits(10, 0.5))
     term.until("ABORTED")
-    term.answer(term.perform(term.asked))
+    term.answer(term.perform(term.requested_operation))
     halt = env.view.halt
     assert halt is not None
     assert (halt.topic, halt.partition, halt.offset) == ("orders", 0, 0)
@@ -110,8 +110,12 @@ def test_one_with_too_many_is_aborted_and_halts_the_sink() -> None:
 
 def test_bad_records_that_nobody_has_set_aside_cost_the_attempt() -> None:
     env = environment_with_bad_records(2)
-    written = env.written
-    env.written = lambda *args: codec.decode_status(without_errors(written(*args)), "x")  # type: ignore[method-assign]
+    written = env.write_status_of
+
+    def without_bad_records(*args):
+        return codec.decode_status(without_errors(written(*args)), "x")
+
+    env.write_status_of = without_bad_records  # type: ignore[method-assign]
     term = started(env, ErrorLimits(10, 0.5))
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "bad records were counted that nobody has set aside"

@@ -53,19 +53,19 @@ def environment_from(name: str) -> Environment:
 
 def committed(env: Environment, term: Driver) -> Complete:
     """Lets both workers write the open transaction, and commits it."""
-    while not isinstance(term.asked, Complete):
-        if term.asked is None:
+    while not isinstance(term.requested_operation, Complete):
+        if term.requested_operation is None:
             for t in env.view.transactions:
                 if t.header.phase is Phase.STARTED and not t.statuses:
                     env.report(t.header.number)
-            term.changed()
+            term.keeper_changed()
             term.tick(0.25)
         else:
-            term.answer(term.perform(term.asked))
-    complete = term.asked
+            term.answer(term.perform(term.requested_operation))
+    complete = term.requested_operation
     term.answer(term.perform(complete))
     term.until("settle")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     return complete
 
 
@@ -169,7 +169,7 @@ def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_
     assert env.view.info.protocol == 1
     term = new_term(env)
     term.until("stamp configuration")
-    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
     member = env.keeper.nodes[tree.member_path("a:1")].data
     for data in (env.keeper.nodes[tree.KEEPER].data, member):
         assert json.loads(data)["format"] == PROTOCOL
@@ -183,7 +183,7 @@ def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> No
     term = new_term(env)
     term.idle()
     term.tick(10.0)
-    assert (type(term.asked), env.view.transactions) == (ReadLog, ())
+    assert (type(term.requested_operation), env.view.transactions) == (ReadLog, ())
 
 
 def test_a_member_of_a_newer_version_is_not_read() -> None:
