@@ -26,7 +26,7 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
 from sink.http.outside import OutsideWorkers
-from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit, planned_since
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import NEWEST, build, catalog_status
 from sink.operations.trend import Trend
@@ -236,7 +236,7 @@ class FleetWatch:
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
         if view is not None:
             log, error = self._logs.view_of(name)
-            watched.trend.observe(view.states, log, last_commit(view), wall)
+            watched.trend.observe(view.states, log, last_commit(view), wall, planned_since(view))
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
             outside = self._outside.workers_of(watched.hosted)
