@@ -66,7 +66,9 @@ class StubLog:
         self.starts: dict[TopicPartition, int] = {}
         self.error: Exception | None = None
 
-    def recent(self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), /) -> LogView:
+    def recent(
+        self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), _patterns: Sequence[str] = (), /
+    ) -> LogView:
         if self.error is not None:
             raise self.error
         wanted = {*topics, *optional}

@@ -8,13 +8,17 @@ While another thread asks the brokers, it returns the last known offsets instead
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka_process import LogProcess
+
+_Answer = TypeVar("_Answer")
 
 
 class SharedLog:
@@ -25,6 +29,8 @@ class SharedLog:
         self._ask_lock = threading.Lock()
         self._views: dict[str, tuple[float, str, dict[TopicPartition, PartitionLog]]] = {}
         """The time of the last view of each topic, its cluster, and its partitions."""
+        self._listed: tuple[float, tuple[str, ...]] = (-math.inf, ())
+        """The time of the last list of topics, and their names."""
         self._error: Unavailable | None = None
         """The reason why the last question got no answer, or None."""
 
@@ -46,43 +52,67 @@ class SharedLog:
         with self._ask_lock:
             return self._log.topics(pattern)
 
-    def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = ()) -> LogView:
-        """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
-        Unavailable if the last question of any thread got no answer.
+    def recent(
+        self, topics: Sequence[str], age: float, optional: Sequence[str] = (), patterns: Sequence[str] = ()
+    ) -> LogView:
+        """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers: of
+        `topics`, of the `optional` topics that the brokers know, and of the topics whose whole name matches one of
+        `patterns`. Raises Unavailable if the last question of any thread got no answer.
         """
         oldest = time.monotonic() - age
-        optional = tuple(topic for topic in optional if topic not in topics)
-        missing = [topic for topic in topics if not self._is_known(topic, oldest)]
-        stale = [topic for topic in optional if topic not in self._views or self._views[topic][0] < oldest]
-        if missing or stale:
+        listed_at, names = self._listed
+        is_list_old = bool(patterns) and listed_at < oldest
+        chosen = _chosen(optional, patterns, names, topics)
+        if is_list_old or any(self._outdated(topics, chosen, oldest)):
             if self._ask_lock.acquire(blocking=False):
                 try:
-                    self._ask(missing, optional=stale)
+                    if is_list_old:
+                        chosen = _chosen(optional, patterns, self._list(), topics)
+                    missing, stale = self._outdated(topics, chosen, oldest)
+                    if missing or stale:
+                        self._ask(missing, optional=stale)
                 finally:
                     self._ask_lock.release()
             elif (error := self._error) is not None:
                 # The threads that ask now wait for one time-out after another, and leave no moment for this one.
                 raise Unavailable(str(error))
-            elif any(topic not in self._views for topic in (*missing, *stale)):
+            elif (patterns and not names) or any(topic not in self._views for topic in (*topics, *chosen)):
                 raise Unavailable("another view of Kafka is under way, and there is no earlier one")
-        topic_views = [self._views[topic] for topic in (*topics, *optional)]
+        topic_views = [self._views[topic] for topic in (*topics, *chosen)]
         log_ranges = {
             partition: log_range for _, _, partitions in topic_views for partition, log_range in partitions.items()
         }
         return LogView(topic_views[0][1] if topic_views else "", log_ranges)
+
+    def _outdated(self, topics: Sequence[str], optional: Sequence[str], oldest: float) -> tuple[list[str], list[str]]:
+        """Returns the topics of each kind that have no recent view."""
+        missing = [topic for topic in topics if not self._is_known(topic, oldest)]
+        stale = [topic for topic in optional if topic not in self._views or self._views[topic][0] < oldest]
+        return missing, stale
 
     def _is_known(self, topic: str, oldest: float) -> bool:
         """Whether the last view of the topic is recent and has partitions. A deleted topic has none."""
         seen_at, _, partitions = self._views.get(topic, (-math.inf, "", {}))
         return seen_at >= oldest and bool(partitions)
 
-    def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
+    def _list(self) -> tuple[str, ...]:
+        """Lists all topics. The child process asks the brokers for them less often."""
+        names = self._answer(lambda: self._log.topics())
+        self._listed = time.monotonic(), names
+        return names
+
+    def _answer(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Remembers whether the brokers answered."""
         try:
-            view = self._log.view(topics, pattern, optional)
+            answer = ask()
         except Unavailable as error:
             self._error = error
             raise
         self._error = None
+        return answer
+
+    def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
+        view = self._answer(lambda: self._log.view(topics, pattern, optional))
         seen_at = time.monotonic()
         asked_topics = (*topics, *optional, *(view.matching or ()))
         partitions_by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in asked_topics}
@@ -91,3 +121,12 @@ class SharedLog:
         for topic, partitions in partitions_by_topic.items():
             self._views[topic] = seen_at, view.cluster, partitions
         return view
+
+
+def _chosen(
+    optional: Iterable[str], patterns: Iterable[str], names: Iterable[str], topics: Iterable[str]
+) -> tuple[str, ...]:
+    """Returns the optional topics and those of `names` that match a pattern, without `topics`."""
+    named = set(topics)
+    matching = (name for pattern in patterns for name in names if re.fullmatch(pattern, name))
+    return tuple(dict.fromkeys(topic for topic in (*optional, *matching) if topic not in named))

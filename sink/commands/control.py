@@ -17,7 +17,7 @@ from coordination.errors import ConfigError
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinksOption, several_sinks
 from sink.operations.chosen import Answer, side_by_side
-from sink.operations.control import NoSuchWorker, Overdue, SinkControl
+from sink.operations.control import Overdue, SinkControl, decisive_errors
 
 WAIT_SECONDS = 300.0
 _Request = TypeVar("_Request")
@@ -113,16 +113,11 @@ def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl
 
 
 def _print_answers(answers: Sequence[Answer[str]]) -> None:
-    """Prints a line for each sink. Exits with 1 if a request was not done in time, with 2 if one could not be made. A
-    worker need not take part in all of the sinks.
-    """
+    """Prints a line for each sink. Exits with 1 if a request was not done in time, with 2 if one could not be made."""
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"
         typer.echo(f"{answer.name}: {text}", err=answer.error is not None)
-    errors = [answer.error for answer in answers if answer.error is not None]
-    if len(errors) < len(answers):
-        errors = [error for error in errors if not isinstance(error, NoSuchWorker)]
-    if errors:
+    if errors := decisive_errors([answer.error for answer in answers]):
         raise typer.Exit(1 if all(isinstance(error, Overdue) for error in errors) else 2)
 
 

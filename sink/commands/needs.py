@@ -52,7 +52,9 @@ class SinkReport:
             return "cannot be used"
         if self.status is None or self.judgement.reasons:
             return "unhealthy"
-        return "paused" if self.paused else "committing"
+        if self.paused:
+            return "paused"
+        return "aborting" if self.committed_at is None and self.status.history else "committing"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document of `sink status --json`: the status and the judgement."""

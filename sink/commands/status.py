@@ -28,7 +28,7 @@ from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_
 from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
 from sink.config import Settings
 from sink.operations.control import describe_request
-from sink.operations.health import last_commit
+from sink.operations.health import last_commit, planned_since
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
 
@@ -96,8 +96,9 @@ class _StatusReader:
             if len(self._sinks) == 1:
                 raise
             return unread(settings, str(error))
-        trend.observe(reading.view.states, reading.log, last_commit(reading.view), time.time())
-        return report_on(settings, reading.view, reading.status, trend)
+        view = reading.view
+        trend.observe(view.states, reading.log, last_commit(view), time.time(), planned_since(view))
+        return report_on(settings, view, reading.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:
         native = settings.kafka_native

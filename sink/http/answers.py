@@ -21,6 +21,7 @@ from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.fleet import Fleet, FleetWatch
 from sink.http.metrics import CONTENT_TYPE, MetricsText
 from sink.http.table_process import TableReports
+from sink.operations.control import decisive_errors
 from sink.telemetry.logs import in_context
 
 _T = TypeVar("_T")
@@ -210,20 +211,21 @@ def _zipped(body: bytes) -> bytes | None:
 
 
 def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> Answer:
-    """Performs the verb on each sink, also after an error. The status is that of the first error."""
+    """Performs the verb on each sink, also after an error. The status is that of the first decisive error."""
+    if not hosted:
+        return refusal(503, "this worker has no session of ZooKeeper yet")
     results: dict[str, Any] = {}
-    errors: dict[str, str] = {}
-    status = 200
+    errors: dict[str, SinkError] = {}
     for sink in hosted:
         name = sink.settings.name
         try:
             results[name] = verb(sink.settings, sink.client, worker)
         except SinkError as error:
-            errors[name] = str(error)
-            status = _status_of(error) if status == 200 else status
-    if not hosted:
-        return refusal(503, "this worker has no session of ZooKeeper yet")
-    return Answer(status, documents.to_bytes({"done": results, "failed": errors}))
+            errors[name] = error
+    decisive = decisive_errors([*errors.values(), *(None for _ in results)])
+    status = _status_of(decisive[0]) if decisive else 200
+    failed = {name: str(error) for name, error in errors.items()}
+    return Answer(status, documents.to_bytes({"done": results, "failed": failed}))
 
 
 def _status_of(error: SinkError) -> int:

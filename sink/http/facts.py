@@ -19,8 +19,10 @@ SinkError."""
 class RecentLog(Protocol):
     """Kafka's offsets for readers that make no decisions; for any thread."""
 
-    def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = (), /) -> LogView:
-        """Returns as `sink.clients.kafka.Log.view`, possibly a view from memory that is younger than `age` seconds."""
+    def recent(
+        self, topics: Sequence[str], age: float, optional: Sequence[str] = (), patterns: Sequence[str] = (), /
+    ) -> LogView:
+        """Returns as `sink.clients.shared_log.SharedLog.recent`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Reads the fleet for HTTP clients: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
 
 Two threads look every few seconds, and only while a client has asked in the last minutes. Clients wait only for the
-first reading, and only for a moment. Guarantee: the requests to ZooKeeper and Kafka do not grow with the number of
-clients, and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings fresh: a quiet tree is
-not read again. Raises nothing: a failed reading is a finding.
+first reading, or the first after a pause, and only for a moment. Guarantee: the requests to ZooKeeper and Kafka do not
+grow with the number of clients, and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings
+fresh: a quiet tree is not read again. Raises nothing: a failed reading is a finding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
 from sink.http.outside import OutsideWorkers
-from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit, planned_since
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import NEWEST, build, catalog_status
 from sink.operations.trend import Trend
@@ -42,7 +42,9 @@ WHOLE_SECONDS = 60.0
 RECORDS_SECONDS = 15.0
 """Seconds after which the records without a watch (table services, catalogue) are read again."""
 IDLE_SECONDS = 600.0
+"""Seconds after the last question until the threads pause."""
 FIRST_SECONDS = 5.0
+"""The most seconds that clients wait for the first reading after a pause."""
 GONE_SECONDS = 900.0
 """Seconds for which a note says that a worker has left without draining."""
 
@@ -103,22 +105,27 @@ class FleetWatch:
         self._logs = LogCache()
         self._outside = OutsideWorkers()
         self._asked_at = -IDLE_SECONDS
+        self._resumed_at = 0.0
+        """When a question ended the last pause, in monotonic seconds. An older reading answers nothing."""
         self._waking = threading.Condition()
         self._ended = False
         self._started = False
         self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
 
     def last_reading(self) -> Fleet:
-        """Returns the last reading. Waits for a moment if there is none yet."""
+        """Returns the last reading. Waits for a moment if there is none yet, or none since the last pause."""
         now = time.monotonic()
         with self._waking:
+            if now - self._asked_at >= IDLE_SECONDS:
+                self._resumed_at = now
             self._asked_at = now
             if not self._started and not self._ended:
                 self._started = True
                 for run, name in ((self._read_trees, "http-trees"), (self._refresh_logs, "http-logs")):
                     ContextThread(target=run, name=name, daemon=True).start()
             self._waking.notify_all()
-            self._waking.wait_for(lambda: now - self._fleet.read_at < IDLE_SECONDS or self._ended, FIRST_SECONDS)
+            seconds_left = max(0.0, self._resumed_at + FIRST_SECONDS - now)
+            self._waking.wait_for(lambda: self._fleet.read_at >= self._resumed_at or self._ended, seconds_left)
         return self._fleet
 
     def close(self) -> None:
@@ -229,7 +236,7 @@ class FleetWatch:
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
         if view is not None:
             log, error = self._logs.view_of(name)
-            watched.trend.observe(view.states, log, last_commit(view), wall)
+            watched.trend.observe(view.states, log, last_commit(view), wall, planned_since(view))
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
             outside = self._outside.workers_of(watched.hosted)

@@ -1,11 +1,12 @@
 """Looks at the ends of Kafka's log for all sinks of a process, with one question for all sinks that share a client.
 
 If Kafka refuses a topic, or does not have it, its sink is asked about alone and after some time, so that it does not
-hide other sinks. A topic that is recorded, but not configured by name, may be missing. Raises nothing.
+hide other sinks. A topic that is recorded or matches, but is not configured by name, may be missing. Raises nothing.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -28,6 +29,13 @@ class _Question:
     log: RecentLog
     configured: tuple[str, ...]
     recorded: tuple[str, ...]
+    pattern: str | None
+
+    def topics_in(self, log_topics: Iterable[str]) -> tuple[str, ...]:
+        """Returns the sink's topics; of a pattern, those in `log_topics` that match."""
+        pattern = self.pattern
+        matching = () if pattern is None else tuple(topic for topic in log_topics if re.fullmatch(pattern, topic))
+        return _united((self.configured, self.recorded, matching))
 
 
 class LogCache:
@@ -49,7 +57,8 @@ class LogCache:
     def refresh(self, sinks: Mapping[str, tuple[HostedSink, KeeperView | None]]) -> None:
         by_client: dict[int, dict[str, _Question]] = {}
         for name, (hosted, view) in sinks.items():
-            question = _Question(hosted.log, tuple(hosted.settings.topics), () if view is None else view.topics)
+            settings, recorded = hosted.settings, () if view is None else view.topics
+            question = _Question(hosted.log, tuple(settings.topics), recorded, settings.topic_pattern)
             by_client.setdefault(id(hosted.log), {})[name] = question
         for group in by_client.values():
             self._refresh_together(group)
@@ -67,8 +76,9 @@ class LogCache:
         log = next(iter(questions.values())).log
         configured = _united(question.configured for question in questions.values())
         recorded = _united(question.recorded for question in questions.values())
+        patterns = tuple({question.pattern for question in questions.values() if question.pattern is not None})
         try:
-            view = log.recent(configured, AGE_SECONDS, recorded)
+            view = log.recent(configured, AGE_SECONDS, recorded, patterns)
         except Unavailable as error:
             for name in questions:
                 self._set(name, None, str(error))
@@ -88,9 +98,10 @@ class LogCache:
         for partition, log_range in view.partitions.items():
             by_topic.setdefault(partition.topic, {})[partition] = log_range
         for name, question in questions.items():
-            topics = _united((question.configured, question.recorded))
             log_ranges = {
-                partition: log_range for topic in topics for partition, log_range in by_topic.get(topic, {}).items()
+                partition: log_range
+                for topic in question.topics_in(by_topic)
+                for partition, log_range in by_topic.get(topic, {}).items()
             }
             self._set(name, LogView(view.cluster, log_ranges), None)
 

@@ -12,7 +12,7 @@ import getpass
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from kazoo.client import KazooClient
@@ -38,6 +38,16 @@ class NoSuchWorker(ConfigError):
 
 class Overdue(SinkError):
     """A request stands, and the fleet has not done it in time."""
+
+
+def decisive_errors(errors: Sequence[SinkError | None]) -> list[SinkError]:
+    """Returns the errors that make a request to several sinks fail; `errors` has None for each sink that took it. A
+    worker need not take part in all of the sinks.
+    """
+    raised = [error for error in errors if error is not None]
+    if len(raised) == len(errors):
+        return raised
+    return [error for error in raised if not isinstance(error, NoSuchWorker)]
 
 
 class SinkControl:

@@ -1,15 +1,15 @@
 """Judges one sink by a reading of its tree and of Kafka's log: reasons why it is unhealthy, and notes for an operator.
 
 A sink is healthy while it has a coordinator, no halt, and either no record waits or the last commit is newer than three
-intervals or the write deadline, whichever is longer. New records in a quiet topic have their interval, too. A pause is
-a note, no fault. Pure; raises nothing.
+intervals or the write deadline, whichever is longer. New records in a quiet topic have their interval, too: records
+that may have come a moment ago are a note. A pause is a note, no fault. Pure; raises nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
@@ -79,6 +79,17 @@ def last_commit(view: KeeperView) -> float | None:
     return min(start_times) if start_times and view.ledger.committed else None
 
 
+def planned_since(view: KeeperView) -> float | None:
+    """Returns since when records are planned that have not landed, in seconds since 1970: those of open transactions,
+    and of all that were aborted after the newest commit.
+    """
+    aborted = takewhile(lambda summary: summary.outcome != Phase.COMMITTED.value, reversed(view.ledger.history))
+    entered = chain(
+        (transaction.header.times for transaction in view.transactions), (summary.times for summary in aborted)
+    )
+    return min((min(times.values()) for times in entered if times), default=None)
+
+
 def newest_time(view: KeeperView) -> float:
     """Returns the newest time that a coordinator has recorded, in seconds since 1970; 0 without any."""
     ended = (summary.times for summary in view.ledger.history)
@@ -125,23 +136,28 @@ def _refusals(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _overdue(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+def _overdue(evidence: Evidence, view: KeeperView, status: Status, is_certain: bool = True) -> Iterator[Finding]:
+    """Yields that a commit is overdue: reasons if it is certain, a note if records may have waited for too long."""
     limit, committed = deadline(evidence.settings), last_commit(view)
+    if committed is not None and evidence.wall - committed <= limit:
+        return
     since = "never" if committed is None else f"{_seconds(evidence.wall - committed)} ago"
-    overdue = committed is None or evidence.wall - committed > limit
     if status.lag is None:
-        if overdue and status.kafka_error is not None and committed is not None:
+        if is_certain and status.kafka_error is not None and committed is not None:
             yield finding("kafka", f"Kafka does not tell what waits ({status.kafka_error}); last commit {since}")
         return
-    waiting = evidence.trend.waiting
-    if overdue and status.lag > 0 and waiting > limit:
-        text = f"{status.lag:,} offsets wait, the oldest for {_seconds(waiting)}; last commit {since}"
+    waiting, at_most = evidence.trend.waiting, evidence.trend.waiting_at_most
+    if status.lag > 0 and at_most > limit and is_certain == (waiting > limit):
+        age = _seconds(waiting) if is_certain else f"at most {_seconds(at_most)}"
+        text = f"{status.lag:,} offsets wait, the oldest for {age}; last commit {since}"
         yield finding("not-committing", f"{text}, allowed are {_seconds(limit)}")
 
 
 def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
     if evidence.paused:
         yield finding("paused", evidence.paused)
+    elif view.halt is None:
+        yield from _overdue(evidence, view, status, is_certain=False)
     if status.kafka_error is not None:
         yield finding("kafka", status.kafka_error)
     if not status.same_config:
@@ -185,7 +201,7 @@ def _retention(evidence: Evidence) -> Iterator[Finding]:
     for topic, seconds in evidence.retention.items():
         oldest_waiting = max(
             (
-                trend.waiting
+                trend.waiting_at_most
                 for partition, trend in evidence.trend.partitions.items()
                 if partition.topic == topic and _is_at_risk(trend, seconds)
             ),
@@ -197,8 +213,8 @@ def _retention(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
-    lands_too_late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting
-    return trend.waiting > LATE * seconds or (trend.waiting > EARLY * seconds and lands_too_late)
+    lands_too_late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting_at_most
+    return trend.waiting_at_most > LATE * seconds or (trend.waiting_at_most > EARLY * seconds and lands_too_late)
 
 
 def _waits(evidence: Evidence) -> Iterator[Finding]:

@@ -335,6 +335,7 @@ class Sink:
             self._stop.wait(REJOIN_SECONDS)
         finally:
             self._membership = None
+            self._metrics.left()
             if self.state is SinkState.JOINED:
                 self._become(SinkState.OPENING)
 

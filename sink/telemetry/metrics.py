@@ -158,9 +158,8 @@ class SinkMetrics:
         self._opened.clear()
         if not is_coordinator:
             self.offsets.clear()
-            self._set_waiting("kafka", False)
-            self._set_waiting("topic", False)
-            self._set_waiting("registry", False)
+            for cause in ("kafka", "topic", "registry"):
+                self.waits_for(cause, False)
             families = self._families
             for family in (families.workers, families.last_commit, families.instants):
                 self._drop(family)
@@ -174,13 +173,19 @@ class SinkMetrics:
 
     @harmless
     def halted(self, is_halted: bool) -> None:
-        """Sets whether the tree records a halt, on every worker."""
+        """Sets whether the tree records a halt, on every worker that takes part."""
         self._child(self._families.halted).set(1 if is_halted else 0)
 
     @harmless
     def paused(self, is_paused: bool) -> None:
         """Sets whether the tree records that an operator paused the sink."""
         self._child(self._families.paused).set(1 if is_paused else 0)
+
+    @harmless
+    def left(self) -> None:
+        """Resets what the tree recorded: this worker takes no part any more, and does not read it."""
+        for family in (self._families.halted, self._families.paused):
+            self._child(family).set(0)
 
     @harmless
     def keeper(self, view: KeeperView) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,15 +18,18 @@ class Broker:
     def __init__(self, *topics: str) -> None:
         self.topics = topics
 
-    def recent(self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), /) -> LogView:
+    def recent(
+        self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), patterns: Sequence[str] = (), /
+    ) -> LogView:
         if missing := [topic for topic in topics if topic not in self.topics]:
             raise UnknownTopic(missing, "k:9092", ())
-        existing = [topic for topic in (*topics, *optional) if topic in self.topics]
+        matching = [topic for topic in self.topics if any(re.fullmatch(pattern, topic) for pattern in patterns)]
+        existing = [topic for topic in (*topics, *optional, *matching) if topic in self.topics]
         return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in existing})
 
 
-def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str]) -> Any:
-    hosted = SimpleNamespace(settings=SimpleNamespace(topics=tuple(configured)), log=broker)
+def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str], pattern: str | None = None) -> Any:
+    hosted = SimpleNamespace(settings=SimpleNamespace(topics=tuple(configured), topic_pattern=pattern), log=broker)
     return hosted, SimpleNamespace(topics=tuple(recorded))
 
 
@@ -39,6 +43,13 @@ def test_a_topic_of_a_pattern_that_is_gone_hides_nothing() -> None:
     logs.refresh({"one": sink(broker, (), ("a", "gone")), "two": sink(broker, ("b",), ("b",))})
     assert logs.view_of("one")[1] is None
     assert (topics_of(logs, "one"), topics_of(logs, "two")) == ({"a"}, {"b"})
+
+
+def test_a_sink_of_a_pattern_sees_matching_topics_that_are_not_recorded_yet_and_no_other_sink_does() -> None:
+    broker, logs = Broker("orders-eu", "orders-us", "clicks"), LogCache()
+    one, two = sink(broker, (), ("orders-us",), "orders-.*"), sink(broker, ("clicks",), ())
+    logs.refresh({"one": one, "two": two})
+    assert (topics_of(logs, "one"), topics_of(logs, "two")) == ({"orders-eu", "orders-us"}, {"clicks"})
 
 
 def test_a_configured_topic_that_is_not_there_is_an_error_of_its_sink_alone() -> None:

@@ -24,6 +24,7 @@ from sink.devtools.local.servers import free_ports
 from sink.http.facts import HostedSink
 from sink.http.limits import Limits
 from sink.http.server import CLIENT_SECONDS, MOST_CONNECTIONS, WorkerHttp
+from sink.operations.control import NoSuchWorker
 from tests.http_fleet import StubFacts, StubLog, settings_in
 from tests.http_kit import Client
 
@@ -187,6 +188,22 @@ def test_a_verb_that_fails_says_why_by_status_and_sentence(served: Served) -> No
     served.facts.verbs = {"drain": lambda _settings, _client, worker: worker}
     assert served.client.ask("/drain", "POST", BEARER).status == 400
     assert served.client.ask("/drain?worker=w2", "POST", BEARER).json["done"] == {"orders": "w2"}
+
+
+def test_a_worker_that_drains_need_not_take_part_in_every_sink_but_in_one(served: Served) -> None:
+    served.hosts("clicks", "orders", "payments")
+
+    def drain(settings: Settings, _client: Any, worker: str) -> str:
+        if (settings.name, worker) != ("orders", "w2"):
+            raise NoSuchWorker(f"sink {settings.name} has no live worker {worker!r}")
+        return "asked for"
+
+    served.facts.verbs = {"drain": drain}
+    answer = served.client.ask("/drain?worker=w2", "POST", BEARER)
+    assert (answer.status, answer.json["done"]) == (200, {"orders": "asked for"})
+    assert sorted(answer.json["failed"]) == ["clicks", "payments"]
+    assert served.client.ask("/drain?worker=w3", "POST", BEARER).status == 400
+    assert served.client.ask("/drain?worker=w2&sink=clicks", "POST", BEARER).status == 400
 
 
 def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if_not(tmp_path: Path) -> None:

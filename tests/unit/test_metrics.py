@@ -295,6 +295,18 @@ def test_a_scrape_asks_the_jvms_watchdog_the_watches_of_servers_and_the_clock(
     assert value(process, "sink_waiting", **{"for": "storage"}) == 1
 
 
+@pytest.mark.parametrize("cause", ["kafka", "topic", "registry"])
+def test_who_leads_no_more_waits_for_nothing_that_a_coordinator_waits_for(
+    process: ProcessMetrics, metrics: SinkMetrics, cause: str
+) -> None:
+    metrics.watch(lambda: 95.0, dict.fromkeys(("storage", "registry"), lambda: False))
+    metrics.coordinating(True)
+    metrics.waits_for(cause, True)
+    assert value(process, "sink_waiting", **{"for": cause}) == 1
+    metrics.coordinating(False)
+    assert value(process, "sink_waiting", **{"for": cause}) == 0
+
+
 def test_services_registrations_files_instants_and_the_audit_show(
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:

@@ -15,7 +15,7 @@ from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
 from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
 from sink.config import Settings
-from sink.operations.health import last_commit
+from sink.operations.health import last_commit, planned_since
 from sink.operations.status import build
 from tests.unit.settings_kit import minimal_settings
 
@@ -43,7 +43,7 @@ def view(settings: Settings, committed_at: float = NOW - 5) -> KeeperView:
 def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkReport:
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = new_trend(settings)
-    trend.observe(keeper_view.states, log, last_commit(keeper_view), NOW)
+    trend.observe(keeper_view.states, log, last_commit(keeper_view), NOW, planned_since(keeper_view))
     return report_on(settings, keeper_view, build(settings, keeper_view, log, None, NOW), trend)
 
 
@@ -86,10 +86,33 @@ def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Setti
     assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct ")
 
 
-def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
-    stuck = report(settings, view(settings, committed_at=NOW - 4000), end=30)
-    assert stuck.urgency == 2
-    assert "20 offsets wait" in printed(*needs([stuck]))
+def aborts(*planned_ago: float) -> tuple[Summary, ...]:
+    return tuple(
+        Summary(number, 1, "ABORTED", None, 5, "no room", {"PLANNED": NOW - ago, "ABORTED": NOW - ago + 60})
+        for number, ago in enumerate(planned_ago, 8)
+    )
+
+
+def test_records_that_may_have_come_a_moment_ago_into_a_quiet_topic_are_a_note(settings: Settings) -> None:
+    late = report(settings, view(settings, committed_at=NOW - 4000), end=30)
+    assert (late.urgency, late.state) == (1, "committing")
+    assert "20 offsets wait, the oldest for at most 67 min; last commit 67 min ago" in printed(*needs([late]))
+
+
+def test_records_of_transactions_that_were_aborted_wait_since_the_first_of_them(settings: Settings) -> None:
+    keeper_view = view(settings, committed_at=NOW - 9000)
+    history = (*aborts(9500), *keeper_view.ledger.history, *aborts(4000, 60))
+    stuck = report(settings, replace(keeper_view, ledger=replace(keeper_view.ledger, history=history)), end=30)
+    assert (stuck.urgency, stuck.state) == (2, "unhealthy")
+    assert "20 offsets wait, the oldest for 67 min; last commit 2.5 h ago" in printed(*needs([stuck]))
+
+
+def test_a_sink_whose_transactions_were_all_aborted_is_not_committing(settings: Settings) -> None:
+    begun = report(settings, replace(view(settings), ledger=Ledger(8, 0, history=aborts(60))), end=30)
+    assert (begun.urgency, begun.state) == (1, "aborting")
+    stuck = report(settings, replace(view(settings), ledger=Ledger(9, 0, history=aborts(4000, 60))), end=30)
+    assert (stuck.urgency, stuck.state) == (2, "unhealthy")
+    assert "the oldest for 67 min; last commit never" in printed(*needs([stuck]))
 
 
 def eleven_reports(settings: Settings) -> list[SinkReport]:

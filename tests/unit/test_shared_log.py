@@ -27,6 +27,7 @@ class Broker:
         self.end = 5
         self.is_away = False
         self.requests = 0
+        self.names: tuple[str, ...] = ("orders", "orders-eu", "clicks")
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -40,6 +41,11 @@ class Broker:
         present = [TopicPartition(topic, 0) for topic in (*topics, *optional) if topic != GONE]
         logs = {source: PartitionLog("id", 0, self.end) for source in present}
         return LogView("cluster", logs, deleted=tuple(topic for topic in optional if topic == GONE))
+
+    def topics(self) -> tuple[str, ...]:
+        if self.is_away:
+            raise Unavailable("Kafka at k:9092 gave no answer")
+        return self.names
 
 
 @pytest.fixture
@@ -113,3 +119,41 @@ def test_a_topic_that_one_sink_may_miss_is_an_error_for_another_that_names_it(lo
 def test_a_sink_whose_first_topic_is_yet_to_come_has_an_empty_log(log: SharedLog, broker: Broker) -> None:
     assert log.recent([], 60.0, []).partitions == {}
     assert broker.requests == 0
+
+
+def topics_of(view: LogView) -> set[str]:
+    return {source.topic for source in view.partitions}
+
+
+def test_a_recent_view_has_the_topics_that_match_a_pattern(log: SharedLog, broker: Broker) -> None:
+    assert topics_of(log.recent(["orders"], NOW, [], ["orders-.*", "none"])) == {"orders", "orders-eu"}
+    broker.names += ("orders-us",)
+    assert topics_of(log.recent([], 60.0, [], ["orders-.*"])) == {"orders-eu"}, "the list of topics is recent"
+    assert topics_of(log.recent([], NOW, [], ["orders-.*"])) == {"orders-eu", "orders-us"}
+
+
+def test_while_another_asks_a_pattern_is_answered_from_the_last_list(log: SharedLog, broker: Broker) -> None:
+    log.recent([], NOW, [], ["orders-.*"])
+    thread = start_request(log, broker)
+    assert topics_of(log.recent([], NOW, [], ["orders-.*"])) == {"orders-eu"}
+    broker.may_answer.set()
+    thread.join()
+
+
+def test_while_another_asks_a_pattern_without_any_list_has_no_answer(log: SharedLog, broker: Broker) -> None:
+    thread = start_request(log, broker)
+    with pytest.raises(Unavailable, match="no earlier one"):
+        log.recent([], NOW, [], ["orders-.*"])
+    broker.may_answer.set()
+    thread.join()
+
+
+def test_topics_that_cannot_be_listed_are_a_kafka_that_is_away(log: SharedLog, broker: Broker) -> None:
+    broker.is_away = True
+    with pytest.raises(Unavailable, match="k:9092"):
+        log.recent([], NOW, [], ["orders-.*"])
+    thread = start_request(log, broker)
+    with pytest.raises(Unavailable, match="k:9092"):
+        log.recent([], NOW, [], ["orders-.*"])
+    broker.may_answer.set()
+    thread.join()

@@ -18,6 +18,7 @@ class ScriptedPartition:
         self.wall = 1_000_000.0
         self.end = self.committed = 0
         self.last_commit: float | None = None
+        self.planned_since: float | None = None
 
     def look(self, after: float = 5.0, produced: int = 0, landed: int = 0) -> Trend:
         self.wall += after
@@ -26,7 +27,8 @@ class ScriptedPartition:
         if landed:
             self.last_commit = self.wall
         log = LogView("c", {SOURCE: PartitionLog("id", 0, self.end)})
-        self.trend.observe({SOURCE: PartitionState("id", 0, self.committed, 1)}, log, self.last_commit, self.wall)
+        states = {SOURCE: PartitionState("id", 0, self.committed, 1)}
+        self.trend.observe(states, log, self.last_commit, self.wall, self.planned_since)
         return self.trend
 
 
@@ -53,15 +55,40 @@ def test_what_came_later_waits_less_long_once_the_older_has_landed() -> None:
     assert partition.look(after=5, landed=10).waiting == 0
 
 
-def test_what_waited_before_the_first_look_counts_from_the_last_commit() -> None:
+def test_what_waited_before_the_first_look_may_have_come_at_any_time_since_the_last_commit() -> None:
     partition = ScriptedPartition()
     partition.end, partition.last_commit = 10, partition.wall - 300
-    assert partition.look(after=0).waiting == 300
+    trend = partition.look(after=0)
+    assert (trend.waiting, trend.waiting_at_most) == (0, 300)
+    trend = partition.look(after=20)
+    assert (trend.waiting, trend.waiting_at_most) == (20, 320)
 
 
-def test_after_a_long_time_without_a_look_it_begins_anew() -> None:
+def test_what_a_transaction_has_planned_before_the_first_look_waits_since_then() -> None:
+    partition = ScriptedPartition()
+    partition.end, partition.last_commit, partition.planned_since = 10, partition.wall - 300, partition.wall - 200
+    trend = partition.look(after=0)
+    assert (trend.waiting, trend.waiting_at_most) == (200, 300)
+
+
+def test_what_is_planned_and_never_was_committed_waits_since_it_was_planned() -> None:
+    partition = ScriptedPartition()
+    partition.end, partition.planned_since = 10, partition.wall - 200
+    trend = partition.look(after=0)
+    assert (trend.waiting, trend.waiting_at_most) == (200, 200)
+
+
+def test_what_comes_while_nobody_looks_may_have_come_at_any_time_since_the_look_before() -> None:
     partition = ScriptedPartition()
     partition.look(produced=5, landed=5)
+    trend = partition.look(after=900, produced=5)
+    assert (trend.waiting, trend.waiting_at_most) == (0, 900)
+
+
+def test_what_waits_is_not_forgotten_while_nobody_looks() -> None:
+    partition = ScriptedPartition()
+    partition.look()
+    partition.look(produced=5)
     assert partition.look(after=900, produced=5).waiting == 900
 
 
