@@ -9,7 +9,7 @@ import pytest
 
 from sink.http import fleet
 from sink.http.fleet import FleetWatch
-from tests.http_fleet import GivenFacts
+from tests.http_fleet import StubFacts
 
 IDLE_SECONDS = 0.5
 
@@ -18,7 +18,7 @@ IDLE_SECONDS = 0.5
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[FleetWatch]:
     monkeypatch.setattr(fleet, "IDLE_SECONDS", IDLE_SECONDS)
     monkeypatch.setattr(fleet, "POLL_SECONDS", 0.05)
-    fleet_watch = FleetWatch(GivenFacts())
+    fleet_watch = FleetWatch(StubFacts())
     yield fleet_watch
     fleet_watch.close()
 
