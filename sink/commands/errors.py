@@ -104,6 +104,7 @@ def errors(
 ) -> None:
     """List the bad records of the errors table, or count them by what they have in common."""
     if context.invoked_subcommand is not None:
+        _refuse_options_before(context.invoked_subcommand, context)
         return
     if config is None:
         raise ConfigError("--config is missing; name the sink's settings")
@@ -124,6 +125,16 @@ def errors(
         _print_json([_plain(row) for row in rows])
     else:
         _print_records(console(), rows, total)
+
+
+def _refuse_options_before(subcommand: str, context: typer.Context) -> None:
+    """Raises ConfigError if an option stands before the subcommand, which would not see it."""
+    sources = {option.opts[0]: context.get_parameter_source(option.name or "") for option in context.command.params}
+    names = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if names:
+        raise ConfigError(
+            f"sink errors: {', '.join(names)} before {subcommand} would change nothing; write them after {subcommand}"
+        )
 
 
 @app.command(epilog=epilog("errors replay"))

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from coordination.errors import ConfigError
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}(:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?)?)?(Z|[+-]\d{2}:\d{2})?\Z", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def parse_time(option: str, text: str) -> datetime:
@@ -15,13 +16,16 @@ def parse_time(option: str, text: str) -> datetime:
     try:
         if not _TIME.match(text):
             raise ValueError(text)
-        at = datetime.fromisoformat(_with_minutes(text.replace("Z", "+00:00")))
-        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        parsed = datetime.fromisoformat(_with_minutes(text.replace("Z", "+00:00")))
+        at = (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
         # OverflowError: the zone shifts the time out of Python's calendar.
         raise ConfigError(
             f"{option} {text!r} is not a time; write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC"
         ) from error
+    if at < _EPOCH:
+        raise ConfigError(f"{option} {text!r} lies before 1970, where Kafka's times begin; correct the year")
+    return at
 
 
 def _with_minutes(text: str) -> str:

@@ -104,9 +104,12 @@ class BoundedRun:
                 log.close()
 
     def _wait_for_the_time(self) -> None:
-        """Waits until `at` has passed: records of a later time are not there yet."""
-        if self._at is not None and (seconds := self._at - time.time()) > 0:
-            self._signals.stop.wait(min(seconds, self._seconds_left()))
+        """Waits until `at` has passed: before, records of an earlier time can still come. Raises Overdue."""
+        while self._at is not None and (seconds := self._at - time.time()) > 0:
+            if self._signals.stop.wait(min(seconds, self._seconds_left())):
+                raise Overdue("the run was stopped before the time that it runs until")
+            if self._seconds_left() <= 0 and time.time() < self._at:
+                raise Overdue("the time-out was over before the time that the run runs until")
 
     def _until_answered(self, request: Callable[[], _T]) -> _T:
         """Asks again until the server answers: it may come back, as for any worker."""

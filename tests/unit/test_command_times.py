@@ -24,6 +24,12 @@ def test_a_time_without_a_zone_is_utc(text: str, seconds: float) -> None:
     assert parse_time("--to", text).timestamp() == seconds
 
 
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "1970-01-01T00:00+01:00", "0026-11-25"])
+def test_a_time_before_kafkas_first_is_refused_for_kafka_takes_it_for_the_end(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--to .* lies before 1970, where Kafka's times begin; correct the year"):
+        parse_time("--to", text)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -43,6 +43,10 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
         (["errors"], "--config is missing"),
         (["errors", "--offset", "x", "--config", "CONFIG"], "--offset 'x' is neither an offset nor a range."),
         (["errors", "--since", "x", "--config", "CONFIG"], "--since 'x' is not a time"),
+        (
+            ["errors", "--offset", "5", "-c", "CONFIG", "replay", "-c", "CONFIG", "--yes"],
+            "sink errors: --config, --offset before replay would change nothing; write them after replay",
+        ),
         (["errors", "--config", "CONFIG"], "orders_errors: there is no errors table; no bad record has been found yet"),
     ],
 )
