@@ -82,9 +82,9 @@ class TaskReader:
     def __init__(
         self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
     ) -> None:
+        # Errors of an earlier task do not explain errors of this one.
+        consumer.forget_errors()
         self._consumer = consumer
-        # Connection errors of an earlier task do not explain errors of this one.
-        self._consumer.trouble = ""
         self._client: Consumer = consumer.client
         self._limits = limits
         self._index = SliceIndex(slices)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, Message
 
 from coordination.errors import DataLoss
 from coordination.state.model import Slice
@@ -18,16 +18,17 @@ MIB = 1 << 20
 AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)
 
 
-class PreparedConsumer:
-    """A consumer like librdkafka's that returns prepared messages, a list at a time."""
+class PreparedConsumer(KeptConsumer):
+    """A kept consumer whose client returns prepared messages, a list at a time."""
 
     def __init__(self, *messages: Sequence[Message]) -> None:
-        self.trouble = ""
-        self._messages = deque(messages)
+        self.forget_errors()
+        self.client = cast("Consumer", PreparedClient(messages))
 
-    @property
-    def client(self) -> Any:
-        return self
+
+class PreparedClient:
+    def __init__(self, messages: Sequence[Sequence[Message]]) -> None:
+        self._messages = deque(messages)
 
     def consume(self, _count: int, _timeout: float) -> list[Message]:
         return list(self._messages.popleft())
@@ -50,7 +51,7 @@ def slices(*ends: int) -> list[Slice]:
 
 
 def task_reader(wanted_slices: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
-    return TaskReader(cast("KeptConsumer", PreparedConsumer(*messages)), wanted_slices, limits)
+    return TaskReader(PreparedConsumer(*messages), wanted_slices, limits)
 
 
 def test_a_slice_that_came_whole_is_not_lost_when_the_log_lost_what_is_behind_it() -> None:
@@ -77,3 +78,17 @@ def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> No
     assert sum(piece.get_total_buffer_size() for piece in waiting) < MIB
     *_, last = batches
     assert last.records.column("offset").to_pylist() == list(range(count))
+
+
+def test_a_consumer_that_once_lacked_a_thread_does_not_fail_the_next_task() -> None:
+    consumer = PreparedConsumer([], [record(0, 0)])
+    consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    assert [batch.records.num_rows for batch in TaskReader(consumer, slices(1), AMPLE)] == [1]
+
+
+def test_a_consumer_that_lacks_a_thread_in_this_task_fails_it_as_out_of_memory() -> None:
+    consumer = PreparedConsumer([])
+    reader = TaskReader(consumer, slices(1), AMPLE)
+    consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    with pytest.raises(MemoryError):
+        list(reader)
