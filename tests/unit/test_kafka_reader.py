@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
@@ -9,8 +10,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, Message
 
-from coordination.errors import DataLoss
+from coordination.errors import DataLoss, Unavailable
 from coordination.state.model import Slice
+from sink.write import kafka_reader
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 
@@ -48,6 +50,19 @@ def out_of_range(partition: int) -> Message:
 
 def slices(*ends: int) -> list[Slice]:
     return [Slice("orders", partition, 0, end, "id", 0) for partition, end in enumerate(ends)]
+
+
+@pytest.fixture
+def slow_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each poll takes 5 ms, and the reader's patience is 20 ms."""
+    monkeypatch.setattr(kafka_reader, "SILENT_SECONDS", 0.02)
+    prepared = PreparedClient.consume
+
+    def consume(client: PreparedClient, count: int, timeout: float) -> list[Message]:
+        time.sleep(0.005)
+        return prepared(client, count, timeout)
+
+    monkeypatch.setattr(PreparedClient, "consume", consume)
 
 
 def task_reader(wanted_slices: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
@@ -91,4 +106,22 @@ def test_a_consumer_that_lacks_a_thread_in_this_task_fails_it_as_out_of_memory()
     reader = TaskReader(consumer, slices(1), AMPLE)
     consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
     with pytest.raises(MemoryError):
+        list(reader)
+
+
+@pytest.mark.usefixtures("slow_polls")
+def test_the_time_that_the_engine_takes_to_write_a_batch_is_no_silence_of_kafka() -> None:
+    messages = ([record(0, 0)], [record(1, 0)], [], [record(2, 0)])
+    reader = task_reader(slices(1, 1, 1), *messages, limits=ReadLimits(MIB, 1, 1))
+    rows = 0
+    for batch in reader:
+        rows += batch.records.num_rows
+        time.sleep(0.1)
+    assert rows == 3
+
+
+@pytest.mark.usefixtures("slow_polls")
+def test_polls_without_records_are_silence_of_kafka() -> None:
+    reader = task_reader(slices(2), [record(0, 0)], *[[]] * 20)
+    with pytest.raises(Unavailable, match="no record of orders-0 from offset 1 on came"):
         list(reader)
