@@ -154,6 +154,24 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     assert_audited(it, errors=0, replayed=2)
 
 
+def test_a_replay_takes_the_records_of_its_own_sink_from_an_errors_table_of_two(sink: MakeSink) -> None:
+    ours = sink([row(1, 1), row(1, 2, broken=True)], ddl=DDL)
+    theirs = sink([row(2, 1), row(2, 2, broken=True)], ddl=DDL, target__table__name=ours.settings.table_name)
+    assert ours.settings.errors_base_path == theirs.settings.errors_base_path
+    for it in (ours, theirs):
+        it.land((0, 0, 2))
+    for it in (ours, theirs):
+        replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
+        assert [coordinates[:3] for coordinates in replay.preview(Selection(), REPAIR).good] == [(it.topic, 0, 1)]
+        assert len(replay.run(Selection(), REPAIR).good) == 1
+        again = replay.run(Selection(), REPAIR)
+        assert (again.good, again.marked) == ((), 0)
+    frame = ours.spark.read.format("hudi").load(ours.settings.base_path).select("_kafka_topic", "_kafka_offset")
+    once = [(it.topic, offset) for it in (ours, theirs) for offset in (0, 1)]
+    assert sorted(map(tuple, frame.collect())) == sorted(once)
+    assert_audited(ours, errors=0, replayed=2)
+
+
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:
     it = sink([row(1, 1)], **UPSERT)
     with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* Produce the repaired records"):
