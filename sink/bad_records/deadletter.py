@@ -26,11 +26,12 @@ _PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
 CLASSES = {
     "value": "org.apache.kafka.connect.errors.DataException",
     "key": "org.apache.kafka.connect.errors.DataException",
+    "headers": "org.apache.kafka.connect.errors.DataException",
     "partition": "org.apache.kafka.connect.errors.ConnectException",
     "record key": "org.apache.kafka.connect.errors.ConnectException",
 }
 """The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers."""
-STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER"}
+STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HEADER_CONVERTER"}
 
 
 class DeadLetters:

@@ -1,13 +1,13 @@
 """Replays bad records into the table, if they are good with the present settings or after an SQL expression.
 
-Guarantee: each replayed record is in the table once, even if a process dies. In an upsert table each is one change,
-which the ordering columns put in its place among earlier changes. The commit that adds the records names them, beside
-the checkpoint, which it copies under the next number. So a later replay never adds them again; it only marks them in
-the errors table, if a crash prevented that. No worker may run meanwhile. The replay holds the election's lock and
-raises the epoch, so that a paused coordinator is refused later. The next replay or coordinator rolls back an instant
-that was not completed, like any instant without a transaction. Voided by an errors table that was restored or written
-by hand. Raises Conflict (workers are alive, or a transaction is open), TableError, Unavailable, OutcomeUnknown and
-ConfigError.
+Guarantee: it replays bad records of its sink only, also if several sinks have one errors table. Each replayed record is
+in the table once, even if a process dies. In an upsert table each is one change, which the ordering columns put in its
+place among earlier changes. The commit that adds the records names them, beside the checkpoint, which it copies under
+the next number. So a later replay never adds them again; it only marks them in the errors table, if a crash prevented
+that. No worker of the sink may run meanwhile. The replay holds the election's lock and raises the epoch, so that a
+paused coordinator is refused later. The next replay or coordinator rolls back an instant that was not completed, like
+any instant without a transaction. Voided by an errors table that was restored or written by hand. Raises Conflict
+(workers are alive, or a transaction is open), TableError, Unavailable, OutcomeUnknown and ConfigError.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from coordination.machines import writes
 from coordination.machines.recovery import Advance, Ahead, compare_with_table
 from coordination.planning.planner import next_number
 from coordination.state import tree
-from coordination.state.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView, WriteTask
+from coordination.state.model import NO_TRANSACTION, Checkpoint, LogView, Slice, TableView, WriteTask
 from coordination.state.tree import Check, KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.audit.timeline import REPLAYED_PREFIX, active_names, open_table, read_timeline
+from sink.audit.timeline import REPLAYED_PREFIX, Commit, active_names, open_table, read_timeline
 from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
@@ -105,7 +105,7 @@ class Replay:
     def preview(self, selection: Selection, sql: str | None) -> ReplayPreview:
         """Decodes the records, and changes nothing."""
         with self._reading():
-            rows = self._pending(selection, self._earlier())
+            rows = self._pending(selection)
             return self._decode(self._records(rows, sql))
 
     def run(self, selection: Selection, sql: str | None) -> ReplayPreview:
@@ -116,7 +116,7 @@ class Replay:
             self._take_over(lock_path)
             self._roll_back_pending(lock_path)
             marked = self._mark_earlier(lock_path)
-            tried = self._decode(self._records(self._pending(selection, self._earlier()), sql))
+            tried = self._decode(self._records(self._pending(selection), sql))
             # An offset may have been bad in several generations, each of which is a record of its own.
             for generation in sorted({key[3] for key in tried.good}):
                 keys = [key for key in tried.good if key[3] == generation]
@@ -130,22 +130,26 @@ class Replay:
             raise TableError(f"{self._errors.base_path}: there is no errors table, because no record was bad yet")
         return self._errors.rows()
 
-    def _pending(self, selection: Selection, earlier: Sequence[Replayed]) -> DataFrame:
-        """Returns rows of committed transactions whose records are not in the table."""
+    def _pending(self, selection: Selection) -> DataFrame:
+        """Returns rows of this sink's committed transactions whose records are not in the table."""
+        commits = self._commits()
         rows = self._rows().where(replace(selection, replayed=False).column())
-        instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
-        states = self._table.view(instants).instants
-        committed = [instant for instant in instants if states[instant] is InstantState.COMPLETED]
-        replayed_keys = [key for replay in earlier for key in replay.keys]
-        rows = rows.where(F.col("instant").isin(committed))
+        instants = {row["instant"] for row in rows.select("instant").distinct().collect()}
+        replayed_keys = [key for replay in self._replayed_by(commits) for key in replay.keys]
+        rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))
         return rows.join(self._key_frame(replayed_keys), list(KEY), "left_anti") if replayed_keys else rows
 
-    def _earlier(self) -> list[Replayed]:
-        """Returns the records that the table's commits name as replayed."""
+    def _commits(self) -> list[Commit]:
+        """Returns the commits of this sink. Their checkpoint tells them from those of other sinks of the table, whose
+        bad records may be in the same errors table."""
         files = open_table(self._settings.base_path, self._settings.storage)
         timeline = read_timeline(files, active_names(files))
         if timeline.problems:
             raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
+        return [commit for commit in timeline.commits if self._settings.name in commit.checkpoints]
+
+    def _replayed_by(self, commits: Sequence[Commit]) -> list[Replayed]:
+        """Returns the records that these commits name as replayed."""
         return [
             Replayed(
                 commit.instant,
@@ -155,14 +159,14 @@ class Replay:
                     for offset in range(run.low, run.high)
                 ),
             )
-            for commit in timeline.commits
+            for commit in commits
             if self._settings.name in commit.replayed
         ]
 
     def _mark_earlier(self, lock_path: str) -> int:
         """Marks the records that an interrupted replay added to the table. Returns their number."""
         marked = 0
-        for replay in self._earlier():
+        for replay in self._replayed_by(self._commits()):
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
             rows = unmarked.join(self._key_frame(replay.keys), list(KEY), "left_semi")
             if count := rows.count():

@@ -57,7 +57,9 @@ class RecordOptions:
     offset: Annotated[str | None, typer.Option(help="Only this offset, or FIRST..LAST.", show_default=False)] = None
     since: Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")] = None
     until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
-    kind: Annotated[str | None, typer.Option(help="value, key, partition or record key.", show_default=False)] = None
+    kind: Annotated[
+        str | None, typer.Option(help="value, key, headers, partition or record key.", show_default=False)
+    ] = None
     reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
 
     def selection(self, replayed: bool = False) -> Selection:

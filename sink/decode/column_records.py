@@ -1,10 +1,10 @@
 """Decodes records of binary formats, plain or in the wire format of a schema registry.
 
 Guarantee: that of `sink.decode.records`. In the wire format each value is read with the schema whose id it carries; a
-batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If the registry does not
-answer, decoding raises RegistryUnavailable and no value is bad. The wire format is Confluent's: a zero byte and four
-bytes of schema id, or a one and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the message in its
-file follow.
+batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If the registry or the
+Protobuf compiler does not answer, or there is no compiler, decoding raises RegistryUnavailable, Unavailable or
+MissingCompiler, and no value is bad. The wire format is Confluent's: a zero byte and four bytes of schema id, or a one
+and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the message in its file follow.
 """
 
 from __future__ import annotations

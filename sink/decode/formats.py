@@ -15,7 +15,7 @@ from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
 from sink.decode.json_records import JsonDecoder
-from sink.decode.proto_files import descriptor_set
+from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, registry
@@ -72,7 +72,7 @@ class ValueFormat:
 
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
-        SchemaMismatch and UnusableSchema."""
+        SchemaMismatch and UnusableSchema; MissingCompiler and Unavailable, which tell nothing of the schema."""
         kind = self.name.removesuffix(WIRE).upper()
         if registered.kind != kind:
             raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
@@ -80,6 +80,8 @@ class ValueFormat:
             if kind == "PROTOBUF":
                 return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct)
             return AvroReader(registered.text, schema.value_struct, referred(registered))
+        except MissingCompiler:
+            raise
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
 

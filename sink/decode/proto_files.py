@@ -4,7 +4,8 @@ Guarantee: a set is complete. It contains every imported file, before the files 
 last one. The well-known imports (google/protobuf, google/type, confluent) need not be registered or be beside a file.
 A file name from a registry never leads out of a temporary directory. Sources are compiled by grpcio-tools in a separate
 process; descriptors need no compiler. Raises ConfigError for a source that does not compile, an incomplete set, and
-invalid descriptors.
+invalid descriptors; MissingCompiler and Unavailable if the compiler is not there or gives no answer, which tells
+nothing of the source.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, Unavailable
 from sink.decode.registry import RegisteredSchema
 
 COMPILER = "grpc_tools"
@@ -39,6 +40,10 @@ _KNOWN_PACKAGES = (
 )
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 _SHORT = 1000
+
+
+class MissingCompiler(ConfigError):
+    """This host has no compiler for a source."""
 
 
 def descriptor_set(schema: RegisteredSchema) -> bytes:
@@ -119,7 +124,7 @@ def _compile(
     root: Path, names: Sequence[str], descriptors_by_name: Mapping[str, FileDescriptorProto], origin: str
 ) -> FileDescriptorSet:
     if importlib.util.find_spec(COMPILER) is None:
-        raise ConfigError(
+        raise MissingCompiler(
             f"{origin} is a .proto source, which needs a compiler. Run pip install grpcio-tools on every host, or give"
             " a descriptor set (protoc --include_imports --descriptor_set_out)."
         )
@@ -134,11 +139,20 @@ def _compile(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"{origin} did not compile within {COMPILE_SECONDS} s") from None
+            raise _unanswered(origin, f"gave no answer within {COMPILE_SECONDS} s") from None
+        if compiler.returncode < 0:
+            raise _unanswered(origin, f"was ended by signal {-compiler.returncode}")
         if compiler.returncode != 0:
             errors = compiler.stderr.replace(f"{root}/", "").strip()
             raise ConfigError(f"{origin} does not compile: {errors[:_SHORT]}")
         return FileDescriptorSet.FromString(compiled.read_bytes())
+
+
+def _unanswered(origin: str, fault: str) -> Unavailable:
+    return Unavailable(
+        f"{origin}: the Protobuf compiler {fault}. The sink runs it again with its next attempt. Check the load and the"
+        " memory of this host."
+    )
 
 
 def _ordered(

@@ -74,12 +74,15 @@ class KeptConsumer:
     """A consumer, its last connection error, and whether it lacks memory or threads for its connections."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.trouble = ""
-        self.is_exhausted = False
+        self.forget_errors()
         try:
             self.client = Consumer({**settings, "error_cb": self._note_error}, logger=_NoLog())
         except KafkaException as error:
             raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
+
+    def forget_errors(self) -> None:
+        self.trouble = ""
+        self.is_exhausted = False
 
     def _note_error(self, error: KafkaError) -> None:
         """Notes why a connection fails. librdkafka only calls this; a fetch does not fail for that reason."""

@@ -5,7 +5,7 @@ the consumer has seen a record, or the end of the partition, at or beyond its en
 aborted transactions leave gaps. Memory is bounded in bytes, whatever the number of partitions: the reader assigns
 partitions ahead as far as their records are estimated to fit a window, and unassigns the last ones if their records
 were larger. Void for a topic that is recreated during the read. Raises DataLoss for an offset that the log does not
-have, Unavailable when no record comes for `SILENT_SECONDS`, and SinkError.
+have, Unavailable when it waits `SILENT_SECONDS` without a record, and SinkError.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class TaskReader:
     def __init__(
         self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
     ) -> None:
+        # Errors of an earlier task do not explain errors of this one.
+        consumer.forget_errors()
         self._consumer = consumer
-        # Connection errors of an earlier task do not explain errors of this one.
-        self._consumer.trouble = ""
         self._client: Consumer = consumer.client
         self._limits = limits
         self._index = SliceIndex(slices)
@@ -93,7 +93,8 @@ class TaskReader:
         self._headers = headers
         self._topics = len({piece.topic for piece in slices})
         self._offsets_read = self._bytes_read = 0
-        self._last_message_at = time.monotonic()
+        self._silent_seconds = 0.0
+        """How long it has waited in vain since the last message; what the engine does between two polls is no wait."""
         self._last_end = ""
 
     def __iter__(self) -> Iterator[ReadBatch]:
@@ -173,17 +174,20 @@ class TaskReader:
 
     def _consume(self) -> bool:
         """Returns whether there were records. It keeps no message: the garbage collector would visit each of them."""
+        started = time.monotonic()
         try:
             messages = self._client.consume(self._message_limit(), _WAIT_SECONDS)
         except SystemError as error:
             # The client wraps its MemoryError in this error, and Spark's traceback omits causes.
             raise (error.__cause__ or error) from None
+        # At most what it asked for: a machine that was suspended has not waited for Kafka.
+        self._silent_seconds += min(time.monotonic() - started, _WAIT_SECONDS)
         error_messages: list[Message] = []
         if any(error is not None for error in map(Message.error, messages)):
             error_messages = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:
-            self._last_message_at = time.monotonic()
+            self._silent_seconds = 0.0
             self._distribute(messages)
         # After the records: a partition's end-of-partition message follows its last records.
         for message in error_messages:
@@ -204,7 +208,7 @@ class TaskReader:
         run = self._window.get((message.topic() or "", message.partition() or 0))
         if code == KafkaError._PARTITION_EOF:
             if run is not None:
-                self._last_message_at = time.monotonic()
+                self._silent_seconds = 0.0
                 self._at_end(run, message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if run is not None and run.position < run.end:
@@ -263,12 +267,11 @@ class TaskReader:
     def _require_progress(self, head: _Run) -> None:
         if self._consumer.is_exhausted:
             raise MemoryError(f"Kafka: {self._consumer.trouble}")
-        silent = time.monotonic() - self._last_message_at
-        if silent > SILENT_SECONDS:
+        if self._silent_seconds > SILENT_SECONDS:
             cause = f": {self._consumer.trouble}" if self._consumer.trouble else ""
             raise Unavailable(
                 f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
-                f" {silent:.0f} s{cause}{self._last_end}. The sink reads the slices again."
+                f" {self._silent_seconds:.0f} s{cause}{self._last_end}. The sink reads the slices again."
             )
 
 

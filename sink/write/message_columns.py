@@ -1,7 +1,8 @@
 """Messages of librdkafka as columns of a record batch.
 
 Guarantee: the same columns as from Spark's Kafka source: -1 ms for a record without a timestamp, null for a record
-without headers. Raises pyarrow's errors for values that no column can hold.
+without headers; `sink.write.record_headers` tells of the ones that cannot be read. Raises pyarrow's errors for values
+that no column can hold.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from sink.write.record_digests import Hashes, record_digests
+from sink.write.record_headers import headers_column
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", "UTC")
 _INT_MAX = (1 << 31) - 1
 _TOO_MANY = f"values or keys of more than {_INT_MAX} bytes were read at a time"
@@ -45,7 +46,7 @@ def message_columns(
         "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
     }
     if headers:
-        columns["headers"] = _headers(messages)
+        columns["headers"] = headers_column(messages)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -60,10 +61,3 @@ def _binary(values: list[bytes | None]) -> pa.BinaryArray:
         raise pa.ArrowCapacityError(_TOO_MANY)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(present))]
     return pa.Array.from_buffers(pa.binary(), len(present), buffers)
-
-
-def _headers(messages: Sequence[Message]) -> pa.ListArray:
-    headers = cast("list[list[tuple[str, bytes | None]] | None]", list(map(Message.headers, messages)))
-    if not any(headers):
-        return pa.nulls(len(headers), _HEADERS)
-    return pa.array([[{"key": k, "value": v} for k, v in pairs] if pairs else None for pairs in headers], _HEADERS)

@@ -1,8 +1,9 @@
 """Decodes a batch of records to rows of the table: the columns of the value, and those from key, headers and offset.
 
 Guarantee: the columns of the table's schema in its order, the same for both engines. A record is bad if its value, its
-key, its record key or its table partition is invalid; the reason depends on that record only. Columns that the rows
-keep are copied, because a view would keep the whole batch in memory while the rows wait to be written.
+key, its record key or its table partition is invalid, or its headers cannot be read; the reason depends on that record
+only. Columns that the rows keep are copied, because a view would keep the whole batch in memory while the rows wait to
+be written.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
+from sink.write.record_headers import unreadable_headers
 
 _NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")
@@ -39,7 +41,8 @@ class BadRows(Exception):
 
 @dataclass(frozen=True, order=True, slots=True)
 class BadRow:
-    """A bad record. `row` is its position in the batch; `kind` is the bad part: value, key, partition or record key."""
+    """A bad record. `row` is its position in the batch; `kind` is the bad part: value, key, headers, partition or
+    record key."""
 
     row: int
     kind: str
@@ -76,12 +79,15 @@ def separate_bad(
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
     """Returns the good records of a batch of one topic, the result of `decode` for them, and the bad ones by row.
 
-    Each time `decode` raises BadRows, it removes those rows and calls `decode` again for the others.
+    A record whose headers cannot be read is bad. Each time `decode` raises BadRows, it removes those rows and calls
+    `decode` again for the others.
     """
     row_numbers = np.arange(batch.num_rows)
     bad: list[BadRow] = []
     while batch.num_rows:
         try:
+            if unreadable := unreadable_headers(batch):
+                raise BadRows("headers", unreadable)
             return batch, decode(batch, topic), tuple(sorted(bad))
         except BadRows as error:
             bad += (BadRow(int(row_numbers[row]), error.kind, reason) for row, reason in error.reasons.items())

@@ -156,6 +156,24 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     assert_audited(sink, errors=0, replayed=2)
 
 
+def test_a_replay_takes_the_records_of_its_own_sink_from_an_errors_table_of_two(make_sink: MakeSink) -> None:
+    ours = make_sink([row(1, 1), row(1, 2, broken=True)], ddl=DDL)
+    theirs = make_sink([row(2, 1), row(2, 2, broken=True)], ddl=DDL, target__table__name=ours.settings.table_name)
+    assert ours.settings.errors_base_path == theirs.settings.errors_base_path
+    for sink in (ours, theirs):
+        sink.land((0, 0, 2))
+    for sink in (ours, theirs):
+        replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
+        assert [coordinates[:3] for coordinates in replay.preview(Selection(), REPAIR).good] == [(sink.topic, 0, 1)]
+        assert len(replay.run(Selection(), REPAIR).good) == 1
+        again = replay.run(Selection(), REPAIR)
+        assert (again.good, again.marked) == ((), 0)
+    frame = ours.spark.read.format("hudi").load(ours.settings.base_path).select("_kafka_topic", "_kafka_offset")
+    once = [(sink.topic, offset) for sink in (ours, theirs) for offset in (0, 1)]
+    assert sorted(map(tuple, frame.collect())) == sorted(once)
+    assert_audited(ours, errors=0, replayed=2)
+
+
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(make_sink: MakeSink) -> None:
     sink = make_sink([row(1, 1)], **UPSERT)
     with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* Produce the repaired records"):

@@ -16,7 +16,9 @@ from sink.bad_records.table import QuarantineMissing
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.engines import ENGINES
+from sink.write.record_headers import UNREADABLE
 from sink.write.row_spec import table_schema
+from tests.header_kit import produce_with_headers
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
@@ -79,6 +81,38 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
         assert row["_kafka_timestamp"].timestamp() * 1000 == pytest.approx(FIRST_TIMESTAMP + offset)
         assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (sink.topic, 0, f"id-of-{sink.topic}")
         assert (row["instant"], row["transaction"], row["replayed_at"]) == (instant, 1, None)
+
+
+UNREADABLE_HEADERS = [(b'{"id":0}', [b"a"]), (b'{"id":1}', [b"k\xff"]), (b'{"id":"x"}', [b"k\xff"])]
+
+
+@pytest.mark.parametrize(("column", "kinds"), [("true", {1: "headers", 2: "headers"}), ("false", {2: "value"})])
+def test_a_record_whose_headers_cannot_be_read_is_set_aside_without_them_and_its_reason_says_so(
+    sink, kafka, column, kinds
+) -> None:
+    it = sink([], headers__column=column)
+    produce_with_headers(kafka.address, it.topic, UNREADABLE_HEADERS)
+    it.land((0, 0, 3))
+    assert it.offsets() == [at for at in range(3) if at not in kinds]
+    rows = it.bad_rows()
+    assert {at: (row["kind"], row["_kafka_headers"]) for at, row in rows.items()} == {
+        at: (kind, None) for at, kind in kinds.items()
+    }
+    assert all(row["reason"].startswith(UNREADABLE) for row in rows.values())
+    assert column == "true" or "'id'" in rows[2]["reason"]
+
+
+def test_a_record_whose_headers_cannot_be_read_halts_with_its_coordinates_and_sparks_reader_lands_it(
+    sink, kafka
+) -> None:
+    strict = sink([], headers__column="true", errors__tolerance="none")
+    produce_with_headers(kafka.address, strict.topic, UNREADABLE_HEADERS[:2])
+    with pytest.raises(BadRecord, match=f"{strict.topic}-0 offset 1: the name of one of its headers is not UTF-8"):
+        strict.write((0, 0, 2))
+    by_spark = strict.settings.model_copy(update={"kafka_reader": "spark"})
+    strict.engine = ENGINES["arrow"](strict.spark, by_spark, table_schema(by_spark))
+    _, written = strict.write((0, 0, 2))
+    assert written.results[0].records == 2
 
 
 def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafka, topic, tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, Message
 
-from coordination.errors import DataLoss
+from coordination.errors import DataLoss, Unavailable
 from coordination.state.model import Slice
+from sink.write import kafka_reader
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 
@@ -18,16 +20,17 @@ MIB = 1 << 20
 AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)
 
 
-class PreparedConsumer:
-    """A consumer like librdkafka's that returns prepared messages, a list at a time."""
+class PreparedConsumer(KeptConsumer):
+    """A kept consumer whose client returns prepared messages, a list at a time."""
 
     def __init__(self, *messages: Sequence[Message]) -> None:
-        self.trouble = ""
-        self._messages = deque(messages)
+        self.forget_errors()
+        self.client = cast("Consumer", PreparedClient(messages))
 
-    @property
-    def client(self) -> Any:
-        return self
+
+class PreparedClient:
+    def __init__(self, messages: Sequence[Sequence[Message]]) -> None:
+        self._messages = deque(messages)
 
     def consume(self, _count: int, _timeout: float) -> list[Message]:
         return list(self._messages.popleft())
@@ -49,8 +52,21 @@ def slices(*ends: int) -> list[Slice]:
     return [Slice("orders", partition, 0, end, "id", 0) for partition, end in enumerate(ends)]
 
 
+@pytest.fixture
+def slow_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each poll takes 5 ms, and the reader's patience is 20 ms."""
+    monkeypatch.setattr(kafka_reader, "SILENT_SECONDS", 0.02)
+    prepared = PreparedClient.consume
+
+    def consume(client: PreparedClient, count: int, timeout: float) -> list[Message]:
+        time.sleep(0.005)
+        return prepared(client, count, timeout)
+
+    monkeypatch.setattr(PreparedClient, "consume", consume)
+
+
 def task_reader(wanted_slices: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
-    return TaskReader(cast("KeptConsumer", PreparedConsumer(*messages)), wanted_slices, limits)
+    return TaskReader(PreparedConsumer(*messages), wanted_slices, limits)
 
 
 def test_a_slice_that_came_whole_is_not_lost_when_the_log_lost_what_is_behind_it() -> None:
@@ -77,3 +93,35 @@ def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> No
     assert sum(piece.get_total_buffer_size() for piece in waiting) < MIB
     *_, last = batches
     assert last.records.column("offset").to_pylist() == list(range(count))
+
+
+def test_a_consumer_that_once_lacked_a_thread_does_not_fail_the_next_task() -> None:
+    consumer = PreparedConsumer([], [record(0, 0)])
+    consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    assert [batch.records.num_rows for batch in TaskReader(consumer, slices(1), AMPLE)] == [1]
+
+
+def test_a_consumer_that_lacks_a_thread_in_this_task_fails_it_as_out_of_memory() -> None:
+    consumer = PreparedConsumer([])
+    reader = TaskReader(consumer, slices(1), AMPLE)
+    consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    with pytest.raises(MemoryError):
+        list(reader)
+
+
+@pytest.mark.usefixtures("slow_polls")
+def test_the_time_that_the_engine_takes_to_write_a_batch_is_no_silence_of_kafka() -> None:
+    messages = ([record(0, 0)], [record(1, 0)], [], [record(2, 0)])
+    reader = task_reader(slices(1, 1, 1), *messages, limits=ReadLimits(MIB, 1, 1))
+    rows = 0
+    for batch in reader:
+        rows += batch.records.num_rows
+        time.sleep(0.1)
+    assert rows == 3
+
+
+@pytest.mark.usefixtures("slow_polls")
+def test_polls_without_records_are_silence_of_kafka() -> None:
+    reader = task_reader(slices(2), [record(0, 0)], *[[]] * 20)
+    with pytest.raises(Unavailable, match="no record of orders-0 from offset 1 on came"):
+        list(reader)

@@ -6,15 +6,18 @@ import io
 import json
 import pickle
 import struct
+import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
 
-from coordination.errors import ConfigError
-from sink.decode import formats
+from coordination.errors import ConfigError, SinkError, Unavailable
+from sink.decode import formats, proto_files
 from sink.decode.formats import ValueFormat
+from sink.decode.proto_files import MissingCompiler
 from sink.decode.records import Decoded
 from sink.decode.registry import RegisteredSchema, RegistryAccess, RegistryUnavailable, UnknownSchema
 from sink.schema import parse_ddl
@@ -61,6 +64,8 @@ def local_registry(monkeypatch: pytest.MonkeyPatch) -> LocalRegistry:
         n4=("AVRO", json.dumps({**ORDER, "fields": [{"name": "id", "type": "string"}]})),
         n5=("AVRO", "{"),
         n6=RegistryUnavailable("schema registry: no answer"),
+        n7=("PROTOBUF", 'syntax = "proto3"; message M { int64 id = 1; }'),
+        n8=("PROTOBUF", 'syntax = "proto3"; message M { Missing it = 1; }'),
     )
     monkeypatch.setattr(formats, "registry", lambda _: schema_registry)
     return schema_registry
@@ -147,6 +152,43 @@ def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_
 def test_a_registry_that_does_not_answer_is_nothing_that_a_value_is_blamed_for(local_registry: LocalRegistry) -> None:
     with pytest.raises(RegistryUnavailable):
         decode("avro-confluent", [framed(6, b"\0")], access=ACCESS)
+
+
+def late_compiler(*_: Any, **__: Any) -> Any:
+    raise subprocess.TimeoutExpired("protoc", 60)
+
+
+def killed_compiler(command: list[str], **_: Any) -> Any:
+    return subprocess.CompletedProcess(command, -9, "", "")
+
+
+@pytest.mark.parametrize("compiler", [late_compiler, killed_compiler])
+def test_a_compiler_that_gives_no_answer_is_nothing_that_a_value_is_blamed_for(
+    local_registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch, compiler: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(proto_files.subprocess, "run", compiler)
+    assert_the_task_fails(
+        Unavailable, r"schema id 7: the Protobuf compiler (gave no answer within|was ended by signal 9)"
+    )
+
+
+def test_a_host_without_a_compiler_is_nothing_that_a_value_is_blamed_for(
+    local_registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proto_files, "COMPILER", "no_such_compiler")
+    assert_the_task_fails(MissingCompiler, r"pip install grpcio-tools on every host")
+
+
+def assert_the_task_fails(kind: type[SinkError], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence):
+        decode("protobuf-confluent", [framed(7, b"\0\x08\x05")], ddl="id bigint", access=ACCESS)
+
+
+def test_a_value_is_blamed_for_a_schema_that_the_compiler_refuses(local_registry: LocalRegistry) -> None:
+    values: list[bytes | None] = [framed(8, b"\0"), framed(7, b"\0\x08\x05")]
+    decoded = decode("protobuf-confluent", values, ddl="id bigint", access=ACCESS)
+    assert decoded.rows.to_pylist() == [{"id": 5}]
+    assert "schema id 8 does not compile: schema-8.proto:1" in reasons(decoded)[0]
 
 
 def test_a_schema_is_asked_for_once_by_a_decoder(local_registry: LocalRegistry) -> None:
