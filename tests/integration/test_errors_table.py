@@ -88,13 +88,13 @@ UNREADABLE_HEADERS = [(b'{"id":0}', [b"a"]), (b'{"id":1}', [b"k\xff"]), (b'{"id"
 
 @pytest.mark.parametrize(("column", "kinds"), [("true", {1: "headers", 2: "headers"}), ("false", {2: "value"})])
 def test_a_record_whose_headers_cannot_be_read_is_set_aside_without_them_and_its_reason_says_so(
-    sink, kafka, column, kinds
+    make_sink, kafka, column, kinds
 ) -> None:
-    it = sink([], headers__column=column)
-    produce_with_headers(kafka.address, it.topic, UNREADABLE_HEADERS)
-    it.land((0, 0, 3))
-    assert it.offsets() == [at for at in range(3) if at not in kinds]
-    rows = it.bad_rows()
+    sink = make_sink([], headers__column=column)
+    produce_with_headers(kafka.address, sink.topic, UNREADABLE_HEADERS)
+    sink.land((0, 0, 3))
+    assert sink.offsets() == [at for at in range(3) if at not in kinds]
+    rows = sink.bad_rows()
     assert {at: (row["kind"], row["_kafka_headers"]) for at, row in rows.items()} == {
         at: (kind, None) for at, kind in kinds.items()
     }
@@ -103,9 +103,9 @@ def test_a_record_whose_headers_cannot_be_read_is_set_aside_without_them_and_its
 
 
 def test_a_record_whose_headers_cannot_be_read_halts_with_its_coordinates_and_sparks_reader_lands_it(
-    sink, kafka
+    make_sink, kafka
 ) -> None:
-    strict = sink([], headers__column="true", errors__tolerance="none")
+    strict = make_sink([], headers__column="true", errors__tolerance="none")
     produce_with_headers(kafka.address, strict.topic, UNREADABLE_HEADERS[:2])
     with pytest.raises(BadRecord, match=f"{strict.topic}-0 offset 1: the name of one of its headers is not UTF-8"):
         strict.write((0, 0, 2))
