@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -97,9 +98,20 @@ def _ask(
     act_on(config, names, act)
 
 
-def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str]) -> None:
-    """Calls `act` for each of the named sinks in parallel, and prints the outcomes."""
+def act_on(
+    config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str], without_topic: str = ""
+) -> None:
+    """Calls `act` for each of the named sinks in parallel, and prints the outcomes. `without_topic`: the outcome of a
+    sink of a pattern whose topic is gone, if it was not named.
+    """
     chosen_sinks = several_sinks(config, names)
+    if without_topic:
+        for name in sorted(chosen_sinks.gone):
+            typer.echo(f"{name}: {without_topic}")
+        present = tuple(settings for settings in chosen_sinks.sinks if settings.name not in chosen_sinks.gone)
+        if chosen_sinks.gone and not present:
+            return
+        chosen_sinks = replace(chosen_sinks, sinks=present)
     sinks = chosen_sinks.sinks
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         with connected(sinks[0]) as client, acting():

@@ -14,7 +14,7 @@ from coordination.errors import ConfigError
 from sink.clients.kafka import Log
 from sink.commands.common import ConfigOption, SinksOption
 from sink.commands.control import WAIT_SECONDS, TimeoutOption, act_on
-from sink.operations.catching_up import target_of, wait_for
+from sink.operations.catching_up import TOPIC_GONE, target_of, wait_for
 from sink.operations.control import SinkControl
 
 
@@ -39,4 +39,4 @@ def wait(
             log.close()
         return wait_for(control, target, timeout)
 
-    act_on(config, sink, wait_caught_up)
+    act_on(config, sink, wait_caught_up, without_topic=TOPIC_GONE)

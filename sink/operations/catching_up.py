@@ -20,6 +20,7 @@ from sink.clients.kafka import Log, UnknownTopic
 from sink.config import Settings
 from sink.operations.control import SinkControl, describe_request
 
+TOPIC_GONE = "Kafka no longer has its topic; there is nothing to wait for"
 ASK_SECONDS = 10.0
 """After so long without progress, and then this often, a wait asks Kafka whether the topics still exist."""
 

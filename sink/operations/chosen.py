@@ -33,12 +33,13 @@ _Result = TypeVar("_Result")
 @dataclass(frozen=True, slots=True)
 class KnownSinks:
     """`problems`: the reasons why matching topics are no sinks. `misconfigured`: the reasons why configured sinks
-    cannot be used, by name.
+    cannot be used, by name. `gone`: the names of the sinks of patterns whose topics Kafka no longer has.
     """
 
     sinks: tuple[Settings, ...]
     problems: tuple[TopicProblem, ...] = ()
     misconfigured: Mapping[str, str] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
 
 
 def known_sinks(fleet: Fleet) -> KnownSinks:
@@ -62,7 +63,25 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
         _with_recorded_topics(fleet, topics_by_pattern, recorded), fleet.sinks, fleet.misconfigured.values()
     )
     hide(secret for settings in pattern_sinks for secret in settings.secrets)
-    return KnownSinks((*fleet.sinks, *pattern_sinks), problems)
+    return KnownSinks(
+        (*fleet.sinks, *pattern_sinks), problems, gone=_without_topics(fleet, topics_or_errors, pattern_sinks)
+    )
+
+
+def _without_topics(
+    fleet: Fleet, topics_or_errors: Sequence[tuple[str, ...] | SinkError], pattern_sinks: Iterable[Settings]
+) -> frozenset[str]:
+    """Returns the names of the sinks none of whose topics is in the list that their cluster answered with."""
+    topics_by_cluster = {
+        pattern.probe.bootstrap: frozenset(topics)
+        for pattern, topics in zip(fleet.patterns, topics_or_errors, strict=True)
+        if not isinstance(topics, SinkError)
+    }
+    return frozenset(
+        settings.name
+        for settings in pattern_sinks
+        if settings.bootstrap in topics_by_cluster and topics_by_cluster[settings.bootstrap].isdisjoint(settings.topics)
+    )
 
 
 def _with_recorded_topics(
@@ -132,7 +151,9 @@ def choose(fleet: Fleet, names: Sequence[str]) -> KnownSinks:
     chosen = tuple(settings for settings in candidates.sinks if _is_named(settings.name, patterns))
     if misconfigured and not chosen:
         raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in misconfigured.items()))
-    return KnownSinks(chosen, candidates.problems if not names else (), misconfigured)
+    if names:
+        return KnownSinks(chosen, (), misconfigured)
+    return KnownSinks(chosen, candidates.problems, misconfigured, candidates.gone)
 
 
 def _is_named(name: str, names: Sequence[str]) -> bool:

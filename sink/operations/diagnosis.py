@@ -10,9 +10,9 @@ import json
 import os
 import platform
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -24,6 +24,7 @@ from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings, load_fleet
+from sink.operations.chosen import known_sinks
 from sink.operations.status import collect
 from sink.operations.validation import validate
 from sink.telemetry.redaction import Redactor
@@ -32,6 +33,7 @@ from sink.telemetry.version import parts, sink_version
 LOG_LINES = 200
 LOG_FILES = 10
 TAIL_BYTES = 1 << 20
+LOGS_LEFT_OUT = "left out: while settings cannot be used, no secret of theirs is known. Mend them, and gather again.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,20 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
         fleet = load_fleet(config, strict=False)
     except (SinkError, OSError) as error:
         gathered.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
-        gathered += _logs([Path("logs")], logs)
+        gathered.append(Part("logs.txt", LOGS_LEFT_OUT))
     else:
         redactor = Redactor(fleet.secrets)
         gathered.append(_gather_part("settings.txt", partial(_settings, fleet)))
-        for settings in fleet.sinks:
+        sinks = fleet.sinks
+        try:
+            sinks = known_sinks(fleet).sinks
+        except SinkError as error:
+            gathered.append(Part("patterns.txt", f"could not be gathered: {error}\n"))
+        for settings in sinks:
             gathered.append(_gather_part(f"{settings.name}/validate.txt", partial(_checks, settings)))
             gathered.append(_gather_part(f"{settings.name}/status.json", partial(_status, settings)))
-        gathered += _logs(sorted({Path(settings.log_dir) for settings in fleet.sinks}), logs)
+        directories = {Path(process.log_dir) for process in (fleet.process, *sinks)}
+        gathered += _logs(sorted(directories), logs)
     return [Part(part.name, redactor.text(part.text)) for part in gathered]
 
 
@@ -121,10 +129,17 @@ def _status(settings: Settings) -> str:
 
 def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[Part]:
     """Yields the last lines of `extra_files` and of the newest log files."""
-    files = [file for directory in directories if directory.is_dir() for file in directory.glob("*.log")]
-    newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:LOG_FILES]
+    written_at: dict[Path, float] = {}
+    for file in (file for directory in directories for file in directory.glob("*.log")):
+        # A link may lead nowhere, and a file may be rotated away meanwhile.
+        with suppress(FileNotFoundError):
+            written_at[file] = file.stat().st_mtime
+    newest = sorted(written_at, key=lambda file: written_at[file], reverse=True)[:LOG_FILES]
+    names: Counter[str] = Counter()
     for file in (*extra_files, *newest):
-        yield _gather_part(f"logs/{file.name}", partial(_tail, file))
+        names[file.name] += 1
+        number = names[file.name]
+        yield _gather_part(f"logs/{file.name if number == 1 else f'{number}-{file.name}'}", partial(_tail, file))
 
 
 def _tail(file: Path) -> str:

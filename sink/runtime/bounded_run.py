@@ -21,7 +21,7 @@ from coordination.errors import Conflict, SinkError, Unavailable
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings
-from sink.operations.catching_up import Target, target_of, wait_for
+from sink.operations.catching_up import TOPIC_GONE, Target, target_of, wait_for
 from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
 from sink.runtime.launch import run_worker
@@ -70,8 +70,12 @@ class BoundedRun:
     def _end_when_reached(self) -> None:
         try:
             self._wait_for_the_time()
-            sinks = self._until_answered(lambda: known_sinks(self._fleet)).sinks
-            self._sinks = [settings for settings in sinks if self._fleet.hosts(settings.name)]
+            known = self._until_answered(lambda: known_sinks(self._fleet))
+            hosted = [settings for settings in known.sinks if self._fleet.hosts(settings.name)]
+            self._sinks = [settings for settings in hosted if settings.name not in known.gone]
+            for settings in hosted:
+                if settings.name in known.gone:
+                    self._summaries[settings.name] = f"sink {settings.name}: {TOPIC_GONE}"
             with ExitStack() as stack:
                 client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process)))
                 pool = stack.enter_context(ThreadPoolExecutor(max(1, len(self._sinks)), "bounds"))

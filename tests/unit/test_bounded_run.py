@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from sink.config import Fleet, load_fleet
+from sink.operations.catching_up import TOPIC_GONE
+from sink.operations.chosen import KnownSinks
 from sink.runtime import bounded_run
 from sink.runtime.bounded_run import BoundedRun, Unfinished
 from sink.runtime.signals import Signals
@@ -33,3 +36,12 @@ def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_it_is_stopped(f
     signals.stop.set()
     with pytest.raises(Unfinished, match="the run was stopped before the time that it runs until"):
         BoundedRun(fleet, signals, time.time() + 3600, 3600).run()
+
+
+def test_a_run_passes_over_a_sink_of_a_pattern_whose_topic_is_gone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = KnownSinks(fleet.sinks, gone=frozenset(settings.name for settings in fleet.sinks))
+    monkeypatch.setattr(bounded_run, "known_sinks", lambda _: known)
+    monkeypatch.setattr(bounded_run, "connected", lambda _: nullcontext())
+    assert BoundedRun(fleet, Signals(), None, 60).run() == (f"sink orders: {TOPIC_GONE}",)

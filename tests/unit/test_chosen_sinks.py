@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from coordination.errors import ConfigError, TableError
+from coordination.errors import ConfigError, TableError, Unavailable
 from sink.config import Fleet, Settings, load_fleet
+from sink.operations import chosen
 from sink.operations.chosen import KnownSinks, _with_recorded_topics, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
@@ -116,3 +118,26 @@ sinks:
     recorded = {"lake-old": ["old"], "of-another-fleet": ["orders-of-others"], "lake-odd": ["else"]}
     [(_, topics)] = _with_recorded_topics(fleet, [(fleet.patterns[0], {"orders"})], recorded)
     assert topics == {"orders", "old"}
+
+
+def test_a_sink_of_a_pattern_whose_topic_is_gone_is_told_of_where_its_cluster_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("""
+zookeeper.connect: zk:2181
+schema.ddl: id BIGINT
+target.base.path: /lake/{topic}
+sinks:
+  here: {kafka.topic.regex: "here-.*", kafka.bootstrap.servers: "here:9092"}
+  away: {kafka.topic.regex: "away-.*", kafka.bootstrap.servers: "away:9092"}
+""")
+    fleet = load_fleet(path, {})
+    monkeypatch.setattr(chosen, "_topics_of_kafka", lambda _: [("here-a",), Unavailable("Kafka is away")])
+    recorded = {name: (name,) for name in ("here-a", "here-b", "away-a")}
+    monkeypatch.setattr(chosen, "connected", lambda _: nullcontext())
+    monkeypatch.setattr(chosen, "_recorded_topics", lambda *_: recorded)
+    all_sinks = choose(fleet, ())
+    assert sorted(settings.name for settings in all_sinks.sinks) == ["away-a", "here-a", "here-b"]
+    assert all_sinks.gone == {"here-b"}
+    assert choose(fleet, ["here-b"]).gone == frozenset()

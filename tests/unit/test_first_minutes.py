@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 import typer
 
+from coordination.errors import Unavailable
 from sink.cli import app, main
 from sink.commands.doctor import as_archive
 from sink.commands.examples import EXAMPLES
+from sink.config import Fleet
 from sink.operations import diagnosis
+from sink.operations.chosen import KnownSinks
 from sink.operations.diagnosis import LOG_LINES, Part, diagnose
 from tests.docs.help import commands, help_of
 
@@ -88,6 +91,40 @@ def test_a_report_is_made_even_where_the_settings_cannot_be_used(
     assert re.search(r"^python 3\.", out, re.MULTILINE)
     assert "flush.sise" in out
     assert "hunter22" not in out
+
+
+def test_logs_are_left_out_where_the_settings_tell_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "w1.log").write_text("login with hunter22 failed\n")
+    config = tmp_path / "orders.yaml"
+    config.write_text("kafka.sasl.password: hunter22\nflush.sise: 1\n")
+    parts = {part.name: part.text for part in diagnose(config, [tmp_path / "logs" / "w1.log"])}
+    assert parts["logs.txt"].startswith("left out")
+    assert "hunter22" not in "".join(parts.values())
+
+
+def test_a_configuration_of_patterns_has_its_logs_in_the_report_though_no_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_servers(_: Fleet) -> KnownSinks:
+        raise Unavailable("neither Kafka nor ZooKeeper answers")
+
+    monkeypatch.setattr(diagnosis, "known_sinks", without_servers)
+    logs = tmp_path / "logs"
+    (logs / "more").mkdir(parents=True)
+    (logs / "w1.log").write_text("first\n")
+    (logs / "gone.log").symlink_to(logs / "nowhere")
+    (logs / "more" / "w1.log").write_text("second\n")
+    config = tmp_path / "lake.yaml"
+    config.write_text(
+        "zookeeper.connect: 127.0.0.1:1\nkafka.bootstrap.servers: 127.0.0.1:2\nschema.ddl: id BIGINT\n"
+        f"log.dir: {logs}\nsinks:\n  lake:\n    kafka.topic.regex: '.*'\n    target.base.path: {tmp_path}/{{topic}}\n"
+    )
+    parts = {part.name: part.text for part in diagnose(config, [logs / "more" / "w1.log"])}
+    assert {"logs/w1.log": "second\n", "logs/2-w1.log": "first\n"}.items() <= parts.items()
+    assert "logs/gone.log" not in parts
+    assert parts["patterns.txt"].startswith("could not be gathered: ")
 
 
 def test_the_ends_of_the_newest_logs_are_in_it_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
