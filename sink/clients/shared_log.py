@@ -1,8 +1,8 @@
 """Shares one Kafka client between coordinators, which need the newest offsets, and metrics, which need recent ones.
 
 Guarantee: `view` always asks the brokers. `recent` returns topics of recent views from memory and asks for the others.
-While another thread asks the brokers, it returns the last known offsets instead of waiting. Raises the errors of
-`sink.clients.kafka.Log.view`.
+While another thread asks the brokers, it returns the last known offsets instead of waiting. A thread that waits for its
+topics to settle lets the others ask. Raises the errors of `sink.clients.kafka.Log.view`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.clients.kafka import TIMEOUT_SECONDS, Unsettled, settled
 from sink.clients.kafka_process import LogProcess
 
 
@@ -38,8 +39,12 @@ class SharedLog:
 
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `sink.clients.kafka.Log.view`."""
-        with self._ask_lock:
-            return self._ask(topics, pattern, optional)
+
+        def view_once() -> LogView:
+            with self._ask_lock:
+                return self._ask(topics, pattern, optional)
+
+        return settled(view_once, TIMEOUT_SECONDS)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `sink.clients.kafka.Log.topics`."""
@@ -50,6 +55,9 @@ class SharedLog:
         """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
         Unavailable if the last question of any thread got no answer.
         """
+        return settled(lambda: self._recent(topics, age, optional), TIMEOUT_SECONDS)
+
+    def _recent(self, topics: Sequence[str], age: float, optional: Sequence[str]) -> LogView:
         oldest = time.monotonic() - age
         optional = tuple(topic for topic in optional if topic not in topics)
         missing = [topic for topic in topics if not self._is_known(topic, oldest)]
@@ -78,9 +86,10 @@ class SharedLog:
 
     def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         try:
-            view = self._log.view(topics, pattern, optional)
+            view = self._log.view_once(topics, pattern, optional)
         except Unavailable as error:
-            self._error = error
+            # Topics that do not settle are an answer: they say nothing of another sink's topics.
+            self._error = None if isinstance(error, Unsettled) else error
             raise
         self._error = None
         seen_at = time.monotonic()
