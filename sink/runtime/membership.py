@@ -296,9 +296,11 @@ class Membership:
                 self._ended.wait(RETRY_SECONDS)
                 continue
             if lock_path is not None:
-                if not self._ended.is_set():
-                    self._coordinate(lock_path)
-                self._give_up(candidacy)
+                try:
+                    if not self._ended.is_set():
+                        self._coordinate(lock_path)
+                finally:
+                    self._give_up(candidacy)
 
     def _give_up(self, candidacy: Candidacy) -> None:
         """Withdraws its contender, as long as the session may live: else it would block every election."""
