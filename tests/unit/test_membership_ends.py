@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +32,16 @@ def test_a_term_whose_end_fails_gives_up_the_election(world: World, monkeypatch:
     membership.close(5.0)
     assert len(FakeCandidacy.resigned) == 1
     assert not world.keeper.members
+
+
+def test_a_sink_that_joins_while_zookeeper_is_away_does_not_count_as_stuck(world: World) -> None:
+    world.keeper.may_join.clear()
+    membership = world.membership()
+    joining = threading.Thread(target=membership.start)
+    joining.start()
+    assert world.keeper.is_joining.wait(30)
+    time.sleep(0.3)
+    assert time.monotonic() - membership.last_heartbeat() < 0.2
+    world.keeper.may_join.set()
+    joining.join()
+    membership.close(5.0)
