@@ -321,11 +321,10 @@ class Sink:
         member = new_member(self.settings, socket.gethostname(), os.getpid(), sink_version(), cores)
         membership = self._membership = Membership(resources, member)
         try:
+            if self._stop.is_set():
+                return  # `drain` may not have seen this membership
             membership.start()
             self._become(SinkState.JOINED)
-            if self._stop.is_set():
-                # `drain` may not have seen this membership.
-                membership.end()
             membership.campaign()
             membership.wait_ended()
             membership.close(CLOSE_SECONDS)
