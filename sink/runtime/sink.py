@@ -34,8 +34,8 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
-from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.runtime.admission import AdmissionControl
+from sink.runtime.foreign_offsets import warn_of_foreign_offsets
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
@@ -258,7 +258,9 @@ class Sink:
             return
         if self._is_new_table:
             shared.preparing.submit(in_context(self._prepare), resources.table)
-        offsets = ContextThread(target=_warn_of_offsets, args=(settings, resources.keeper), name="offsets", daemon=True)
+        offsets = ContextThread(
+            target=warn_of_foreign_offsets, args=(settings, resources.keeper), name="offsets", daemon=True
+        )
         offsets.start()
         while not self._stop.is_set():
             self._take_part(resources, shared)
@@ -378,17 +380,3 @@ class Sink:
     def _tree_changed(self) -> None:
         if (membership := self._membership) is not None:
             membership.tree_changed()
-
-
-def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
-    """Warns of another tool's offsets, as `sink validate` does before a worker is started."""
-    try:
-        view = keeper.read()
-        if view.states:
-            return
-        if warning := unadopted_offsets_warning(
-            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
-        ):
-            LOG.warning("table.not_adopted", reason=warning)
-    except SinkError as error:
-        LOG.debug("table.offsets_unread", reason=str(error))
