@@ -3,7 +3,8 @@
 Guarantee: a sink that waits, is refused, is halted or hangs on its storage leaves the process, and every other sink in
 it, as they were. Settings or a table that cannot be used end this sink only: `refusal` says why. A request that hangs
 for `REQUEST_SECONDS` ends the membership, so that another worker takes over, and this one joins again when the request
-has returned. Raises nothing.
+has returned. If it hangs while the table's lock is held here, no other worker can commit: `blocks_table` says so, and
+the process has to end. Raises nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sink.clients.shared_log import SharedLog
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
-from sink.hudi.lock import TableLocks
+from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.preflight import require_usable
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.foreign_offsets import warn_of_foreign_offsets
@@ -123,6 +124,7 @@ class Sink:
         self._stop = Event()
         self._ended = Event()
         self._is_new_table = False
+        self._locks: tuple[TableLocks, ...] = ()
         self._keeper: Keeper | None = None
         self._membership: Membership | None = None
         self._observer: Observer | None = None
@@ -193,8 +195,21 @@ class Sink:
             return
         self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
         with bound(sink=self.settings.name):
-            LOG.critical("sink.hangs", reason=self.reason, action="leaving this sink to other workers")
+            action = "leaving this sink to other workers"
+            if self.blocks_table:
+                action = "ending this process, which holds the table's lock"
+            LOG.critical("sink.hangs", reason=self.reason, action=action)
         membership.end()
+
+    @property
+    def blocks_table(self) -> bool:
+        """Whether a request hangs here, and a lock that it may hold has been held for longer than others wait for it.
+
+        The lock cannot be released under a call of Hudi, which might still complete its instant.
+        """
+        now = time.monotonic()
+        is_locked = any(now - locks.held_since > WAIT_SECONDS for locks in self._locks)
+        return is_locked and self.state is SinkState.HANGING
 
     def last_heartbeat(self) -> float:
         """Returns the oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
@@ -270,10 +285,12 @@ class Sink:
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
         self._metrics.waits_for("zookeeper", not client.connected)
-        table = Table(spark, settings, schema, TableLocks(client, settings))
+        locks = TableLocks(client, settings)
+        table = Table(spark, settings, schema, locks)
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
+        self._locks = (locks, errors.locks)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
         observer = self._observer = Observer(
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)

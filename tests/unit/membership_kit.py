@@ -101,7 +101,7 @@ class IdleCoordinator:
 
 
 class World:
-    """What the memberships of one sink share."""
+    """The parts that the memberships of one sink share."""
 
     def __init__(self, tmp_path: Path, pool: Any, ticker: Ticker) -> None:
         self.keeper = FakeKeeper()
