@@ -41,7 +41,8 @@ class ErrorsTable:
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self._spark = spark
         self._settings = settings
-        self._table = KeyedTable(spark, settings, TableLocks(client, lock_settings(settings)))
+        self.locks = TableLocks(client, lock_settings(settings))
+        self._table = KeyedTable(spark, settings, self.locks)
         self._letters = DeadLetters(settings) if settings.errors_topic else None
 
     @property

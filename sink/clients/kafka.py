@@ -76,7 +76,7 @@ class TopicSettings(KafkaSettings, Protocol):
 
 
 class LogSource(Protocol):
-    """Takes views, in this process (`Log`) or in a child process (`sink.clients.kafka_process.LogProcess`)."""
+    """Takes views, in this process (`Log`) or through a child process (`sink.clients.shared_log.SharedLog`)."""
 
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView: ...
 
@@ -101,7 +101,7 @@ class AccessDenied(SinkError):
     """The brokers refused the credentials or the request. Another attempt fails, too."""
 
 
-class _Unsettled(Unavailable):
+class Unsettled(Unavailable):
     """The topics changed during the view, or a partition has no leader. Take the view again."""
 
 
@@ -109,7 +109,7 @@ class Log:
     """An AdminClient, made at first use. Not thread-safe."""
 
     def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one view, in seconds. A plain mapping is taken for `kafka_native`."""
+        """`timeout` bounds one question, in seconds. A plain mapping is taken for `kafka_native`."""
         self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
@@ -121,24 +121,16 @@ class Log:
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view of `topics`, of the topics whose whole name matches `pattern`, and of the `optional` topics that
         the brokers know: the other optional topics are `deleted`. It lists topics at most every `LIST_SECONDS`."""
-        began = time.monotonic()
-        self._deadline = began + self._timeout
+        return settled(lambda: self.view_once(topics, pattern, optional), self._timeout)
+
+    def view_once(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
+        """Takes a view, like `view`, but does not wait for the topics to settle: raises Unsettled or UnknownTopic."""
+        self._deadline = time.monotonic() + self._timeout
         admin = self._connected()
         admin.poll(0)
         self._connection_errors.clear()
-
-        def is_transient(error: BaseException) -> bool:
-            is_missing_topic = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
-            return is_missing_topic or isinstance(error, _Unsettled)
-
-        retrying = Retrying(
-            retry=retry_if_exception(is_transient),
-            stop=stop_after_delay(self._timeout),
-            wait=wait_exponential(multiplier=0.05, max=1),
-            reraise=True,
-        )
         try:
-            return retrying(self._take_view, admin, tuple(topics), pattern, tuple(optional))
+            return self._take_view(admin, tuple(topics), pattern, tuple(optional))
         finally:
             admin.poll(0)
 
@@ -205,13 +197,13 @@ class Log:
             if unknown := [topic for topic in missing if topic in required]:
                 raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
             if any(topic in (matching or ()) for topic in missing):
-                raise _Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
+                raise Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
         if not descriptions:
             return LogView(cluster, {}, matching=matching, deleted=missing)
         partitions = [TopicPartition(topic, number) for topic in descriptions for number in descriptions[topic][1]]
         starts, ends = self._offsets(admin, partitions)
         if self._describe(admin, tuple(descriptions)) != (descriptions, ()):
-            raise _Unsettled(
+            raise Unsettled(
                 f"{', '.join(topics)} changed on {self._bootstrap} during the view. The sink takes it again."
             )
         log_ranges = {
@@ -286,7 +278,7 @@ class Log:
             return int(future.result(self._seconds_left()).offset)
         except ck.KafkaException as error:
             if error.args[0].code() in _UNSETTLED:
-                raise _Unsettled(f"{question} at {self._bootstrap}: {error.args[0].str()}") from error
+                raise Unsettled(f"{question} at {self._bootstrap}: {error.args[0].str()}") from error
             raise self._request_error(question, error.args[0]) from error
         except FutureTimeout as error:
             raise self._no_answer(question) from error
@@ -347,6 +339,24 @@ class Log:
             f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}). Start it or correct "
             "kafka.bootstrap.servers."
         )
+
+
+def settled(take_view: Callable[[], LogView], timeout: float) -> LogView:
+    """Calls `take_view` again until the topics have settled. Raises its last error after `timeout` seconds, and an
+    UnknownTopic after `GRACE_SECONDS`."""
+    began = time.monotonic()
+
+    def is_transient(error: BaseException) -> bool:
+        is_missing_topic = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
+        return is_missing_topic or isinstance(error, Unsettled)
+
+    retrying = Retrying(
+        retry=retry_if_exception(is_transient),
+        stop=stop_after_delay(timeout),
+        wait=wait_exponential(multiplier=0.05, max=1),
+        reraise=True,
+    )
+    return retrying(take_view)
 
 
 def topics_of(settings: TopicSettings) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Asks the Kafka brokers for views in a process of its own.
 
-Guarantee: views and their errors are those of `sink.clients.kafka.Log`. If the process ends or hangs during a
-view, the view raises Unavailable, and the next one starts another process (`sink.clients.kafka_child`).
+Guarantee: views and their errors are those of `sink.clients.kafka.Log`. The process tries each view once, so that
+topics that do not settle keep it from no other sink. If the process ends or hangs during a view, the view raises
+Unavailable, and the next one starts another process (`sink.clients.kafka_child`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class LogProcess:
     """A `Log` in a child process. Not thread-safe: see `sink.clients.shared_log`."""
 
     def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one view, in seconds."""
+        """`timeout` bounds one question, in seconds."""
         native = dict(settings if isinstance(settings, Mapping) else settings.kafka_native)
         self._child = KafkaChild(__name__, (native, timeout), timeout)
 
@@ -33,8 +34,8 @@ class LogProcess:
         """Starts the child before the first view, without waiting for it. Raises Unavailable."""
         self._child.start()
 
-    def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
-        """Takes a view, like `Log.view`."""
+    def view_once(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
+        """Takes a view, like `Log.view_once`."""
         view = self._child.ask((tuple(topics), pattern, tuple(optional)))
         assert isinstance(view, LogView)
         return view
@@ -55,7 +56,7 @@ def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question],
 
     def answer(question: _Question) -> LogView | tuple[str, ...]:
         topics, pattern, optional = question
-        return log.topics(pattern) if topics is None else log.view(topics, pattern, optional)
+        return log.topics(pattern) if topics is None else log.view_once(topics, pattern, optional)
 
     return answer
 

@@ -1,8 +1,8 @@
 """Shares one Kafka client between coordinators, which need the newest offsets, and metrics, which need recent ones.
 
 Guarantee: `view` always asks the brokers. `recent` returns topics of recent views from memory and asks for the others.
-While another thread asks the brokers, it returns the last known offsets instead of waiting. Raises the errors of
-`sink.clients.kafka.Log.view`.
+While another thread asks the brokers, it returns the last known offsets instead of waiting. A thread that waits for its
+topics to settle lets the others ask. Raises the errors of `sink.clients.kafka.Log.view`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.clients.kafka import TIMEOUT_SECONDS, Unsettled, settled
 from sink.clients.kafka_process import LogProcess
 
 _Answer = TypeVar("_Answer")
@@ -44,8 +45,12 @@ class SharedLog:
 
     def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `sink.clients.kafka.Log.view`."""
-        with self._ask_lock:
-            return self._ask(topics, pattern, optional)
+
+        def view_once() -> LogView:
+            with self._ask_lock:
+                return self._ask(topics, pattern, optional)
+
+        return settled(view_once, TIMEOUT_SECONDS)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `sink.clients.kafka.Log.topics`."""
@@ -59,6 +64,9 @@ class SharedLog:
         `topics`, of the `optional` topics that the brokers know, and of the topics whose whole name matches one of
         `patterns`. Raises Unavailable if the last question of any thread got no answer.
         """
+        return settled(lambda: self._recent(topics, age, optional, patterns), TIMEOUT_SECONDS)
+
+    def _recent(self, topics: Sequence[str], age: float, optional: Sequence[str], patterns: Sequence[str]) -> LogView:
         oldest = time.monotonic() - age
         listed_at, names = self._listed
         is_list_old = bool(patterns) and listed_at < oldest
@@ -106,13 +114,14 @@ class SharedLog:
         try:
             answer = ask()
         except Unavailable as error:
-            self._error = error
+            # Topics that do not settle are an answer: they say nothing of another sink's topics.
+            self._error = None if isinstance(error, Unsettled) else error
             raise
         self._error = None
         return answer
 
     def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
-        view = self._answer(lambda: self._log.view(topics, pattern, optional))
+        view = self._answer(lambda: self._log.view_once(topics, pattern, optional))
         seen_at = time.monotonic()
         asked_topics = (*topics, *optional, *(view.matching or ()))
         partitions_by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in asked_topics}

@@ -1,6 +1,6 @@
 """Looks at the ends of Kafka's log for all sinks of a process, with one question for all sinks that share a client.
 
-If Kafka refuses a topic, or does not have it, its sink is asked about alone and after some time, so that it does not
+If Kafka refuses a topic, does not have it, or a partition of it has no leader, its sink is asked about alone and after some time, so that it does not
 hide other sinks. A topic that is recorded or matches, but is not configured by name, may be missing. Raises nothing.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from coordination.state.tree import KeeperView
+from sink.clients.kafka import Unsettled
 from sink.http.facts import HostedSink, RecentLog
 
 AGE_SECONDS = 4.0
@@ -79,11 +80,11 @@ class LogCache:
         patterns = tuple({question.pattern for question in questions.values() if question.pattern is not None})
         try:
             view = log.recent(configured, AGE_SECONDS, recorded, patterns)
-        except Unavailable as error:
-            for name in questions:
-                self._set(name, None, str(error))
         except SinkError as error:
-            if len(questions) > 1:
+            if isinstance(error, Unavailable) and not isinstance(error, Unsettled):
+                for name in questions:
+                    self._set(name, None, str(error))
+            elif len(questions) > 1:
                 for name, question in questions.items():
                     self._refresh_together({name: question})
             else:

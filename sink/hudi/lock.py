@@ -51,14 +51,22 @@ class TableLocks:
         self._wait = wait
         self._holder = f"sink {settings.name}, worker {settings.worker_id}"
         self.path = lock_path(settings)
+        self._held: dict[TableLock, float] = {}
+
+    @property
+    def held_since(self) -> float:
+        """Since when a thread has held the lock through this object, in monotonic seconds; now, if none does."""
+        return min(tuple(self._held.values()), default=time.monotonic())
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         lock = TableLock(self._client, self.path, self._holder)
         self._acquire(lock)
+        self._held[lock] = time.monotonic()
         try:
             yield
         finally:
+            del self._held[lock]
             self._release(lock)
 
     def _acquire(self, lock: TableLock) -> None:

@@ -75,9 +75,14 @@ class Actor:
         self._context = copy_context()
         self._ended = threading.Event()
         self._ticking = threading.Lock()
-        self.last_heartbeat = time.monotonic()
-        """When it made its last step: the watchdog looks at it."""
+        self._last_heartbeat: float | None = None
         self._request_started_at: float | None = None
+
+    @property
+    def last_heartbeat(self) -> float:
+        """When it made its last step, in monotonic seconds; now, before it starts. The watchdog looks at it."""
+        last_heartbeat = self._last_heartbeat
+        return time.monotonic() if last_heartbeat is None else last_heartbeat
 
     @property
     def request_started_at(self) -> float:
@@ -86,6 +91,7 @@ class Actor:
         return time.monotonic() if started_at is None else started_at
 
     def start(self) -> None:
+        self._last_heartbeat = time.monotonic()
         # A new coordinator has something to do before anything happens.
         self._tick()
         self._ticker.subscribe(self._tick)
@@ -118,7 +124,7 @@ class Actor:
             self._ticking.release()
         if self._ended.is_set():
             return
-        self.last_heartbeat = time.monotonic()
+        self._last_heartbeat = time.monotonic()
         try:
             # People read the wall clock of phases: keep it no older than the event that enters one.
             effects = self._machine.step(Tick(time.monotonic(), time.time()))

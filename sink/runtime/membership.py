@@ -83,6 +83,8 @@ class Membership:
         self._resources = resources
         self._member = member
         self._has_joined = False
+        self._has_left = False
+        self._znode_lock = threading.Lock()
         self._ended = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
@@ -181,11 +183,14 @@ class Membership:
             coordinator.post(KeeperChanged(time.monotonic()))
 
     def drain(self, seconds: float) -> bool:
-        """Finishes open transactions and leaves; False if the time was not enough and they were abandoned."""
-        try:
-            self._resources.keeper.join(replace(self._member, state=WorkerState.DRAINING))
-        except Unavailable as error:
-            LOG.warning("drain.unannounced", reason=str(error))
+        """Finishes open transactions and leaves; False if they were abandoned, because the time was not enough or the
+        membership ended meanwhile.
+        """
+        if not self._has_joined:
+            # It has no transactions; `campaign` returns at once.
+            self.end()
+            return True
+        self._announce_drain()
         self._draining.set()
         self._services.end()
         deadline = time.monotonic() + seconds
@@ -196,9 +201,9 @@ class Membership:
             candidacy.withdraw()
         has_campaign_ended = self._campaign_ended.wait(max(0.0, deadline - time.monotonic()))
         self._participant.post(Drain(time.monotonic()))
-        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_campaign_ended
+        self._ended.wait(max(0.0, deadline - time.monotonic()))
         self.end()
-        return drained
+        return has_campaign_ended and self._drained.is_set()
 
     def end(self) -> None:
         self._ended.set()
@@ -220,12 +225,23 @@ class Membership:
         self._services.join(timeout)
         self._leave()
 
+    def _announce_drain(self) -> None:
+        with self._znode_lock:
+            if self._has_left:
+                return  # it would make the member znode again
+            try:
+                self._resources.keeper.join(replace(self._member, state=WorkerState.DRAINING))
+            except Unavailable as error:
+                LOG.warning("drain.unannounced", reason=str(error))
+
     def _leave(self) -> None:
-        try:
-            if self._resources.client.connected:
-                self._resources.keeper.leave(self._member.incarnation)
-        except Unavailable as error:
-            LOG.warning("worker.left_unannounced", reason=str(error))
+        with self._znode_lock:
+            self._has_left = True
+            try:
+                if self._resources.client.connected:
+                    self._resources.keeper.leave(self._member.incarnation)
+            except Unavailable as error:
+                LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
         """Refuses to run beside workers of another version, or with another configuration under the same sink name."""
@@ -296,9 +312,11 @@ class Membership:
                 self._ended.wait(RETRY_SECONDS)
                 continue
             if lock_path is not None:
-                if not self._ended.is_set():
-                    self._coordinate(lock_path)
-                self._give_up(candidacy)
+                try:
+                    if not self._ended.is_set():
+                        self._coordinate(lock_path)
+                finally:
+                    self._give_up(candidacy)
 
     def _give_up(self, candidacy: Candidacy) -> None:
         """Withdraws its contender, as long as the session may live: else it would block every election."""

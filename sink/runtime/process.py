@@ -2,7 +2,8 @@
 and the sinks that it hosts.
 
 Guarantee: `run` returns after a drain, when `stop` is set, or raises SinkError when no sink can run; when the JVM or a
-machine stops answering, it kills this process and all its children with status 70. A fault of one sink ends that sink
+machine stops answering, or a request that hangs holds a table's lock, it kills this process and all its children with
+status 70. A fault of one sink ends that sink
 only.
 """
 
@@ -368,16 +369,19 @@ class WorkerProcess:
         jvm_silent = now - max(watchdog.answered_at, self._grace_start)
         machine_silent = now - max(min((sink.last_heartbeat() for sink in sinks), default=now), self._grace_start)
         unanswered = now - max(min((sink.request_started_at() for sink in sinks), default=now), self._grace_start)
+        blocked = [name for name, sink in self._sinks.items() if sink.blocks_table]
         if (
             jvm_silent > self._settings.session_timeout_ms / 1000
             or machine_silent > ACTOR_SILENT_SECONDS
             or (unanswered > REQUEST_SECONDS and self._fleet.is_one_sink)
+            or blocked
         ):
             LOG.critical(
                 "worker.hangs",
                 jvm_silent=round(jvm_silent, 1),
                 machine_silent=round(machine_silent, 1),
                 unanswered=round(unanswered, 1),
+                blocked_tables_of=blocked,
                 action="ending this process and its JVM",
             )
             kill_process_tree(EXIT_JVM_SILENT)

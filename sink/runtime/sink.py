@@ -3,7 +3,8 @@
 Guarantee: a sink that waits, is refused, is halted or hangs on its storage leaves the process, and every other sink in
 it, as they were. Settings or a table that cannot be used end this sink only: `refusal` says why. A request that hangs
 for `REQUEST_SECONDS` ends the membership, so that another worker takes over, and this one joins again when the request
-has returned. Raises nothing.
+has returned. If it hangs while the table's lock is held here, no other worker can commit: `blocks_table` says so, and
+the process has to end. Raises nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from sink.clients.shared_log import SharedLog
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
-from sink.hudi.lock import TableLocks
+from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.preflight import require_usable
-from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.runtime.admission import AdmissionControl
+from sink.runtime.foreign_offsets import warn_of_foreign_offsets
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
@@ -123,6 +124,7 @@ class Sink:
         self._stop = Event()
         self._ended = Event()
         self._is_new_table = False
+        self._locks: tuple[TableLocks, ...] = ()
         self._keeper: Keeper | None = None
         self._membership: Membership | None = None
         self._observer: Observer | None = None
@@ -193,8 +195,21 @@ class Sink:
             return
         self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
         with bound(sink=self.settings.name):
-            LOG.critical("sink.hangs", reason=self.reason, action="leaving this sink to other workers")
+            action = "leaving this sink to other workers"
+            if self.blocks_table:
+                action = "ending this process, which holds the table's lock"
+            LOG.critical("sink.hangs", reason=self.reason, action=action)
         membership.end()
+
+    @property
+    def blocks_table(self) -> bool:
+        """Whether a request hangs here, and a lock that it may hold has been held for longer than others wait for it.
+
+        The lock cannot be released under a call of Hudi, which might still complete its instant.
+        """
+        now = time.monotonic()
+        is_locked = any(now - locks.held_since > WAIT_SECONDS for locks in self._locks)
+        return is_locked and self.state is SinkState.HANGING
 
     def last_heartbeat(self) -> float:
         """Returns the oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
@@ -258,7 +273,9 @@ class Sink:
             return
         if self._is_new_table:
             shared.preparing.submit(in_context(self._prepare), resources.table)
-        offsets = ContextThread(target=_warn_of_offsets, args=(settings, resources.keeper), name="offsets", daemon=True)
+        offsets = ContextThread(
+            target=warn_of_foreign_offsets, args=(settings, resources.keeper), name="offsets", daemon=True
+        )
         offsets.start()
         while not self._stop.is_set():
             self._take_part(resources, shared)
@@ -268,10 +285,12 @@ class Sink:
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
         self._metrics.waits_for("zookeeper", not client.connected)
-        table = Table(spark, settings, schema, TableLocks(client, settings))
+        locks = TableLocks(client, settings)
+        table = Table(spark, settings, schema, locks)
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
+        self._locks = (locks, errors.locks)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
         observer = self._observer = Observer(
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
@@ -321,11 +340,10 @@ class Sink:
         member = new_member(self.settings, socket.gethostname(), os.getpid(), sink_version(), cores)
         membership = self._membership = Membership(resources, member)
         try:
+            if self._stop.is_set():
+                return  # `drain` may not have seen this membership
             membership.start()
             self._become(SinkState.JOINED)
-            if self._stop.is_set():
-                # `drain` may not have seen this membership.
-                membership.end()
             membership.campaign()
             membership.wait_ended()
             membership.close(CLOSE_SECONDS)
@@ -380,17 +398,3 @@ class Sink:
     def _tree_changed(self) -> None:
         if (membership := self._membership) is not None:
             membership.tree_changed()
-
-
-def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
-    """Warns of another tool's offsets, as `sink validate` does before a worker is started."""
-    try:
-        view = keeper.read()
-        if view.states:
-            return
-        if warning := unadopted_offsets_warning(
-            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
-        ):
-            LOG.warning("table.not_adopted", reason=warning)
-    except SinkError as error:
-        LOG.debug("table.offsets_unread", reason=str(error))

@@ -16,7 +16,7 @@ import pytest
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, TopicPartition
-from sink.clients.kafka import Log, UnknownTopic
+from sink.clients.kafka import Log, UnknownTopic, settled
 from sink.clients.kafka_process import LogProcess
 from sink.devtools.local.kafka import KafkaServer
 from tests.conftest import topics
@@ -42,17 +42,22 @@ def log(kafka: KafkaServer) -> Iterator[LogProcess]:
     log.close()
 
 
+def view_of(log: LogProcess, topic: str) -> LogView:
+    """Waits for a topic that is new, as a sink does."""
+    return settled(lambda: log.view_once([topic]), 10.0)
+
+
 def test_a_view_is_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
     name = topic(partitions=3)
     produce(kafka.address, name, 30, 3)
     with closing(Log({"bootstrap.servers": kafka.address})) as here:
-        assert log.view([name]) == here.view([name])
+        assert view_of(log, name) == here.view([name])
 
 
 def test_topics_that_match_are_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
     name = topic()
     with closing(Log({"bootstrap.servers": kafka.address})) as here:
-        assert log.view([], f"{name}.*") == here.view([], f"{name}.*")
+        assert log.view_once([], f"{name}.*") == here.view([], f"{name}.*")
         assert log.topics() == here.topics()
     assert log.topics(f"{name}.*") == (name,)
 
@@ -60,7 +65,7 @@ def test_topics_that_match_are_the_same_as_in_this_process(log: LogProcess, kafk
 def test_an_error_is_the_same_as_in_this_process(log: LogProcess, topic) -> None:
     name = topic()
     with pytest.raises(UnknownTopic) as raised:
-        log.view([name + "x"])
+        log.view_once([name + "x"])
     assert raised.value.topics == (name + "x",)
     assert name in raised.value.similar_names
 
@@ -70,12 +75,12 @@ def test_a_process_that_ends_during_a_view_costs_that_view_only(
     log: LogProcess, kafka: KafkaServer, topic, number: signal.Signals
 ) -> None:
     name = topic()
-    before = log.view([name])
+    before = view_of(log, name)
     child = log.pid
     kafka.pause()
     try:
         with ThreadPoolExecutor(1) as pool:
-            view = pool.submit(log.view, [name])
+            view = pool.submit(view_of, log, name)
             os.kill(child, number)
             with pytest.raises(Unavailable, match=f"ended by signal {number.name}"):
                 view.result()
@@ -83,7 +88,7 @@ def test_a_process_that_ends_during_a_view_costs_that_view_only(
         kafka.resume()
     assert not psutil.pid_exists(child), "a zombie"
     produce(kafka.address, name, 10, 1)
-    now = log.view([name])
+    now = view_of(log, name)
     source = TopicPartition(name, 0)
     assert now.partitions[source].end == before.partitions[source].end + 10
 
@@ -93,17 +98,17 @@ def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_
     with KafkaServer(tmp_path / "kafka") as broker, topics(broker.address) as make:
         log = LogProcess({"bootstrap.servers": broker.address}, timeout=1.0)
         name = make()
-        before = log.view([name])
+        before = view_of(log, name)
         with ThreadPoolExecutor(1) as pool:
             stopping = pool.submit(broker.stop)
             while not stopping.done():
                 with suppress(Unavailable):
-                    log.view([name])
+                    view_of(log, name)
         broker.start()
 
         def sees_it_again() -> bool:
             with suppress(Unavailable):
-                return log.view([name]) == before
+                return view_of(log, name) == before
             return False
 
         eventually("the broker's answer", sees_it_again)
@@ -118,14 +123,14 @@ def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch
     def answered() -> LogView | None:
         """On a busy machine a process may not be up within so short a time-out."""
         with suppress(Unavailable):
-            return log.view([name])
+            return view_of(log, name)
         return None
 
     eventually("the first process answers", answered)
     before, child = answered(), log.pid
     os.kill(child, signal.SIGSTOP)
     with pytest.raises(Unavailable, match="gave no answer"):
-        log.view([name])
+        view_of(log, name)
     assert not psutil.pid_exists(child)
     eventually("another process answers", lambda: (view := answered()) is not None and view == before)
     log.close()

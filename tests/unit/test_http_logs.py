@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import UnknownTopic
+from sink.clients.kafka import UnknownTopic, Unsettled
 from sink.http.logs import LogCache
 
 
@@ -17,12 +17,15 @@ class Broker:
 
     def __init__(self, *topics: str) -> None:
         self.topics = topics
+        self.leaderless: str | None = None
 
     def recent(
         self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), patterns: Sequence[str] = (), /
     ) -> LogView:
         if missing := [topic for topic in topics if topic not in self.topics]:
             raise UnknownTopic(missing, "k:9092", ())
+        if self.leaderless in topics:
+            raise Unsettled(f"offsets of {self.leaderless}-0: Leader not available")
         matching = [topic for topic in self.topics if any(re.fullmatch(pattern, topic) for pattern in patterns)]
         existing = [topic for topic in (*topics, *optional, *matching) if topic in self.topics]
         return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in existing})
@@ -63,3 +66,11 @@ def test_a_sink_whose_topics_are_all_gone_or_are_yet_to_come_has_an_empty_log() 
     broker, logs = Broker(), LogCache()
     logs.refresh({"gone": sink(broker, (), ("a",)), "early": sink(broker, (), ())})
     assert (topics_of(logs, "gone"), topics_of(logs, "early")) == (set(), set())
+
+
+def test_a_topic_without_a_leader_hides_no_other_sinks_lag() -> None:
+    broker, logs = Broker("orders", "clicks"), LogCache()
+    broker.leaderless = "clicks"
+    logs.refresh({"orders": sink(broker, ["orders"], []), "clicks": sink(broker, ["clicks"], [])})
+    assert topics_of(logs, "orders") == {"orders"}
+    assert logs.view_of("clicks") == (None, "offsets of clicks-0: Leader not available")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import UnknownTopic
+from sink.clients import kafka, kafka_process, shared_log
+from sink.clients.kafka import UnknownTopic, Unsettled
 from sink.clients.shared_log import SharedLog
 from tests.waiting import eventually
 
 SOURCE = TopicPartition("orders", 0)
 GONE = "gone"
+MOVING = "moving"
+"""A topic with a partition that has no leader."""
 NOW = 0.0
 """An age that no earlier view has."""
 
@@ -26,16 +30,19 @@ class Broker:
     def __init__(self) -> None:
         self.end = 5
         self.is_away = False
-        self.requests = 0
+        self.is_settled = False
         self.names: tuple[str, ...] = ("orders", "orders-eu", "clicks")
+        self.requests = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def view(self, topics: Sequence[str], _pattern: str | None, optional: Sequence[str]) -> LogView:
+    def view_once(self, topics: Sequence[str], _pattern: str | None, optional: Sequence[str]) -> LogView:
         self.requests += 1
         assert self.may_answer.wait(30)
         if self.is_away:
             raise Unavailable("Kafka at k:9092 gave no answer")
+        if MOVING in topics and not self.is_settled:
+            raise Unsettled("offsets of moving-0 at k:9092: Leader not available")
         if GONE in topics:
             raise UnknownTopic([GONE], "k:9092", ())
         present = [TopicPartition(topic, 0) for topic in (*topics, *optional) if topic != GONE]
@@ -56,17 +63,18 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def log(broker: Broker) -> SharedLog:
+def log(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> SharedLog:
+    monkeypatch.setattr(kafka, "GRACE_SECONDS", 0.0)
     stub: Any = broker
     return SharedLog(stub)
 
 
-def start_request(log: SharedLog, broker: Broker) -> threading.Thread:
+def start_request(log: SharedLog, broker: Broker, topic: str = "orders") -> threading.Thread:
     """Starts another thread, whose request is under way."""
 
     def ask() -> None:
         try:
-            log.view(["orders"])
+            log.view([topic])
         except Unavailable:
             return
 
@@ -119,6 +127,45 @@ def test_a_topic_that_one_sink_may_miss_is_an_error_for_another_that_names_it(lo
 def test_a_sink_whose_first_topic_is_yet_to_come_has_an_empty_log(log: SharedLog, broker: Broker) -> None:
     assert log.recent([], 60.0, []).partitions == {}
     assert broker.requests == 0
+
+
+def test_topics_that_do_not_settle_keep_the_log_from_no_other_sink(log: SharedLog, broker: Broker) -> None:
+    thread = start_request(log, broker, MOVING)
+    broker.may_answer.set()
+    assert log.view(["orders"]).partitions[SOURCE].end == 5
+    assert thread.is_alive(), "the other sink still waits"
+    broker.is_settled = True
+    thread.join()
+    assert TopicPartition(MOVING, 0) in log.recent([MOVING], 60.0).partitions
+
+
+def test_topics_that_do_not_settle_are_not_taken_for_a_kafka_that_is_away(
+    log: SharedLog, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_log, "TIMEOUT_SECONDS", 0.0)
+    log.view(["orders"])
+    with pytest.raises(Unsettled):
+        log.view([MOVING])
+    thread = start_request(log, broker, MOVING)
+    assert log.recent(["orders"], NOW).partitions[SOURCE].end == 5
+    broker.is_settled = True
+    broker.may_answer.set()
+    thread.join()
+
+
+def test_the_process_that_asks_kafka_tries_a_view_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[Sequence[str]] = []
+
+    def take_view(_log: kafka.Log, _admin: Any, topics: Sequence[str], *_: Any) -> LogView:
+        tries.append(topics)
+        raise Unsettled("offsets of moving-0 at k:9092: Leader not available")
+
+    monkeypatch.setattr(kafka.Log, "_take_view", take_view)
+    monkeypatch.setattr(kafka.Log, "_connected", lambda _: SimpleNamespace(poll=lambda _: None))
+    answer = kafka_process._prepare(({"bootstrap.servers": "k:9092"}, 1.0))
+    with pytest.raises(Unsettled):
+        answer(((MOVING,), None, ()))
+    assert tries == [(MOVING,)]
 
 
 def topics_of(view: LogView) -> set[str]:
