@@ -1,0 +1,156 @@
+"""Keeps the sinks of a process: begins those of its configuration and of its patterns, lets go of removed ones, and
+reports refused ones.
+
+Guarantee: a sink that is refused, or whose settings cannot be used, leaves the others as they were. `require_a_sink`
+raises SinkError when no sink can run; nothing else raises. One thread calls all methods but `session_changed`; others
+may read `sinks` and `misconfigured`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+
+import structlog
+
+from coordination.errors import ConfigError
+from sink.config import Fleet, Settings, load_fleet
+from sink.runtime.discovery import TopicDiscovery
+from sink.runtime.reloading import changes_of
+from sink.runtime.sink import DRAIN_SECONDS, Sink
+from sink.telemetry.logs import hide
+from sink.telemetry.metrics import ProcessMetrics
+
+LOG = structlog.get_logger("sink.worker")
+CLOSE_SECONDS = 10.0
+
+
+class HostedSinks:
+    """The sinks of one process. `new_sink` makes a sink from its settings; it is started here."""
+
+    def __init__(self, fleet: Fleet, metrics: ProcessMetrics, new_sink: Callable[[Settings], Sink]) -> None:
+        self.fleet = fleet
+        """The configuration that the process has."""
+        self.sinks: dict[str, Sink] = {}
+        self.misconfigured: dict[str, str] = {}
+        """Why sinks of the configuration cannot be made, by name."""
+        self.discovered: SimpleQueue[Sequence[Settings]] = SimpleQueue()
+        self._metrics = metrics
+        self._new_sink = new_sink
+        self._leaving: list[Sink] = []
+        self._refused: set[str] = set()
+
+    def begin(self) -> None:
+        """Begins the sinks that are configured."""
+        for settings in self.fleet.hosted:
+            self._begin(settings)
+        self._report_misconfigured(self.fleet.misconfigured_here)
+
+    def _begin(self, settings: Settings) -> None:
+        hide(settings.secrets)
+        sink = self.sinks[settings.name] = self._new_sink(settings)
+        sink.start()
+
+    def _report_misconfigured(self, misconfigured: Mapping[str, str]) -> None:
+        """Reports sinks that cannot be made from the configuration. A running one goes on as it was."""
+        for name in tuple(self.misconfigured):
+            del self.misconfigured[name]
+            self._metrics.remove(name)
+        for name, reason in misconfigured.items():
+            if name not in self.sinks:
+                self.misconfigured[name] = reason
+                self._metrics.sink(name).refused()
+                LOG.error("sink.refused", sink=name, reason=reason)
+
+    def take_up_discovered(self) -> None:
+        while not self.discovered.empty():
+            for settings in self.discovered.get():
+                if settings.name not in self.sinks:
+                    LOG.info("discovery.sink", sink=settings.name, topics=list(settings.topics))
+                    self._begin(settings)
+
+    def _release(self, sink: Sink) -> None:
+        """Drains the sink in a thread of its own; the process goes on meanwhile."""
+        del self.sinks[sink.settings.name]
+        self._leaving.append(sink)
+        sink.leave()
+
+    def forget_released(self) -> None:
+        for sink in [sink for sink in self._leaving if sink.has_ended]:
+            self._leaving.remove(sink)
+            if sink.settings.name not in self.sinks:
+                self._metrics.remove(sink.settings.name)
+            LOG.info("sink.released", sink=sink.settings.name)
+
+    def reload(self, discovery: TopicDiscovery) -> None:
+        """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
+        try:
+            fleet = load_fleet(self.fleet.path, strict=False)
+        except ConfigError as error:
+            LOG.error("reload.refused", reason=str(error))
+            return
+        changes = changes_of(self.fleet, fleet)
+        for name in changes.removed:
+            if (sink := self.sinks.get(name)) is not None:
+                self._release(sink)
+        self._report_misconfigured(fleet.misconfigured_here)
+        added: list[Settings] = []
+        refused = dict(changes.refused)
+        for settings in changes.added:
+            if any(sink.settings.name == settings.name for sink in self._leaving):
+                refused[settings.name] = "it still drains; reload again"
+            elif settings.name in self.sinks:
+                refused[settings.name] = "a pattern of topics has made a sink of that name; restart the worker"
+            else:
+                added.append(settings)
+        for settings in added:
+            self._begin(settings)
+        for name, reason in refused.items():
+            LOG.error("reload.sink_refused", sink=name, reason=reason)
+        if changes.process:
+            LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
+        LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
+        # A refused sink is new to the next reload.
+        effective_sinks = tuple(
+            sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self.sinks
+        )
+        self.fleet = replace(changes.fleet, sinks=effective_sinks)
+        discovery.update_fleet(self.fleet)
+
+    def drain(self) -> None:
+        """Drains all sinks side by side."""
+        LOG.info("worker.draining")
+        deadline = time.monotonic() + DRAIN_SECONDS
+        sinks = [*self.sinks.values(), *self._leaving]
+        with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
+            list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), sinks))
+        for sink in sinks:
+            sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
+
+    def require_a_sink(self) -> None:
+        """Reports each refused sink once. Raises SinkError when all sinks were refused, and no other one can come."""
+        refusals = {name: sink.refusal for name, sink in self.sinks.items() if sink.refusal is not None}
+        if self.fleet.is_one_sink and refusals:
+            raise next(iter(refusals.values()))
+        for name, error in refusals.items():
+            if name not in self._refused:
+                self._refused.add(name)
+                self._metrics.sink(name).refused()
+                LOG.error("sink.refused", sink=name, reason=str(error))
+        if refusals and len(refusals) == len(self.sinks) and not self.fleet.patterns:
+            everything = {**self.misconfigured, **refusals}
+            raise ConfigError(
+                "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())
+            )
+
+    def have_left(self) -> bool:
+        """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
+        sinks = self.sinks.values()
+        return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
+
+    def session_changed(self, state: str) -> None:
+        for sink in (*tuple(self.sinks.values()), *self._leaving):
+            sink.session_changed(state)
