@@ -9,10 +9,8 @@ may read `sinks` and `misconfigured`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from queue import SimpleQueue
 
 import structlog
 
@@ -31,13 +29,15 @@ CLOSE_SECONDS = 10.0
 class HostedSinks:
     """The sinks of one process. `new_sink` makes a sink from its settings; it is started here."""
 
-    def __init__(self, fleet: Fleet, metrics: ProcessMetrics, new_sink: Callable[[Settings], Sink]) -> None:
+    def __init__(
+        self, fleet: Fleet, discovery: TopicDiscovery, metrics: ProcessMetrics, new_sink: Callable[[Settings], Sink]
+    ) -> None:
         self.fleet = fleet
         """The configuration that the process has."""
         self.sinks: dict[str, Sink] = {}
         self.misconfigured: dict[str, str] = {}
         """Why sinks of the configuration cannot be made, by name."""
-        self.discovered: SimpleQueue[Sequence[Settings]] = SimpleQueue()
+        self._discovery = discovery
         self._metrics = metrics
         self._new_sink = new_sink
         self._leaving: list[Sink] = []
@@ -45,9 +45,18 @@ class HostedSinks:
 
     def begin(self) -> None:
         """Begins the sinks that are configured."""
-        for settings in self.fleet.hosted:
-            self._begin(settings)
+        self.begin_missing()
         self._report_misconfigured(self.fleet.misconfigured_here)
+
+    def begin_missing(self) -> None:
+        """Begins the sinks that this worker hosts and does not run: those that were configured or discovered since."""
+        discovered = {settings.name: settings for settings in self._discovery.sinks}
+        configured = {settings.name: settings for settings in self.fleet.sinks}
+        for name, settings in {**discovered, **configured}.items():
+            if name not in self.sinks and self.fleet.hosts(name):
+                if name not in configured:
+                    LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
+                self._begin(settings)
 
     def _begin(self, settings: Settings) -> None:
         hide(settings.secrets)
@@ -65,13 +74,6 @@ class HostedSinks:
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=reason)
 
-    def take_up_discovered(self) -> None:
-        while not self.discovered.empty():
-            for settings in self.discovered.get():
-                if settings.name not in self.sinks:
-                    LOG.info("discovery.sink", sink=settings.name, topics=list(settings.topics))
-                    self._begin(settings)
-
     def _release(self, sink: Sink) -> None:
         """Drains the sink in a thread of its own; the process goes on meanwhile."""
         del self.sinks[sink.settings.name]
@@ -85,40 +87,25 @@ class HostedSinks:
                 self._metrics.remove(sink.settings.name)
             LOG.info("sink.released", sink=sink.settings.name)
 
-    def reload(self, discovery: TopicDiscovery) -> None:
+    def reload(self) -> None:
         """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
         try:
             fleet = load_fleet(self.fleet.path, strict=False)
         except ConfigError as error:
             LOG.error("reload.refused", reason=str(error))
             return
-        changes = changes_of(self.fleet, fleet)
+        running = {name: sink.settings for name, sink in self.sinks.items()}
+        changes = changes_of(self.fleet, fleet, running, self._discovery.sinks)
         for name in changes.removed:
-            if (sink := self.sinks.get(name)) is not None:
-                self._release(sink)
+            self._release(self.sinks[name])
         self._report_misconfigured(fleet.misconfigured_here)
-        added: list[Settings] = []
-        refused = dict(changes.refused)
-        for settings in changes.added:
-            if any(sink.settings.name == settings.name for sink in self._leaving):
-                refused[settings.name] = "it still drains; reload again"
-            elif settings.name in self.sinks:
-                refused[settings.name] = "a pattern of topics has made a sink of that name; restart the worker"
-            else:
-                added.append(settings)
-        for settings in added:
-            self._begin(settings)
-        for name, reason in refused.items():
+        self.fleet = changes.fleet
+        self._discovery.update_fleet(self.fleet)
+        for name, reason in changes.refused.items():
             LOG.error("reload.sink_refused", sink=name, reason=reason)
         if changes.process:
             LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
-        LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
-        # A refused sink is new to the next reload.
-        effective_sinks = tuple(
-            sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self.sinks
-        )
-        self.fleet = replace(changes.fleet, sinks=effective_sinks)
-        discovery.update_fleet(self.fleet)
+        LOG.info("reload.done", added=list(changes.added), removed=list(changes.removed))
 
     def drain(self) -> None:
         """Drains all sinks side by side."""

@@ -65,8 +65,12 @@ class WorkerProcess:
         self._shared: Future[SharedParts] = Future()
         self._metrics = ProcessMetrics(self._settings.worker_id)
         self._kafka = KafkaProcesses()
+        self._discovery = TopicDiscovery(fleet, self._kafka.log_of, _report_gone, _report_problems)
         self._hosted = HostedSinks(
-            fleet, self._metrics, lambda settings: Sink(settings, self._shared, self._metrics.sink(settings.name))
+            fleet,
+            self._discovery,
+            self._metrics,
+            lambda settings: Sink(settings, self._shared, self._metrics.sink(settings.name)),
         )
         self._sinks = self._hosted.sinks
         self._facts = ProcessFacts(self._settings, self._sinks, self._hosted.misconfigured, self._metrics)
@@ -148,12 +152,11 @@ class WorkerProcess:
                     self._hosted.misconfigured,
                     lambda: self._facts.draining,
                 )
-                self._discovery = discovery = self._new_discovery()
                 if self._hosted.fleet.patterns:
-                    discovery.start()
+                    self._discovery.start()
                 presence_run = CoalescedRun(pool, presence.poll)
                 self._supervise(session, watchdog, spark, presence_run)
-                discovery.stop()
+                self._discovery.stop()
                 self._notifier.notify("STOPPING=1")
                 self._facts.draining = True
                 presence_run.trigger()
@@ -188,12 +191,12 @@ class WorkerProcess:
             session.poll()
             if self._signals.reload.is_set():
                 self._signals.reload.clear()
-                self._hosted.reload(self._discovery)
+                self._hosted.reload()
             for sink in self._sinks.values():
                 sink.poll()
                 if not self._hosted.fleet.is_one_sink:
                     sink.leave_to_others()
-            self._hosted.take_up_discovered()
+            self._hosted.begin_missing()
             self._hosted.forget_released()
             presence.trigger()
             self._hosted.require_a_sink()
@@ -217,20 +220,6 @@ class WorkerProcess:
         elif warmup.is_due and any(sink.follows() for sink in self._sinks.values()):
             warmup.begin()
         return warmup
-
-    def _new_discovery(self) -> TopicDiscovery:
-        """Makes the discovery. It calls back from a thread of its own; the main loop takes up its sinks."""
-
-        def report_gone(topics: Sequence[str]) -> None:
-            LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
-
-        def report_problems(topic_problems: Sequence[TopicProblem]) -> None:
-            for problem in topic_problems:
-                LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
-
-        return TopicDiscovery(
-            self._hosted.fleet, self._kafka.log_of, self._hosted.discovered.put, report_gone, report_problems
-        )
 
     def _tell_ready(self) -> None:
         """Tells systemd once a sink has joined, and every other one has, waits, or was refused."""
@@ -284,3 +273,12 @@ class WorkerProcess:
         """Feeds systemd's watchdog, which begins when the worker is ready."""
         if self._is_ready:
             self._notifier.notify("WATCHDOG=1")
+
+
+def _report_gone(topics: Sequence[str]) -> None:
+    LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
+
+
+def _report_problems(topic_problems: Sequence[TopicProblem]) -> None:
+    for problem in topic_problems:
+        LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))

@@ -1,0 +1,166 @@
+"""A process begins, releases and reports its sinks as its configuration and the topics of Kafka change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from coordination.errors import SinkError
+from sink.config import Settings, load_fleet
+from sink.runtime.discovery import TopicDiscovery
+from sink.runtime.hosting import HostedSinks
+from sink.runtime.sink import Sink
+from sink.telemetry.metrics import ProcessMetrics
+
+SHARED = {
+    "zookeeper.connect": "zk:2181",
+    "kafka.bootstrap.servers": "kafka:9092",
+    "schema.ddl": "id BIGINT",
+    "worker.id": "w1",
+}
+EVERY = {"kafka.topic.regex": "(eu|us)-.*", "target.base.path": "/lake/{topic}"}
+
+
+def of_topic(topic: str, **more: object) -> dict[str, object]:
+    return {"kafka.topic.names": topic, "target.base.path": f"/lake/{topic}", **more}
+
+
+class FakeSink:
+    """A sink without servers. It drains until `has_ended` is set."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.refusal: SinkError | None = None
+        self.is_asked_to_drain = False
+        self.has_ended = False
+        self.is_leaving = False
+
+    def start(self) -> None:
+        pass
+
+    def leave(self) -> None:
+        self.is_leaving = True
+
+
+class World:
+    """A process without servers: its configuration, the topics of Kafka, and the sinks that it has begun."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "fleet.yaml"
+        self.topics: tuple[str, ...] = ()
+        self.begun: list[FakeSink] = []
+
+    def write(self, sinks: dict[str, dict[str, object]], **shared: object) -> None:
+        more = {name.replace("__", "."): value for name, value in shared.items()}
+        self.path.write_text(yaml.safe_dump({**SHARED, **more, "sinks": sinks}))
+
+    def begin(self) -> HostedSinks:
+        fleet = load_fleet(self.path, {}, strict=False)
+        self.metrics = ProcessMetrics("w1")
+        self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka), lambda _: None, lambda _: None)
+        self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink)
+        self.hosted.begin()
+        return self.hosted
+
+    @property
+    def kafka(self) -> Any:
+        topics = self.topics
+
+        class Topics:
+            def topics(self) -> tuple[str, ...]:
+                return topics
+
+        return Topics()
+
+    def new_sink(self, settings: Settings) -> Sink:
+        sink = FakeSink(settings)
+        self.begun.append(sink)
+        return cast(Sink, sink)
+
+    def pass_by(self) -> None:
+        """Does what the process does again and again."""
+        self.discovery.poll()
+        self.hosted.begin_missing()
+        self.hosted.forget_released()
+        self.hosted.require_a_sink()
+
+    @property
+    def running(self) -> list[str]:
+        return sorted(self.hosted.sinks)
+
+    def sink(self, name: str) -> FakeSink:
+        return cast(FakeSink, self.hosted.sinks[name])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_reload_that_widens_which_sinks_a_worker_hosts_takes_up_those_of_topics_found_before(world: World) -> None:
+    world.topics = ("eu-a", "us-a")
+    world.write({"every": EVERY}, worker__sinks="eu-*")
+    hosted = world.begin()
+    world.pass_by()
+    assert world.running == ["eu-a"]
+    world.write({"every": EVERY}, worker__sinks="*")
+    hosted.reload()
+    world.pass_by()
+    assert world.running == ["eu-a", "us-a"]
+
+
+def test_a_reload_that_narrows_which_sinks_a_worker_hosts_lets_go_of_those_of_topics(world: World) -> None:
+    world.topics = ("eu-a", "us-a")
+    world.write({"every": EVERY})
+    hosted = world.begin()
+    world.pass_by()
+    world.write({"every": EVERY}, worker__sinks="us-*")
+    hosted.reload()
+    assert world.running == ["us-a"]
+    assert [sink.settings.name for sink in world.begun if sink.is_leaving] == ["eu-a"]
+    world.pass_by()
+    assert world.running == ["us-a"]
+
+
+def test_settings_of_its_own_for_a_topic_that_a_pattern_runs_already_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = logged_refusals(monkeypatch)
+    world.topics = ("eu-a",)
+    world.write({"every": EVERY})
+    hosted = world.begin()
+    world.pass_by()
+    world.write({"every": EVERY, "eu-a": of_topic("eu-a", **{"flush.size": 5})})
+    hosted.reload()
+    assert "flush.size may not change while the sink runs" in refusals()["eu-a"]
+    world.write({"every": EVERY})
+    hosted.reload()
+    world.pass_by()
+    assert refusals() == {}
+    assert len(world.begun) == 1
+
+
+def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, str]]:
+    """Returns a function that returns the refusals of sinks that were logged since its last call."""
+    refusals: dict[str, str] = {}
+
+    class Log:
+        def error(self, event: str, **fields: str) -> None:
+            if event in {"sink.refused", "reload.sink_refused"}:
+                refusals[fields["sink"]] = fields["reason"]
+
+        def info(self, event: str, **fields: object) -> None:
+            pass
+
+    monkeypatch.setattr("sink.runtime.hosting.LOG", Log())
+
+    def since() -> dict[str, str]:
+        current = dict(refusals)
+        refusals.clear()
+        return current
+
+    return since
