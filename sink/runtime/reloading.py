@@ -52,8 +52,7 @@ def changes_of(old: Fleet, new: Fleet, running: Mapping[str, Settings], discover
                 f"{', '.join(changed)} may not change while the sink runs. Undo it, or stop all workers of the sink and"
                 " start them again."
             )
-    patterns = [(pattern.name, pattern.regex, pattern.entries) for pattern in new.patterns]
-    if patterns != [(pattern.name, pattern.regex, pattern.entries) for pattern in old.patterns]:
+    if [pattern.definition for pattern in new.patterns] != [pattern.definition for pattern in old.patterns]:
         refused["patterns"] = "patterns of topics may not change while the worker runs. Restart it for them."
     reachable = schemes(*old.all_settings)
     added = [name for name in hosted_after if name not in running]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from sink.config import Fleet, load_fleet
@@ -21,7 +22,10 @@ SHARED = {
 def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Fleet:
     file = directory / "fleet.yaml"
     defaults = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
-    settings_by_sink = {name: {**defaults[name], **settings} for name, settings in sinks.items()}
+    settings_by_sink = {
+        name: settings if "kafka.topic.regex" in settings else {**defaults[name], **settings}
+        for name, settings in sinks.items()
+    }
     file.write_text(
         yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": settings_by_sink})
     )
@@ -92,3 +96,25 @@ def test_a_sink_in_a_store_whose_jars_the_process_has_not_is_refused(tmp_path: P
     changes = changes_of(fleet(tmp_path, {"a": {}}), new)
     assert "without the jars of s3a://" in changes.refused["b"]
     assert not changes.added
+
+
+EVERY = {"every": {"kafka.topic.regex": "eu-.*", "target.base.path": "/lake/{topic}"}}
+
+
+@pytest.mark.parametrize(
+    ("sinks", "shared"),
+    [({"b": {}}, {}), ({}, {"metrics__port": 9100})],
+    ids=["another sink above it", "a setting of the process"],
+)
+def test_a_pattern_that_stands_elsewhere_in_the_file_has_not_changed(
+    tmp_path: Path, sinks: dict[str, dict[str, object]], shared: dict[str, object]
+) -> None:
+    old = fleet(tmp_path, {"a": {}, **EVERY})
+    assert not changes_of(old, fleet(tmp_path, {"a": {}, **sinks, **EVERY}, **shared)).refused
+
+
+def test_a_pattern_that_has_changed_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    old = fleet(tmp_path, {"a": {}, **EVERY})
+    changes = changes_of(old, fleet(tmp_path, {"a": {}, "every": {**EVERY["every"], "flush.size": 5}}))
+    assert list(changes.refused) == ["patterns"]
+    assert changes.fleet.patterns == old.patterns
