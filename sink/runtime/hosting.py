@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, SinkError
 from sink.config import Fleet, Settings, load_fleet
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.reloading import changes_of
@@ -41,7 +41,8 @@ class HostedSinks:
         self._metrics = metrics
         self._new_sink = new_sink
         self._leaving: list[Sink] = []
-        self._refused: set[str] = set()
+        self._reported: dict[str, SinkError] = {}
+        """The refusal of each sink that was reported last."""
 
     def begin(self) -> None:
         """Begins the sinks that are configured."""
@@ -88,12 +89,17 @@ class HostedSinks:
             LOG.info("sink.released", sink=sink.settings.name)
 
     def reload(self) -> None:
-        """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
+        """Takes up new sinks and lets go of removed ones; refused ones begin again. A configuration that cannot be used
+        changes nothing.
+        """
         try:
             fleet = load_fleet(self.fleet.path, strict=False)
         except ConfigError as error:
             LOG.error("reload.refused", reason=str(error))
             return
+        for name in self._refusals():
+            del self.sinks[name]
+            self._metrics.remove(name)
         running = {name: sink.settings for name, sink in self.sinks.items()}
         changes = changes_of(self.fleet, fleet, running, self._discovery.sinks)
         for name in changes.removed:
@@ -118,13 +124,13 @@ class HostedSinks:
             sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def require_a_sink(self) -> None:
-        """Reports each refused sink once. Raises SinkError when all sinks were refused, and no other one can come."""
-        refusals = {name: sink.refusal for name, sink in self.sinks.items() if sink.refusal is not None}
+        """Reports each refusal once. Raises SinkError when all sinks were refused, and no other one can come."""
+        refusals = self._refusals()
         if self.fleet.is_one_sink and refusals:
             raise next(iter(refusals.values()))
         for name, error in refusals.items():
-            if name not in self._refused:
-                self._refused.add(name)
+            if self._reported.get(name) is not error:
+                self._reported[name] = error
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=str(error))
         if refusals and len(refusals) == len(self.sinks) and not self.fleet.patterns:
@@ -132,6 +138,9 @@ class HostedSinks:
             raise ConfigError(
                 "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())
             )
+
+    def _refusals(self) -> dict[str, SinkError]:
+        return {name: sink.refusal for name, sink in self.sinks.items() if sink.refusal is not None}
 
     def have_left(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from coordination.errors import SinkError
+from coordination.errors import ConfigError, SinkError
 from sink.config import Settings, load_fleet
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.hosting import HostedSinks
@@ -142,6 +142,30 @@ def test_settings_of_its_own_for_a_topic_that_a_pattern_runs_already_are_refused
     world.pass_by()
     assert refusals() == {}
     assert len(world.begun) == 1
+
+
+def test_a_reload_begins_a_refused_sink_again_with_its_new_settings_and_reports_each_refusal(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = logged_refusals(monkeypatch)
+    world.write({"good": of_topic("good"), "bad": of_topic("bad")})
+    hosted = world.begin()
+    world.sink("bad").refusal = ConfigError("the table has other columns")
+    world.pass_by()
+    assert refusals() == {"bad": "the table has other columns"}
+    world.pass_by()
+    assert refusals() == {}
+    assert 'sink_refused{sink="bad"} 1.0' in world.metrics.text().decode()
+    world.write({"good": of_topic("good"), "bad": of_topic("bad", **{"flush.size": 5})})
+    hosted.reload()
+    world.pass_by()
+    assert refusals() == {}
+    assert world.sink("bad").settings.flush_size == 5
+    assert 'sink_refused{sink="bad"} 1.0' not in world.metrics.text().decode()
+    world.sink("bad").refusal = ConfigError("the table has other columns")
+    world.pass_by()
+    assert refusals() == {"bad": "the table has other columns"}
+    assert 'sink_refused{sink="bad"} 1.0' in world.metrics.text().decode()
 
 
 def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, str]]:
