@@ -50,11 +50,14 @@ class HostedSinks:
         self._report_misconfigured(self.fleet.misconfigured_here)
 
     def begin_missing(self) -> None:
-        """Begins the sinks that this worker hosts and does not run: those that were configured or discovered since."""
+        """Begins the sinks that this worker hosts and does not run: those that were configured or discovered since. A
+        sink whose predecessor still drains waits for its end.
+        """
+        draining = {sink.settings.name for sink in self._leaving}
         discovered = {settings.name: settings for settings in self._discovery.sinks}
         configured = {settings.name: settings for settings in self.fleet.sinks}
         for name, settings in {**discovered, **configured}.items():
-            if name not in self.sinks and self.fleet.hosts(name):
+            if name not in self.sinks and name not in draining and self.fleet.hosts(name):
                 if name not in configured:
                     LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
                 self._begin(settings)
@@ -124,16 +127,19 @@ class HostedSinks:
             sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def require_a_sink(self) -> None:
-        """Reports each refusal once. Raises SinkError when all sinks were refused, and no other one can come."""
+        """Reports each refusal once. Raises SinkError when all sinks were refused, none drains, and no other one can
+        come.
+        """
         refusals = self._refusals()
-        if self.fleet.is_one_sink and refusals:
+        can_go_on = bool(self._leaving or self.fleet.patterns)
+        if self.fleet.is_one_sink and refusals and not can_go_on:
             raise next(iter(refusals.values()))
         for name, error in refusals.items():
             if self._reported.get(name) is not error:
                 self._reported[name] = error
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=str(error))
-        if refusals and len(refusals) == len(self.sinks) and not self.fleet.patterns:
+        if refusals and len(refusals) == len(self.sinks) and not can_go_on:
             everything = {**self.misconfigured, **refusals}
             raise ConfigError(
                 "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())

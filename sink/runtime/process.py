@@ -196,8 +196,8 @@ class WorkerProcess:
                 sink.poll()
                 if not self._hosted.fleet.is_one_sink:
                     sink.leave_to_others()
-            self._hosted.begin_missing()
             self._hosted.forget_released()
+            self._hosted.begin_missing()
             presence.trigger()
             self._hosted.require_a_sink()
             if self._hosted.have_left():

@@ -84,8 +84,8 @@ class World:
     def pass_by(self) -> None:
         """Does what the process does again and again."""
         self.discovery.poll()
-        self.hosted.begin_missing()
         self.hosted.forget_released()
+        self.hosted.begin_missing()
         self.hosted.require_a_sink()
 
     @property
@@ -166,6 +166,50 @@ def test_a_reload_begins_a_refused_sink_again_with_its_new_settings_and_reports_
     world.pass_by()
     assert refusals() == {"bad": "the table has other columns"}
     assert 'sink_refused{sink="bad"} 1.0' in world.metrics.text().decode()
+
+
+def test_a_pattern_takes_a_topic_whose_own_settings_were_removed_once_its_sink_has_drained(world: World) -> None:
+    world.topics = ("eu-a",)
+    world.write({"every": EVERY, "fixed": of_topic("fixed"), "eu-a": of_topic("eu-a", **{"flush.size": 5})})
+    hosted = world.begin()
+    old = world.sink("eu-a")
+    world.write({"every": EVERY, "fixed": of_topic("fixed")})
+    hosted.reload()
+    world.pass_by()
+    assert world.running == ["fixed"]
+    old.has_ended = True
+    world.pass_by()
+    assert world.running == ["eu-a", "fixed"]
+    assert world.sink("eu-a").settings.flush_size != 5
+
+
+def test_a_sink_that_is_configured_again_while_it_drains_begins_after_that(world: World) -> None:
+    both = {"a": of_topic("a"), "b": of_topic("b")}
+    world.write(both)
+    hosted = world.begin()
+    old = world.sink("b")
+    world.write({"a": of_topic("a")})
+    hosted.reload()
+    world.write(both)
+    hosted.reload()
+    world.pass_by()
+    assert world.running == ["a"]
+    old.has_ended = True
+    world.pass_by()
+    assert world.running == ["a", "b"]
+
+
+def test_the_process_goes_on_while_a_removed_sink_drains_though_the_only_other_one_is_refused(world: World) -> None:
+    world.write({"a": of_topic("a"), "b": of_topic("b")})
+    hosted = world.begin()
+    old = world.sink("b")
+    world.write({"a": of_topic("a")})
+    hosted.reload()
+    world.sink("a").refusal = ConfigError("the table has other columns")
+    world.pass_by()
+    old.has_ended = True
+    with pytest.raises(ConfigError, match="other columns"):
+        world.pass_by()
 
 
 def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, str]]:
