@@ -127,8 +127,8 @@ class HostedSinks:
             sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def require_a_sink(self) -> None:
-        """Reports each refusal once. Raises SinkError when all sinks were refused, none drains, and no other one can
-        come.
+        """Reports each refusal once. Raises SinkError when every sink was refused or is misconfigured, none drains, and
+        no other one can come.
         """
         refusals = self._refusals()
         can_go_on = bool(self._leaving or self.fleet.patterns)
@@ -139,8 +139,8 @@ class HostedSinks:
                 self._reported[name] = error
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=str(error))
-        if refusals and len(refusals) == len(self.sinks) and not can_go_on:
-            everything = {**self.misconfigured, **refusals}
+        everything = {**self.misconfigured, **refusals}
+        if everything and len(refusals) == len(self.sinks) and not can_go_on:
             raise ConfigError(
                 "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())
             )

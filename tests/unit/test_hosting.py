@@ -212,6 +212,18 @@ def test_the_process_goes_on_while_a_removed_sink_drains_though_the_only_other_o
         world.pass_by()
 
 
+def test_a_worker_whose_sinks_are_all_misconfigured_ends_unless_a_pattern_can_bring_another(world: World) -> None:
+    sinks = {"a": of_topic("a"), "b": of_topic("b", **{"flush.size": "many"})}
+    world.write(sinks, worker__sinks="b")
+    world.begin()
+    with pytest.raises(ConfigError, match=r"(?s)no sink can run:.*b: .*flush\.size"):
+        world.pass_by()
+    world.write({**sinks, "every": EVERY}, worker__sinks="b")
+    world.begin()
+    world.pass_by()
+    assert world.running == []
+
+
 def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, str]]:
     """Returns a function that returns the refusals of sinks that were logged since its last call."""
     refusals: dict[str, str] = {}
