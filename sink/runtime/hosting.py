@@ -27,10 +27,17 @@ CLOSE_SECONDS = 10.0
 
 
 class HostedSinks:
-    """The sinks of one process. `new_sink` makes a sink from its settings; it is started here."""
+    """The sinks of one process. `new_sink` makes a sink from its settings; it is started here. `on_refused` gets each
+    sink that runs no longer, with the reason.
+    """
 
     def __init__(
-        self, fleet: Fleet, discovery: TopicDiscovery, metrics: ProcessMetrics, new_sink: Callable[[Settings], Sink]
+        self,
+        fleet: Fleet,
+        discovery: TopicDiscovery,
+        metrics: ProcessMetrics,
+        new_sink: Callable[[Settings], Sink],
+        on_refused: Callable[[str, SinkError], None],
     ) -> None:
         self.fleet = fleet
         """The configuration that the process has."""
@@ -40,6 +47,7 @@ class HostedSinks:
         self._discovery = discovery
         self._metrics = metrics
         self._new_sink = new_sink
+        self._on_refused = on_refused
         self._leaving: list[Sink] = []
         self._reported: dict[str, SinkError] = {}
         """The refusal of each sink that was reported last."""
@@ -139,6 +147,7 @@ class HostedSinks:
                 self._reported[name] = error
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=str(error))
+                self._on_refused(name, error)
         everything = {**self.misconfigured, **refusals}
         if everything and len(refusals) == len(self.sinks) and not can_go_on:
             raise ConfigError(

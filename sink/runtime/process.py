@@ -9,7 +9,7 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from threading import Event
@@ -18,7 +18,7 @@ import sdnotify
 import structlog
 from pyspark.sql import SparkSession
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, SinkError
 from sink.clients.java_errors import error_summary
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
@@ -57,7 +57,13 @@ SERVICE_SECONDS = 300.0
 class WorkerProcess:
     """A worker's process and its sinks."""
 
-    def __init__(self, fleet: Fleet, signals: Signals, starting: StartingSession) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        signals: Signals,
+        starting: StartingSession,
+        on_refused: Callable[[str, SinkError], None],
+    ) -> None:
         self._settings = fleet.process
         self._signals = signals
         self._stop = signals.stop
@@ -71,6 +77,7 @@ class WorkerProcess:
             self._discovery,
             self._metrics,
             lambda settings: Sink(settings, self._shared, self._metrics.sink(settings.name)),
+            on_refused,
         )
         self._sinks = self._hosted.sinks
         self._facts = ProcessFacts(self._settings, self._sinks, self._hosted.misconfigured, self._metrics)

@@ -53,6 +53,7 @@ class World:
         self.path = directory / "fleet.yaml"
         self.topics: tuple[str, ...] = ()
         self.begun: list[FakeSink] = []
+        self.refused: list[str] = []
 
     def write(self, sinks: dict[str, dict[str, object]], **shared: object) -> None:
         more = {name.replace("__", "."): value for name, value in shared.items()}
@@ -62,7 +63,7 @@ class World:
         fleet = load_fleet(self.path, {}, strict=False)
         self.metrics = ProcessMetrics("w1")
         self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka), lambda _: None, lambda _: None)
-        self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink)
+        self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink, self.hear_refusal)
         self.hosted.begin()
         return self.hosted
 
@@ -80,6 +81,9 @@ class World:
         sink = FakeSink(settings)
         self.begun.append(sink)
         return cast(Sink, sink)
+
+    def hear_refusal(self, name: str, error: SinkError) -> None:
+        self.refused.append(f"{name}: {error}")
 
     def pass_by(self) -> None:
         """Does what the process does again and again."""
@@ -153,6 +157,7 @@ def test_a_reload_begins_a_refused_sink_again_with_its_new_settings_and_reports_
     world.sink("bad").refusal = ConfigError("the table has other columns")
     world.pass_by()
     assert refusals() == {"bad": "the table has other columns"}
+    assert world.refused == ["bad: the table has other columns"]
     world.pass_by()
     assert refusals() == {}
     assert 'sink_refused{sink="bad"} 1.0' in world.metrics.text().decode()
