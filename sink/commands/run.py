@@ -18,6 +18,7 @@ from sink.telemetry.logs import configure, identify
 from sink.telemetry.redaction import Redactor
 
 DAY_SECONDS = 86_400.0
+UNFINISHED = 1
 
 
 def run(
@@ -48,8 +49,8 @@ def run(
     from sink.runtime.launch import handled_signals
 
     try:
-        for sentence in BoundedRun(fleet, handled_signals(), at, timeout).run():
+        for sentence in BoundedRun(fleet, handled_signals(UNFINISHED), at, timeout).run():
             typer.echo(sentence)
     except Unfinished as error:
         typer.echo(f"sink: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(UNFINISHED) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sink.config.model import Settings
 
@@ -13,7 +13,9 @@ _SAME_STORE = {"s3": "s3a", "s3n": "s3a"}
 class Claims:
     """The names and paths that some sinks claim, and the conflicts of another sink with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """`names`: those of sinks whose settings cannot be used."""
+        self._unusable_names = frozenset(names)
         self._names: dict[str, list[Settings]] = {}
         self._paths: dict[str, list[Settings]] = {}
         self._parents: dict[str, list[Settings]] = {}
@@ -30,7 +32,8 @@ class Claims:
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Yields a sentence for each name or path that another sink claims too."""
-        if self._other_holder(self._names.get(settings.root_znode), settings):
+        is_unusable = settings.name in self._unusable_names
+        if is_unusable or self._other_holder(self._names.get(settings.root_znode), settings):
             yield f"sink.name: another sink is called {settings.name}; give one of them another name"
         for setting, path in _paths_by_setting(settings):
             if holder := self._other_holder(self._paths.get(path), settings):

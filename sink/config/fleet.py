@@ -15,7 +15,7 @@ from sink.config.every_field import ProcessSettings
 from sink.config.files import SINKS, Entry, Problem
 from sink.config.groups.endpoints import TOPICS
 from sink.config.groups.records import COLUMNS
-from sink.config.misconfigured import Misconfigured, misconfigured_of
+from sink.config.misconfigured import Misconfigured, merged_by_name, misconfigured_of
 from sink.config.model import Settings, is_of_process
 from sink.config.patterns import TOPIC, TopicPattern, filled, names_of, pattern_of, placeholders
 from sink.config.sources import Source, Sources, read_sources
@@ -96,9 +96,9 @@ def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: boo
     usable = [entry.result for entry in loaded if not entry.problems]
     sinks = tuple(result for result in usable if isinstance(result, Settings))
     patterns = tuple(result for result in usable if isinstance(result, TopicPattern))
-    misconfigured = {sink.name: sink for sink in _misconfigured(loaded, sources.shared)}
+    misconfigured = merged_by_name(_misconfigured(loaded, sources.shared))
     # A pattern would take the topics of an unusable sink, unless these topics are known.
-    is_ambiguous = bool(patterns) and any(sink.topics is None for sink in misconfigured.values())
+    is_ambiguous = bool(patterns) and any(None in sink.topics for sink in misconfigured.values())
     if problems or not (sinks or patterns) or is_ambiguous or (strict and misconfigured):
         raise ConfigError(message(path, [*problems, *_merged_problems(path, loaded)]))
     process = (sinks[0] if sinks else patterns[0].probe).process
@@ -226,9 +226,11 @@ def _sink_list(sources: Sequence[Source]) -> str:
 
 
 def _note_conflicts(loaded: Iterable[_Loaded]) -> None:
-    """Adds a problem to both sinks of a conflict over a name or path: neither takes precedence."""
+    """Adds a problem to both sinks of a conflict over a name or path: neither takes precedence. A sink that cannot be
+    used has its name, too.
+    """
     sinks = [(entry, entry.result) for entry in loaded if isinstance(entry.result, Settings) and not entry.problems]
-    claims = Claims()
+    claims = Claims(_name(entry.source) for entry in loaded if entry.problems)
     for _, settings in sinks:
         claims.add(settings)
     for entry, settings in sinks:

@@ -64,6 +64,12 @@ class TopicPattern:
     probe: Settings
     columns: bool = True
 
+    @property
+    def definition(self) -> tuple[str, str, Mapping[str, str]]:
+        """All that decides about its sinks, besides settings of the process."""
+        settings = {key: entry.text for key, entry in self.entries.items() if not is_of_process(key)}
+        return self.name, self.regex, settings
+
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.regex, topic) is not None and can_land(topic, self.probe)
 

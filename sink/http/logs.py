@@ -1,7 +1,8 @@
 """Looks at the ends of Kafka's log for all sinks of a process, with one question for all sinks that share a client.
 
-If Kafka refuses a topic, does not have it, or a partition of it has no leader, its sink is asked about alone and after some time, so that it does not
-hide other sinks. A topic that is recorded or matches, but is not configured by name, may be missing. Raises nothing.
+If Kafka refuses a topic, does not have it, or a partition of it has no leader, its sink is asked about alone and after
+some time, so that it does not hide other sinks. A topic that is recorded or matches, but is not configured by name, may
+be missing. Raises nothing.
 """
 
 from __future__ import annotations

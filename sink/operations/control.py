@@ -23,11 +23,15 @@ from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import PROTOCOL
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.worker_records import worker_records
 from sink.config import Settings
 
 TRIES = 20
 POLL_SECONDS = 2.0
 """A wait reads again after this time at the latest, even without a watch event."""
+
+JOINS_LATER = frozenset({"opening", "waiting", "hanging"})
+"""States of a sink whose worker is no member of its fleet now, and becomes one by itself."""
 
 Edit = Callable[[KeeperView], Control]
 
@@ -138,19 +142,31 @@ class SinkControl:
         return self.wait(lambda view: switchover_outcome(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
-        """Asks a worker to leave. Returns its incarnations."""
+        """Asks a worker to leave. Returns its incarnations. Raises Conflict if it would join only later."""
         incarnations: list[str] = []
 
         def edit(view: KeeperView) -> Control:
             live_incarnations = [member.incarnation for member in view.members]
             incarnations[:] = [member.incarnation for member in view.members if member.worker == worker]
             if not incarnations:
+                self._refuse_if_it_joins_later(worker)
                 live_workers = ", ".join(sorted({member.worker for member in view.members})) or "none"
                 raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {live_workers}")
             return view.control.drain(incarnations, live_incarnations, self._new_request())
 
         self._write_request(edit)
         return tuple(incarnations)
+
+    def _refuse_if_it_joins_later(self, worker: str) -> None:
+        """Raises Conflict if the worker hosts this sink and is no member now: a request names members."""
+        for record in worker_records(self._client, self._settings.zookeeper_root):
+            hosted = record.sinks.get(self.name)
+            if record.worker == worker and not record.draining and hosted is not None and hosted.state in JOINS_LATER:
+                reason = f": {hosted.reason}" if hosted.reason else ""
+                raise Conflict(
+                    f"sink {self.name}: {worker} stays, for it has not joined yet and joins later ({hosted.state}"
+                    f"{reason}). Drain it again then, or stop its process"
+                )
 
     def wait_left(self, incarnations: tuple[str, ...], seconds: float) -> str:
         worker = _worker(incarnations[0])

@@ -167,8 +167,8 @@ DO = {
         "incidents",
     ),
     "refused": (
-        "Correct what the sentence names on every worker that hosts the sink, and run `systemctl reload`. A table that"
-        " cannot be used takes a restart of the worker, once it can be.",
+        "Correct what the sentence names, settings on every worker that hosts the sink. Then run `systemctl reload`"
+        " there: the sink begins again.",
         "sink-refused",
     ),
     "no-coordinator": (

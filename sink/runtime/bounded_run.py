@@ -1,8 +1,9 @@
 """Runs a worker until all is committed that was in Kafka at a moment, for a scheduler.
 
 Beside the worker, a thread for each sink looks up its target, asks the sink to commit at once, and waits until the
-fleet has reached the target. Then this worker drains. Guarantee: `run` returns only when the target of every sink is
-reached. Raises Unfinished when one is not, and what `sink.runtime.launch` raises.
+fleet has reached the target. A sink that this worker refuses is not waited for. Then this worker drains. Guarantee:
+`run` returns only when the target of every sink is reached. Raises Unfinished when one is not, ConfigError when a sink
+was refused, and what `sink.runtime.launch` raises.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TypeVar
 import structlog
 from kazoo.client import KazooClient
 
-from coordination.errors import Conflict, SinkError, Unavailable
+from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings
@@ -30,6 +31,7 @@ from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 1.0
+POLL_SECONDS = 0.2
 SIDE_BY_SIDE = 16
 """Sinks whose targets are looked up together."""
 _T = TypeVar("_T")
@@ -57,7 +59,10 @@ class BoundedRun:
     def run(self) -> Sequence[str]:
         """Runs until every target is reached. Returns one sentence for each sink."""
         ContextThread(target=self._end_when_reached, name="bounds", daemon=True).start()
-        run_worker(self._fleet, self._signals)
+        try:
+            run_worker(self._fleet, self._signals, self._refuse)
+        finally:
+            self._signals.stop.set()
         for error in self._failures.values():
             if not isinstance(error, Conflict | Overdue):
                 raise error
@@ -79,10 +84,21 @@ class BoundedRun:
             with ExitStack() as stack:
                 client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process)))
                 pool = stack.enter_context(ThreadPoolExecutor(max(1, len(self._sinks)), "bounds"))
-                list(pool.map(lambda settings: self._reach(settings, client), self._sinks))
+                # The waits for refused sinks end with the run.
+                stack.callback(self._signals.stop.set)
+                for settings in self._sinks:
+                    pool.submit(self._reach, settings, client)
+                while not self._is_settled() and not self._signals.stop.wait(POLL_SECONDS):
+                    pass
         except SinkError as error:
             self._failures[""] = error
-        self._signals.stop.set()
+            self._signals.stop.set()
+
+    def _is_settled(self) -> bool:
+        return all(sink.name in self._summaries or sink.name in self._failures for sink in self._sinks)
+
+    def _refuse(self, name: str, error: SinkError) -> None:
+        self._failures[name] = ConfigError(f"sink {name} cannot run: {error}")
 
     def _reach(self, settings: Settings, client: KazooClient) -> None:
         control = SinkControl(settings, client, f"sink run by {requester()}")
@@ -93,7 +109,7 @@ class BoundedRun:
                 control, target, self._seconds_left(), hurry=True, stop=self._signals.stop
             )
         except SinkError as error:
-            self._failures[settings.name] = error
+            self._failures.setdefault(settings.name, error)
         except Exception as error:
             LOG.exception("run.failed", sink=settings.name, reason=repr(error))
             self._failures[settings.name] = Unavailable(f"a defect: {error!r}")

@@ -1,14 +1,14 @@
 """Finds the topics that become sinks: asks Kafka again and again, reports new topics, missing ones and unusable ones.
 
-Guarantee: a topic that matches a pattern is reported once, within `POLL_SECONDS` and the age that a list of topics may
-have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. A topic that cannot become a sink is named with
-the reason, as long as that lasts, and stops no other one. A missing topic is reported; its sink stays as it is. A
-cluster that does not answer is asked again, and delays no topic of another cluster. Raises nothing.
+Guarantee: a topic that matches a pattern has its sink in `sinks` within `POLL_SECONDS` and the age that a list of
+topics may have (`sink.clients.kafka.LIST_SECONDS`). A topic that cannot become a sink is named with the reason, as long
+as that lasts, and stops no other one. A missing topic is reported; its sink stays as it is. A cluster that does not
+answer is asked again, and delays no topic of another cluster. Raises nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from threading import Event
 from typing import Protocol
@@ -34,26 +34,23 @@ class TopicList(Protocol):
 
 
 class TopicDiscovery:
-    """Calls back from one thread, never twice at once. `appeared` gets the sinks that this worker hosts, by
-    `worker.sinks`; `problems` gets all unusable topics, whenever they change; `disappeared` gets missing topics.
+    """Calls back from one thread, never twice at once. `problems` gets all unusable topics, whenever they change;
+    `disappeared` gets missing topics.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         kafka: Callable[[Settings], TopicList],
-        appeared: Callable[[Sequence[Settings]], None],
         disappeared: Callable[[Sequence[str]], None],
         problems: Callable[[Sequence[TopicProblem]], None],
-        existing: Iterable[Settings] = (),
     ) -> None:
-        """`existing`: sinks that were discovered before."""
+        self.sinks: tuple[Settings, ...] = ()
+        """The sinks of all topics that have been found, hosted by this worker or not. Any thread may read them."""
         self._fleet = fleet
         self._kafka = kafka
-        self._appeared = appeared
         self._disappeared = disappeared
         self._problems = problems
-        self._discovered = list(existing)
         self._missing: frozenset[str] = frozenset()
         self._reported: tuple[TopicProblem, ...] = ()
         self._waits_for = ""
@@ -75,12 +72,12 @@ class TopicDiscovery:
         """Looks once. Raises what Kafka's client raises, after it has reported the topics of the other clusters."""
         topics, unreachable = self._listed()
         fleet = self._fleet
-        new_sinks, problems = expand(topics, [*fleet.sinks, *self._discovered], fleet.misconfigured.values())
+        configured = {settings.name for settings in fleet.sinks}
+        known = tuple(settings for settings in self.sinks if settings.name not in configured)
+        new_sinks, problems = expand(topics, [*fleet.sinks, *known], fleet.misconfigured.values())
         hide(secret for settings in new_sinks for secret in settings.secrets)
         usable, unregistered = _with_schema(new_sinks)
-        self._discovered += usable
-        if hosted := [settings for settings in usable if self._fleet.hosts(settings.name)]:
-            self._appeared(hosted)
+        self.sinks = (*known, *usable)
         self._report_missing(topics)
         if (reported := (*problems, *unregistered)) != self._reported:
             self._reported = reported
@@ -108,7 +105,7 @@ class TopicDiscovery:
             clusters.setdefault(pattern.probe.bootstrap, set()).update(names)
         missing = frozenset(
             topic
-            for settings in self._discovered
+            for settings in self.sinks
             for topic in settings.topics
             if settings.bootstrap in clusters and topic not in clusters[settings.bootstrap]
         )

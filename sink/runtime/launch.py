@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
+from threading import Event
 from types import FrameType
 
 import structlog
 
+from coordination.errors import SinkError
 from sink.clients.starting_session import StartingSession
 from sink.config import Fleet, ProcessSettings
 from sink.runtime.jvm_watchdog import kill_process_tree
 from sink.runtime.signals import Signals
+from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 END_SECONDS = 75.0
-"""From a signal to the end, at most: the drain has a minute, and then the process does not wait for a store."""
+"""From `Signals.stop` to the end, at most: the drain has a minute, and then the process does not wait for a store."""
 
 
-def run_worker(fleet: Fleet, signals: Signals) -> None:
-    """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
+def run_worker(
+    fleet: Fleet, signals: Signals, on_refused: Callable[[str, SinkError], None] = lambda _name, _error: None
+) -> None:
+    """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run.
+    `on_refused` gets each sink that cannot run while others can.
+    """
     first_settings, *other_settings = fleet.all_settings
     name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
     with StartingSession(
@@ -29,12 +37,14 @@ def run_worker(fleet: Fleet, signals: Signals) -> None:
         # Half of Python's imports happen here: while the JVM starts, which takes longer.
         from sink.runtime.process import WorkerProcess
 
-        WorkerProcess(fleet, signals, starting).run()
+        WorkerProcess(fleet, signals, starting, on_refused).run()
 
 
-def handled_signals() -> Signals:
+def handled_signals(cut_short_status: int = 0) -> Signals:
     """Handles signals: SIGTERM and SIGINT ask for the end, a second one ends this process and all its children at once.
     SIGHUP asks for the configuration to be read again.
+
+    A process that does not end within `END_SECONDS`, whatever asked for its end, is ended with `cut_short_status`.
     """
     signals = Signals()
 
@@ -42,20 +52,23 @@ def handled_signals() -> Signals:
         if signals.stop.is_set():
             kill_process_tree(128 + signum)
         signals.stop.set()
-        last_resort = Timer(END_SECONDS, _cut_short)
-        last_resort.daemon = True
-        last_resort.start()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGHUP, lambda *_: signals.reload.set())
+    last_resort = (signals.stop, cut_short_status)
+    ContextThread(target=_cut_short, args=last_resort, name="last-resort", daemon=True).start()
     return signals
 
 
-def _cut_short() -> None:
-    """Ends the process as SIGKILL would: other workers finish or roll back its transactions."""
+def _cut_short(stop: Event, status: int) -> None:
+    """Ends the process as SIGKILL would, `END_SECONDS` after `stop`: other workers finish or roll back its
+    transactions.
+    """
+    stop.wait()
+    time.sleep(END_SECONDS)
     LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
-    kill_process_tree(0)
+    kill_process_tree(status)
 
 
 def _spark_log(process: ProcessSettings) -> Path | None:

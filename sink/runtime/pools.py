@@ -4,7 +4,7 @@ Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool t
 hangs keeps a thread of the pool, and nothing of another executor. `Turns` runs its jobs in few threads, in the order in
 which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
 however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
-are, so that their number does not decide what an idle process costs. None of them raises what a job raises.
+are, so that their number does not decide what an idle process costs. Only `Turns.run` raises what a job raises.
 """
 
 from __future__ import annotations

@@ -10,37 +10,35 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import replace
-from queue import SimpleQueue
 from threading import Event
 
 import sdnotify
 import structlog
 from pyspark.sql import SparkSession
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, SinkError
 from sink.clients.java_errors import error_summary
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
-from sink.config import Fleet, Settings, TopicProblem, load_fleet
+from sink.config import Fleet, TopicProblem
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
+from sink.runtime.hosting import HostedSinks
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
 from sink.runtime.kafka_processes import KafkaProcesses
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
-from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
-from sink.runtime.sink import DRAIN_SECONDS, REQUEST_SECONDS, SharedParts, Sink, SinkState
+from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
-from sink.telemetry.logs import ContextThread, hide
+from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -49,7 +47,6 @@ ACTOR_SILENT_SECONDS = 60.0
 PAUSED_SECONDS = 3.0
 ALIVE_SECONDS = 5.0
 POLL_SECONDS = 0.5
-CLOSE_SECONDS = 10.0
 COMMITS_SIDE_BY_SIDE = 16
 """On an object store a commit waits more than it works."""
 COMMIT_SECONDS = 20.0
@@ -61,23 +58,32 @@ SERVICE_SECONDS = 300.0
 class WorkerProcess:
     """A worker's process and its sinks."""
 
-    def __init__(self, fleet: Fleet, signals: Signals, starting: StartingSession) -> None:
-        self._fleet = fleet
+    def __init__(
+        self,
+        fleet: Fleet,
+        signals: Signals,
+        starting: StartingSession,
+        on_refused: Callable[[str, SinkError], None],
+    ) -> None:
         self._settings = fleet.process
         self._signals = signals
         self._stop = signals.stop
         self._starting = starting
         self._shared: Future[SharedParts] = Future()
         self._metrics = ProcessMetrics(self._settings.worker_id)
-        self._sinks: dict[str, Sink] = {}
-        self._misconfigured: dict[str, str] = {}
-        self._leaving: list[Sink] = []
-        self._discovered: SimpleQueue[Sequence[Settings]] = SimpleQueue()
         self._kafka = KafkaProcesses()
-        self._facts = ProcessFacts(self._settings, self._sinks, self._misconfigured, self._metrics)
+        self._discovery = TopicDiscovery(fleet, self._kafka.log_of, _report_gone, _report_problems)
+        self._hosted = HostedSinks(
+            fleet,
+            self._discovery,
+            self._metrics,
+            lambda settings: Sink(settings, self._shared, self._metrics.sink(settings.name)),
+            on_refused,
+        )
+        self._sinks = self._hosted.sinks
+        self._facts = ProcessFacts(self._settings, self._sinks, self._hosted.misconfigured, self._metrics)
         self._notifier = sdnotify.SystemdNotifier()
         self._is_ready = False
-        self._refused: set[str] = set()
         self._watched = time.monotonic()
         self._grace_start = self._watched
 
@@ -85,11 +91,9 @@ class WorkerProcess:
         http = WorkerHttp(self._settings, self._facts)
         self._metrics.serve(self._settings.metrics_port)
         http.start()
-        session = ZooKeeperSession(self._settings, self._session_changed)
+        session = ZooKeeperSession(self._settings, self._hosted.session_changed)
         session.start()
-        for settings in self._fleet.hosted:
-            self._begin(settings)
-        self._report_misconfigured(self._fleet.misconfigured_here)
+        self._hosted.begin()
         try:
             with self._alive():
                 is_connected = self._connect(session)
@@ -107,13 +111,13 @@ class WorkerProcess:
     def _connect(self, session: ZooKeeperSession) -> bool:
         """Waits until there is a session with ZooKeeper, and Spark; False when told to stop before."""
         while not session.wait(self._stop, seconds=POLL_SECONDS):
-            self._require_a_sink()
+            self._hosted.require_a_sink()
             if self._stop.is_set():
                 return False
         self._facts.publish_sinks(session.client, self._kafka.log_of)
         until_stopped(self._stop, "the chroot in ZooKeeper", lambda: require_chroot(session.client))
         while not self._starting.wait(POLL_SECONDS):
-            self._require_a_sink()
+            self._hosted.require_a_sink()
         LOG.debug("worker.reached", phase="spark")
         return not self._stop.is_set()
 
@@ -150,19 +154,22 @@ class WorkerProcess:
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()
                 presence = Presence(
-                    self._settings, session.client, self._sinks, self._misconfigured, lambda: self._facts.draining
+                    self._settings,
+                    session.client,
+                    self._sinks,
+                    self._hosted.misconfigured,
+                    lambda: self._facts.draining,
                 )
-                self._discovery = discovery = self._new_discovery()
-                if self._fleet.patterns:
-                    discovery.start()
+                if self._hosted.fleet.patterns:
+                    self._discovery.start()
                 presence_run = CoalescedRun(pool, presence.poll)
                 self._supervise(session, watchdog, spark, presence_run)
-                discovery.stop()
+                self._discovery.stop()
                 self._notifier.notify("STOPPING=1")
                 self._facts.draining = True
                 presence_run.trigger()
                 with self._alive():
-                    self._drain()
+                    self._hosted.drain()
                 presence.forget()
         finally:
             ticker.stop()
@@ -192,16 +199,16 @@ class WorkerProcess:
             session.poll()
             if self._signals.reload.is_set():
                 self._signals.reload.clear()
-                self._reload()
+                self._hosted.reload()
             for sink in self._sinks.values():
                 sink.poll()
-                if not self._fleet.is_one_sink:
+                if not self._hosted.fleet.is_one_sink:
                     sink.leave_to_others()
-            self._take_up_discovered()
-            self._forget_released()
+            self._hosted.forget_released()
+            self._hosted.begin_missing()
             presence.trigger()
-            self._require_a_sink()
-            if self._has_left_all():
+            self._hosted.require_a_sink()
+            if self._hosted.have_left():
                 self._stop.set()
             self._watch(watchdog)
             self._tell_ready()
@@ -222,124 +229,10 @@ class WorkerProcess:
             warmup.begin()
         return warmup
 
-    def _begin(self, settings: Settings) -> None:
-        hide(settings.secrets)
-        sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
-        sink.start()
-
-    def _report_misconfigured(self, misconfigured: Mapping[str, str]) -> None:
-        """Reports sinks that cannot be made from the configuration. A running one goes on as it was."""
-        for name in tuple(self._misconfigured):
-            del self._misconfigured[name]
-            self._metrics.remove(name)
-        for name, reason in misconfigured.items():
-            if name not in self._sinks:
-                self._misconfigured[name] = reason
-                self._metrics.sink(name).refused()
-                LOG.error("sink.refused", sink=name, reason=reason)
-
-    def _new_discovery(self) -> TopicDiscovery:
-        """Makes the discovery. It calls back from a thread of its own; the main loop takes up its sinks."""
-
-        def report_gone(topics: Sequence[str]) -> None:
-            LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
-
-        def report_problems(topic_problems: Sequence[TopicProblem]) -> None:
-            for problem in topic_problems:
-                LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
-
-        return TopicDiscovery(self._fleet, self._kafka.log_of, self._discovered.put, report_gone, report_problems)
-
-    def _take_up_discovered(self) -> None:
-        while not self._discovered.empty():
-            for settings in self._discovered.get():
-                if settings.name not in self._sinks:
-                    LOG.info("discovery.sink", sink=settings.name, topics=list(settings.topics))
-                    self._begin(settings)
-
-    def _release_sink(self, sink: Sink) -> None:
-        """Drains the sink in a thread of its own; the process goes on meanwhile."""
-        del self._sinks[sink.settings.name]
-        self._leaving.append(sink)
-        sink.leave()
-
-    def _forget_released(self) -> None:
-        for sink in [sink for sink in self._leaving if sink.has_ended]:
-            self._leaving.remove(sink)
-            if sink.settings.name not in self._sinks:
-                self._metrics.remove(sink.settings.name)
-            LOG.info("sink.released", sink=sink.settings.name)
-
-    def _reload(self) -> None:
-        """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
-        try:
-            fleet = load_fleet(self._fleet.path, strict=False)
-        except ConfigError as error:
-            LOG.error("reload.refused", reason=str(error))
-            return
-        changes = changes_of(self._fleet, fleet)
-        for name in changes.removed:
-            if (sink := self._sinks.get(name)) is not None:
-                self._release_sink(sink)
-        self._report_misconfigured(fleet.misconfigured_here)
-        added: list[Settings] = []
-        refused = dict(changes.refused)
-        for settings in changes.added:
-            if any(sink.settings.name == settings.name for sink in self._leaving):
-                refused[settings.name] = "it still drains; reload again"
-            elif settings.name in self._sinks:
-                refused[settings.name] = "a pattern of topics has made a sink of that name; restart the worker"
-            else:
-                added.append(settings)
-        for settings in added:
-            self._begin(settings)
-        for name, reason in refused.items():
-            LOG.error("reload.sink_refused", sink=name, reason=reason)
-        if changes.process:
-            LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
-        LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
-        # A refused sink is new to the next reload.
-        effective_sinks = tuple(
-            sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks
-        )
-        self._fleet = replace(changes.fleet, sinks=effective_sinks)
-        self._discovery.update_fleet(self._fleet)
-
-    def _drain(self) -> None:
-        """Drains all sinks side by side."""
-        LOG.info("worker.draining")
-        deadline = time.monotonic() + DRAIN_SECONDS
-        sinks = [*self._sinks.values(), *self._leaving]
-        with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
-            list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), sinks))
-        for sink in sinks:
-            sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
-
-    def _require_a_sink(self) -> None:
-        """Reports each refused sink once. Raises SinkError when all sinks were refused, and no other one can come."""
-        refusals = {name: sink.refusal for name, sink in self._sinks.items() if sink.refusal is not None}
-        if self._fleet.is_one_sink and refusals:
-            raise next(iter(refusals.values()))
-        for name, error in refusals.items():
-            if name not in self._refused:
-                self._refused.add(name)
-                self._metrics.sink(name).refused()
-                LOG.error("sink.refused", sink=name, reason=str(error))
-        if refusals and len(refusals) == len(self._sinks) and not self._fleet.patterns:
-            everything = {**self._misconfigured, **refusals}
-            raise ConfigError(
-                "no sink can run:\n" + "\n".join(f"{name}: {problem}" for name, problem in everything.items())
-            )
-
-    def _has_left_all(self) -> bool:
-        """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
-        sinks = self._sinks.values()
-        return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
-
     def _tell_ready(self) -> None:
         """Tells systemd once a sink has joined, and every other one has, waits, or was refused."""
         states = {sink.state for sink in self._sinks.values()}
-        has_joined = SinkState.JOINED in states or (not states and not self._fleet.is_one_sink)
+        has_joined = SinkState.JOINED in states or (not states and not self._hosted.fleet.is_one_sink)
         if not self._is_ready and has_joined and SinkState.OPENING not in states:
             self._is_ready = True
             self._notifier.notify("READY=1")
@@ -373,7 +266,7 @@ class WorkerProcess:
         if (
             jvm_silent > self._settings.session_timeout_ms / 1000
             or machine_silent > ACTOR_SILENT_SECONDS
-            or (unanswered > REQUEST_SECONDS and self._fleet.is_one_sink)
+            or (unanswered > REQUEST_SECONDS and self._hosted.fleet.is_one_sink)
             or blocked
         ):
             LOG.critical(
@@ -392,6 +285,11 @@ class WorkerProcess:
         if self._is_ready:
             self._notifier.notify("WATCHDOG=1")
 
-    def _session_changed(self, state: str) -> None:
-        for sink in (*tuple(self._sinks.values()), *self._leaving):
-            sink.session_changed(state)
+
+def _report_gone(topics: Sequence[str]) -> None:
+    LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
+
+
+def _report_problems(topic_problems: Sequence[TopicProblem]) -> None:
+    for problem in topic_problems:
+        LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))

@@ -2,9 +2,8 @@
 
 Guarantee: a sink that waits, is refused, is halted or hangs on its storage leaves the process, and every other sink in
 it, as they were. Settings or a table that cannot be used end this sink only: `refusal` says why. A request that hangs
-for `REQUEST_SECONDS` ends the membership, so that another worker takes over, and this one joins again when the request
-has returned. If it hangs while the table's lock is held here, no other worker can commit: `blocks_table` says so, and
-the process has to end. Raises nothing.
+for `REQUEST_SECONDS` ends the membership: another worker takes over, and this one joins again when it has returned. If
+it hangs while the table's lock is held here, no other worker can commit: `blocks_table`. Raises nothing.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from coordination.errors import Unavailable
 from sink.clients import kafka as kafka_client
 from sink.clients.kafka_process import LogProcess
-from sink.config import Fleet, Settings, load_fleet
+from sink.config import Fleet, load_fleet
 from sink.runtime import discovery
 from sink.runtime.discovery import TopicDiscovery
 from tests.waiting import eventually
@@ -24,25 +23,24 @@ pytestmark = pytest.mark.integration
 
 
 class Reports:
-    """Everything that a discovery has reported."""
+    """Everything that a discovery has found and reported."""
 
     def __init__(self) -> None:
-        self.sinks: list[Settings] = []
         self.gone: list[str] = []
         self.problems: list[str] = []
 
     def discovery_of(self, fleet: Fleet, log: LogProcess) -> TopicDiscovery:
-        return TopicDiscovery(
+        self.discovery = TopicDiscovery(
             fleet,
             lambda _: log,
-            self.sinks.extend,
             self.gone.extend,
             lambda problems: setattr(self, "problems", list(map(str, problems))),
         )
+        return self.discovery
 
     @property
     def names(self) -> list[str]:
-        return [settings.name for settings in self.sinks]
+        return [settings.name for settings in self.discovery.sinks]
 
 
 @pytest.fixture
@@ -95,13 +93,6 @@ def test_topics_become_sinks_once_and_those_that_go_are_told_of(fleet, log, kafk
     assert reports.problems == []
 
 
-def test_a_worker_hears_of_the_sinks_that_it_hosts(fleet, log, prefix: str, topic) -> None:
-    reports = Reports()
-    topic_discovery = reports.discovery_of(fleet(f"worker.sinks: '{prefix}-b*'"), log)
-    topic(name=f"{prefix}-a"), topic(name=f"{prefix}-b1")
-    eventually("the hosted one is seen", lambda: topic_discovery.poll() or reports.names == [f"{prefix}-b1"])
-
-
 def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, prefix: str, topic) -> None:
     reports = Reports()
     both = fleet(
@@ -150,20 +141,13 @@ def test_the_thread_finds_a_topic_and_outlasts_a_broker_that_does_not_answer(
     fleet, kafka, prefix: str, topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "POLL_SECONDS", 0.1)
-    queue: SimpleQueue[Settings] = SimpleQueue()
     failing_logs = iter([LogProcess({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.5)])
     working_log = LogProcess({"bootstrap.servers": kafka.address})
     name = topic(name=f"{prefix}-a")
-    topic_discovery = TopicDiscovery(
-        fleet(),
-        lambda _: next(failing_logs, working_log),
-        lambda new: [queue.put(settings) for settings in new] and None,
-        print,
-        print,
-    )
+    topic_discovery = TopicDiscovery(fleet(), lambda _: next(failing_logs, working_log), print, print)
     try:
         topic_discovery.start()
-        assert queue.get(timeout=60).topics == (name,)
+        eventually("the topic is seen", lambda: [settings.topics for settings in topic_discovery.sinks] == [(name,)])
     finally:
         topic_discovery.stop()
         working_log.close()

@@ -19,6 +19,7 @@ from tests.unit.settings_kit import minimal_settings
     [
         ((None, None), 0),
         ((None, NoSuchWorker("not here")), 0),
+        ((None, Conflict("it joins later")), 2),
         ((NoSuchWorker("nowhere"), NoSuchWorker("nowhere")), 2),
         ((None, Overdue("late")), 1),
         ((Overdue("late"), Conflict("paused")), 2),

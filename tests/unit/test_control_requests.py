@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,10 @@ from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor, Switchover
 from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
-from sink.operations.control import switchover_outcome
+from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
+from sink.operations.control import NoSuchWorker, SinkControl, switchover_outcome
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
+from tests.unit.settings_kit import minimal_settings
 
 ME = RequestAuthor("me@host", 1.0, "maintenance")
 
@@ -352,3 +357,33 @@ def test_an_answer_keeps_what_else_was_asked_for(env: Environment) -> None:
         effect for effect in term.effects if hasattr(effect, "operation") and isinstance(effect.operation, Write)
     ]
     assert [answer.operation.purpose for answer in answers].count("answer an operator") == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "draining", "error"),
+    [
+        ("waiting", False, Conflict),
+        ("hanging", False, Conflict),
+        ("opening", False, Conflict),
+        ("waiting", True, NoSuchWorker),
+        ("refused", False, NoSuchWorker),
+        ("ended", False, NoSuchWorker),
+    ],
+)
+def test_a_drain_says_that_a_worker_stays_which_joins_only_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, draining: bool, error: type[Exception]
+) -> None:
+    hosted = {"orders": HostedRecord(state, leads=False, reason="the registry is away")}
+    records = (
+        WorkerRecord("w1", "host", 1, "1", False, {"orders": HostedRecord("joined", leads=True)}),
+        WorkerRecord("w2", "host", 2, "1", draining, hosted),
+    )
+    monkeypatch.setattr("sink.operations.control.worker_records", lambda *_: records)
+    client: Any = None
+    sink = SinkControl(minimal_settings(tmp_path), client, "me")
+    view = SimpleNamespace(members=(), control=Control())
+    monkeypatch.setattr(sink, "_read", lambda: view)
+    with pytest.raises(error, match="w2") as caught:
+        sink.drain("w2")
+    assert type(caught.value) is error
+    assert ("the registry is away" in str(caught.value)) == (error is Conflict)

@@ -128,7 +128,7 @@ def test_make_hides_no_progress_of_the_large_downloads() -> None:
 
 
 def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
-    from sink.runtime.process import DRAIN_SECONDS
+    from sink.runtime.sink import DRAIN_SECONDS
 
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]

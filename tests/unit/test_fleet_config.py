@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load, load_fleet
+from sink.config import Settings, expand, load, load_fleet
 from tests.unit.config_kit import MINIMAL
 
 SHARED = """
@@ -336,6 +336,23 @@ sinks:
     assert [settings.name for settings in fleet.sinks] == ["c"]
     assert "/lake/x is a place of sink b too" in fleet.misconfigured["a"].reason
     assert "/lake/x is a place of sink a too" in fleet.misconfigured["b"].reason
+
+
+@pytest.mark.parametrize("mistake", ["", "flush.size: many\n"], ids=["name only", "name and another setting"])
+def test_of_two_sinks_of_one_name_none_runs_and_no_pattern_takes_a_topic_of_either(write, tmp_path, mistake):
+    write(SHARED)
+    write("kafka.topic.regex: '.*'\ntarget.base.path: /lake/{topic}\n", "every.yaml")
+    write("topics: orders\ntarget.base.path: /own/orders\n", "orders.yaml")
+    write(f"sink.name: orders\ntopics: customers\ntarget.base.path: /own/customers\n{mistake}", "customers.yaml")
+    fleet = load_fleet(tmp_path, {}, strict=False)
+    assert fleet.sinks == ()
+    reason = fleet.misconfigured_here["orders"]
+    assert "orders.yaml (sink orders): sink.name: another sink is called orders" in reason
+    assert "customers.yaml" in reason
+    assert ("flush.size" in reason) == bool(mistake)
+    topics = ["orders", "customers", "other"]
+    new, _ = expand([(fleet.patterns[0], topics)], fleet.sinks, fleet.misconfigured.values())
+    assert [settings.name for settings in new] == ["other"]
 
 
 SEVERAL_FORMATS = """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from sink.config import Fleet, load_fleet
-from sink.runtime.reloading import changes_of
+from sink.runtime import reloading
+from sink.runtime.reloading import Changes
 
 SHARED = {
     "zookeeper.connect": "zk:2181",
@@ -20,17 +22,25 @@ SHARED = {
 def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Fleet:
     file = directory / "fleet.yaml"
     defaults = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
-    settings_by_sink = {name: {**defaults[name], **settings} for name, settings in sinks.items()}
+    settings_by_sink = {
+        name: settings if "kafka.topic.regex" in settings else {**defaults[name], **settings}
+        for name, settings in sinks.items()
+    }
     file.write_text(
         yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": settings_by_sink})
     )
     return load_fleet(file, {}, strict=False)
 
 
+def changes_of(old: Fleet, new: Fleet) -> Changes:
+    """Compares them for a process that runs all sinks of `old` that it hosts."""
+    return reloading.changes_of(old, new, {settings.name: settings for settings in old.hosted})
+
+
 def test_while_a_sink_cannot_be_used_none_is_removed_and_new_ones_are_taken_up(tmp_path: Path) -> None:
     old = fleet(tmp_path, {"a": {}, "b": {}, "c": {}})
     changes = changes_of(old, fleet(tmp_path, {"a": {"flush.size": "many"}, "b": {}, "new": {}}))
-    assert [settings.name for settings in changes.added] == ["new"]
+    assert list(changes.added) == ["new"]
     assert changes.removed == ()
     assert "flush.size" in changes.refused["a"]
     assert "a part of the configuration cannot be used" in changes.refused["c"]
@@ -41,7 +51,7 @@ def test_while_a_sink_cannot_be_used_none_is_removed_and_new_ones_are_taken_up(t
 def test_a_sink_is_removed_and_taken_up_again_once_all_can_be_used(tmp_path: Path) -> None:
     old = fleet(tmp_path, {"a": {}, "b": {"flush.size": "many"}})
     changes = changes_of(old, fleet(tmp_path, {"b": {}}))
-    assert ([settings.name for settings in changes.added], changes.removed) == (["b"], ("a",))
+    assert (changes.added, changes.removed) == (("b",), ("a",))
 
 
 def test_a_sink_that_the_worker_hosts_no_longer_is_let_go_though_another_cannot_be_used(tmp_path: Path) -> None:
@@ -52,7 +62,7 @@ def test_a_sink_that_the_worker_hosts_no_longer_is_let_go_though_another_cannot_
 
 def test_new_sinks_are_added_and_missing_ones_removed(tmp_path: Path) -> None:
     changes = changes_of(fleet(tmp_path, {"a": {}, "b": {}}), fleet(tmp_path, {"b": {}, "c": {}}))
-    assert [settings.name for settings in changes.added] == ["c"]
+    assert list(changes.added) == ["c"]
     assert changes.removed == ("a",)
     assert not changes.refused
     assert not changes.process
@@ -77,7 +87,7 @@ def test_a_setting_of_the_process_needs_a_restart_and_changes_no_sink(tmp_path: 
 def test_which_sinks_the_worker_hosts_may_change(tmp_path: Path) -> None:
     sinks: dict[str, dict[str, object]] = {"a": {}, "b": {}}
     changes = changes_of(fleet(tmp_path, sinks, worker__sinks="a"), fleet(tmp_path, sinks, worker__sinks="b"))
-    assert [settings.name for settings in changes.added] == ["b"]
+    assert list(changes.added) == ["b"]
     assert changes.removed == ("a",)
 
 
@@ -86,3 +96,25 @@ def test_a_sink_in_a_store_whose_jars_the_process_has_not_is_refused(tmp_path: P
     changes = changes_of(fleet(tmp_path, {"a": {}}), new)
     assert "without the jars of s3a://" in changes.refused["b"]
     assert not changes.added
+
+
+EVERY = {"every": {"kafka.topic.regex": "eu-.*", "target.base.path": "/lake/{topic}"}}
+
+
+@pytest.mark.parametrize(
+    ("sinks", "shared"),
+    [({"b": {}}, {}), ({}, {"metrics__port": 9100})],
+    ids=["another sink above it", "a setting of the process"],
+)
+def test_a_pattern_that_stands_elsewhere_in_the_file_has_not_changed(
+    tmp_path: Path, sinks: dict[str, dict[str, object]], shared: dict[str, object]
+) -> None:
+    old = fleet(tmp_path, {"a": {}, **EVERY})
+    assert not changes_of(old, fleet(tmp_path, {"a": {}, **sinks, **EVERY}, **shared)).refused
+
+
+def test_a_pattern_that_has_changed_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    old = fleet(tmp_path, {"a": {}, **EVERY})
+    changes = changes_of(old, fleet(tmp_path, {"a": {}, "every": {**EVERY["every"], "flush.size": 5}}))
+    assert list(changes.refused) == ["patterns"]
+    assert changes.fleet.patterns == old.patterns
