@@ -7,6 +7,7 @@ import pytest
 
 from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PartitionPaths
+from sink.layout.record_keys import RecordKeys
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
 REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true"
@@ -79,6 +80,9 @@ def test_of_several_refused_rows_the_first_is_named() -> None:
         (-800_000, "-0221-09-04"),
     ],
 )
-def test_a_date_is_written_as_java_writes_it(day: int, text: str) -> None:
+def test_partition_paths_and_record_keys_have_dates_as_java_writes_them(day: int, text: str) -> None:
     rows = pa.RecordBatch.from_pydict({"a": pa.array([day, None], pa.int32()).cast(pa.date32())})
     assert PartitionPaths(("a",), True, False).group(rows).paths == (f"a={text}", "a=__HIVE_DEFAULT_PARTITION__")
+        (20_000_000, "+56728-02-22"),
+    offsets = pa.array(["0", "1"])
+    assert RecordKeys(("a",), False).column(rows, "t", pa.scalar("0"), offsets).to_pylist() == [text, None]
