@@ -99,8 +99,16 @@ class PartitionPaths:
         return f"{field}={name}" if self.hive_style else name
 
     def _misreading(self, path: str) -> str | None:
-        """Returns why readers would read another value: Spark unescapes the partition values in directory names."""
-        for name in () if self.url_encode else path.split("/"):
+        """Returns why readers would read another value, or none.
+
+        Spark unescapes the partition values in directory names. It takes a path of several columns apart at slashes, in
+        Hive style where a column's name follows, and cannot read the table if it finds more values than columns."""
+        names = [] if self.url_encode else path.split("/")
+        values = [name for name in names if "=" in name] if self.hive_style else names
+        if len(values) > len(self.columns) > 1:
+            columns = f"{len(self.columns)} columns"
+            return f"partition path {path!r}: readers would find {len(values)} values for {columns}; {_REMEDY}"
+        for name in names:
             value = name.partition("=")[2] if self.hive_style else name
             if _ESCAPE.search(value):
                 return f"partition path {path!r}: readers would unescape {value!r}; {_REMEDY}"

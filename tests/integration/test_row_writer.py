@@ -205,6 +205,7 @@ def test_a_bad_record_is_named_and_nothing_of_it_is_visible(make_landing, tasks,
         ("line\nfeed", {"partition__field__name": "kind"}),
         ("%3A", {"partition__field__name": "kind"}),
         ("x=y", {"partition__field__name": "kind", "partition__hive__style": "false"}),
+        ("a/b", {"partition__field__name": "kind,day", "partition__hive__style": "false"}),
     ],
 )
 def test_a_directory_that_hudi_or_a_reader_cannot_take_is_a_bad_record(
