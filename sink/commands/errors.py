@@ -58,7 +58,7 @@ class RecordOptions:
     since: Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")] = None
     until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
     kind: Annotated[
-        str | None, typer.Option(help="value, key, headers, partition or record key.", show_default=False)
+        str | None, typer.Option(help="value, key, headers, timestamp, partition or record key.", show_default=False)
     ] = None
     reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
 
@@ -233,9 +233,10 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
     typer.echo(json.dumps(rows, indent=2, default=str))
 
 
-def _time(value: datetime | str) -> str:
-    """Formats a time. A time beyond the year 9999, such as of misread milliseconds, is a text already."""
-    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else value
+def _time(value: datetime | str | None) -> str:
+    """Formats a time. A time beyond the year 9999, such as of misread milliseconds, is a text already; one that the
+    column cannot hold is None."""
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else value or ""
 
 
 def _printable(text: str) -> str:

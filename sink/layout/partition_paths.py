@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from sink.decode.spark_times import DAYS_OF_400_YEARS
 from sink.layout.bad_partition import BadPartition
+from sink.layout.value_texts import value_texts
 
 if TYPE_CHECKING:
     from sink.layout.partition_times import PartitionTime
@@ -76,7 +75,7 @@ class PartitionPaths:
         paths = [""]
         for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
-            names = [self._name(field, value) for value in _texts(encoded.dictionary)]
+            names = [self._name(field, value) for value in value_texts(encoded.dictionary).to_pylist()]
             # Number the combinations that occur, column by column: the possible ones may exceed 64 bits.
             codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
             present, codes = np.unique(codes, return_inverse=True)
@@ -100,29 +99,22 @@ class PartitionPaths:
         return f"{field}={name}" if self.hive_style else name
 
     def _misreading(self, path: str) -> str | None:
-        """Returns why readers would read another value: Spark unescapes the partition values in directory names."""
-        for name in () if self.url_encode else path.split("/"):
+        """Returns why readers would read another value, or none.
+
+        Spark unescapes the partition values in directory names. It takes a path of several columns apart at slashes, in
+        Hive style where a column's name follows, and cannot read the table if it finds more values than columns."""
+        names = [] if self.url_encode else path.split("/")
+        values = [name for name in names if "=" in name] if self.hive_style else names
+        if len(values) > len(self.columns) > 1:
+            columns = f"{len(self.columns)} columns"
+            return f"partition path {path!r}: readers would find {len(values)} values for {columns}; {_REMEDY}"
+        for name in names:
             value = name.partition("=")[2] if self.hive_style else name
             if _ESCAPE.search(value):
                 return f"partition path {path!r}: readers would unescape {value!r}; {_REMEDY}"
             if "=" in value and not self.hive_style:
                 return f"partition path {path!r}: readers would read a column name from {value!r}; {_REMEDY}"
         return None
-
-
-def _texts(values: pa.Array) -> list[str | None]:
-    """Formats values like Java. Arrow writes no sign before years of five digits, and cannot write some large dates."""
-    if not pa.types.is_date32(values.type):
-        return list(values.cast(pa.string()).to_pylist())
-    return [None if day is None else _date_text(day) for day in values.cast(pa.int32()).to_pylist()]
-
-
-def _date_text(day: int) -> str:
-    """Formats days since 1970, shifted by multiples of 400 years into the range of Python's calendar."""
-    cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)
-    day_of_cycle = date.fromordinal(within + 1)
-    year = day_of_cycle.year + 400 * cycles
-    return f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{day_of_cycle:%m-%d}"
 
 
 def _refusal(path: str) -> str | None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.layout.joined_texts import joined
+from sink.layout.value_texts import value_texts
 
 KEY_TYPES: tuple[type[T.DataType], ...] = (
     T.StringType,
@@ -42,7 +43,7 @@ class RecordKeys:
         if not self.fields:
             prefix, separator = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
             return joined(prefix, partitions, separator, offsets)
-        texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
+        texts = [value_texts(rows.column(name)) for name in self.fields]
         if not self.with_field_names:
             return texts[0]
         parts = []

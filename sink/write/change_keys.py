@@ -1,7 +1,6 @@
 """Columns that are equal in two changes exactly if Hudi sees one row: the record key and the partition path, as text.
 
-Guarantee: two changes agree in these columns if, and only if, Hudi's key generator gives them one key. Voided by a
-slash in a partition column without URL encoding, if there are several: Hudi itself cannot read such a table. No I/O.
+Guarantee: two changes agree in these columns if, and only if, Hudi's key generator gives them one key. No I/O.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Messages of librdkafka as columns of a record batch.
 
 Guarantee: the same columns as from Spark's Kafka source: -1 ms for a record without a timestamp, null for a record
-without headers; `sink.write.record_headers` tells of the ones that cannot be read. Raises pyarrow's errors for values
-that no column can hold.
+without headers; `sink.write.record_headers` tells of the ones that cannot be read. A timestamp that no column can hold
+is null, where Spark's source fails. Raises pyarrow's errors for values that no column can hold.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ def message_columns(
     values = list(map(Message.value, messages))
     keys = list(map(Message.key, messages))
     times = np.fromiter([time for _, time in map(Message.timestamp, messages)], np.int64, len(messages))
+    # A product that wraps around gives another quotient.
+    micros = times * 1000
     columns = {
         "value": _binary(values),
         "key": _binary(keys),
         "partition": pa.array(partitions),
         "offset": pa.array(offsets),
-        "timestamp": pa.array(times * 1000).view(_TIME),
+        "timestamp": pa.array(micros, mask=micros // 1000 != times).view(_TIME),
         "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
     }
     if headers:

@@ -28,6 +28,7 @@ from sink.write.record_headers import unreadable_headers
 
 _NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")
+_NO_TIME = "its timestamp, in milliseconds since 1970, is beyond what _kafka_timestamp holds, the years up to 294247"
 
 
 class BadRows(Exception):
@@ -41,8 +42,8 @@ class BadRows(Exception):
 
 @dataclass(frozen=True, order=True, slots=True)
 class BadRow:
-    """A bad record. `row` is its position in the batch; `kind` is the bad part: value, key, headers, partition or
-    record key."""
+    """A bad record. `row` is its position in the batch; `kind` is the bad part: value, key, headers, timestamp,
+    partition or record key."""
 
     row: int
     kind: str
@@ -128,9 +129,12 @@ class RowDecoder:
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-    """Returns the columns that come from the record, not from its value."""
+    """Returns the columns that come from the record, not from its value. Raises BadRows."""
     added: dict[str, pa.Array] = {}
     if schema.provenance:
+        if batch.column("timestamp").null_count:
+            beyond = pc.indices_nonzero(batch.column("timestamp").is_null()).to_pylist()
+            raise BadRows("timestamp", dict.fromkeys(beyond, _NO_TIME))
         zeros = pa.array(np.zeros(batch.num_rows, np.int32))
         added = {
             "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),

@@ -134,7 +134,7 @@ AWKWARD = (*PLAIN, "k:v,w", "x=y", "%3A", "q?#[]^{", "back\\slash", '"', "12:00"
             marks=pytest.mark.thorough,
         ),
         (AWKWARD, {"partition__field__name": "day,kind", URL_ENCODE: "true"}),
-        (AWKWARD, {"record__key__fields": "id,kind"}),
+        (AWKWARD, {"record__key__fields": "id,kind,day"}),
         (AWKWARD, {"record__key__fields": "id", "partition__field__name": "day"}),
     ],
 )
@@ -143,7 +143,8 @@ def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
 ) -> None:
     ddl = "id bigint, kind string, day date"
     row_landing, arrow_landing = make_landing("rows", ddl, **more), make_landing("arrow", ddl, **more)
-    records = [{"id": number, "kind": kind, "day": "2024-02-29"} for number, kind in enumerate(kinds)]
+    days = ("2024-02-29", "+10183-09-21")
+    records = [{"id": number, "kind": kind, "day": days[number % 2]} for number, kind in enumerate(kinds)]
     if "record__key__fields" not in more:
         records += [{"id": 98, "kind": "", "day": "2024-02-29"}, {"id": 99, "kind": None, "day": None}]
     produce(kafka.address, make_landing.topic, [json.dumps(record).encode() for record in records], 0)
@@ -152,7 +153,7 @@ def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
     row_landing.complete(row_instant, row_landing.rows.write(row_instant, tasks).stats)
     arrow_landing.complete(arrow_instant, arrow_landing.arrow.write(arrow_instant, tasks).stats)
     generated_columns = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_offset")
-    assert len(row_landing.read()) == len(records)
+    assert len(row_landing.read("id")) == len(records)
     assert row_landing.read(*generated_columns) == arrow_landing.read(*generated_columns)
 
 
@@ -204,6 +205,7 @@ def test_a_bad_record_is_named_and_nothing_of_it_is_visible(make_landing, tasks,
         ("line\nfeed", {"partition__field__name": "kind"}),
         ("%3A", {"partition__field__name": "kind"}),
         ("x=y", {"partition__field__name": "kind", "partition__hive__style": "false"}),
+        ("a/b", {"partition__field__name": "kind,day", "partition__hive__style": "false"}),
     ],
 )
 def test_a_directory_that_hudi_or_a_reader_cannot_take_is_a_bad_record(

@@ -7,6 +7,7 @@ import pytest
 
 from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PartitionPaths
+from sink.layout.record_keys import RecordKeys
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
 REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true"
@@ -48,6 +49,22 @@ def test_what_readers_would_take_for_another_value_is_refused(value: str, hive_s
     assert PartitionPaths(("a",), hive_style, True).group(rows_of([value])).paths == (escaped,)
 
 
+@pytest.mark.parametrize(("value", "hive_style"), [("a/b", False), ("a/b=c", True)])
+def test_a_slash_by_which_readers_would_find_more_values_than_columns_is_refused(value: str, hive_style: bool) -> None:
+    for columns in ([["fine", value], ["x", "y"]], [["fine", "x"], ["z", value]]):
+        with pytest.raises(BadPartition, match=f"3 values for 2 columns; {REMEDY}") as refusal:
+            PartitionPaths(("a", "b"), hive_style, False).group(rows_of(*columns))
+        assert refusal.value.row == 1
+        assert len(PartitionPaths(("a", "b"), hive_style, True).group(rows_of(*columns)).paths) == 2
+
+
+def test_other_slashes_pass_as_they_are() -> None:
+    assert PartitionPaths(("a", "b"), True, False).group(rows_of(["x/y"], ["z/w"])).paths == ("a=x/y/b=z/w",)
+    for hive_style, prefix in ((True, "a="), (False, "")):
+        assert PartitionPaths(("a",), hive_style, False).group(rows_of(["x/y"])).paths == (f"{prefix}x/y",)
+    assert PartitionPaths(("a",), True, False).group(rows_of(["x/y=z"])).paths == ("a=x/y=z",)
+
+
 def test_of_the_text_itself_a_reader_of_hive_style_takes_an_equals_sign() -> None:
     assert PartitionPaths(("a",), True, False).group(rows_of(["x=y"])).paths == ("a=x=y",)
 
@@ -75,10 +92,13 @@ def test_of_several_refused_rows_the_first_is_named() -> None:
         (2_932_896, "9999-12-31"),
         (2_932_897, "+10000-01-01"),
         (3_000_000, "+10183-09-21"),
+        (20_000_000, "+56728-02-22"),
         (-719_529, "-0001-12-31"),
         (-800_000, "-0221-09-04"),
     ],
 )
-def test_a_date_is_written_as_java_writes_it(day: int, text: str) -> None:
+def test_partition_paths_and_record_keys_have_dates_as_java_writes_them(day: int, text: str) -> None:
     rows = pa.RecordBatch.from_pydict({"a": pa.array([day, None], pa.int32()).cast(pa.date32())})
+    offsets = pa.array(["0", "1"])
+    assert RecordKeys(("a",), False).column(rows, "t", pa.scalar("0"), offsets).to_pylist() == [text, None]
     assert PartitionPaths(("a",), True, False).group(rows).paths == (f"a={text}", "a=__HIVE_DEFAULT_PARTITION__")
