@@ -59,16 +59,23 @@ class HostedSinks:
 
     def begin_missing(self) -> None:
         """Begins the sinks that this worker hosts and does not run: those that were configured or discovered since. A
-        sink whose predecessor still drains waits for its end.
+        sink whose predecessor still drains waits for its end. The topic of a misconfigured sink is no pattern's.
         """
         draining = {sink.settings.name for sink in self._leaving}
         discovered = {settings.name: settings for settings in self._discovery.sinks}
         configured = {settings.name: settings for settings in self.fleet.sinks}
         for name, settings in {**discovered, **configured}.items():
-            if name not in self.sinks and name not in draining and self.fleet.hosts(name):
-                if name not in configured:
-                    LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
-                self._begin(settings)
+            if name in self.sinks or name in draining or not self.fleet.hosts(name):
+                continue
+            if name not in configured:
+                if self._is_claimed(settings):
+                    continue
+                LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
+            self._begin(settings)
+
+    def _is_claimed(self, settings: Settings) -> bool:
+        unusable = self.fleet.misconfigured.values()
+        return any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics)
 
     def _begin(self, settings: Settings) -> None:
         hide(settings.secrets)
@@ -95,8 +102,7 @@ class HostedSinks:
     def forget_released(self) -> None:
         for sink in [sink for sink in self._leaving if sink.has_ended]:
             self._leaving.remove(sink)
-            if sink.settings.name not in self.sinks:
-                self._metrics.remove(sink.settings.name)
+            self._metrics.remove(sink.settings.name)
             LOG.info("sink.released", sink=sink.settings.name)
 
     def reload(self) -> None:

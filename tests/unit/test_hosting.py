@@ -130,6 +130,17 @@ def test_a_reload_that_narrows_which_sinks_a_worker_hosts_lets_go_of_those_of_to
     assert world.running == ["us-a"]
 
 
+def test_a_reload_gives_no_pattern_the_topic_of_a_sink_that_cannot_be_used(world: World) -> None:
+    world.topics = ("eu-a", "us-a", "us-b")
+    world.write({"every": EVERY, "fixed": of_topic("fixed")}, worker__sinks=["fixed", "eu-*"])
+    hosted = world.begin()
+    world.pass_by()
+    world.write({"every": EVERY, "fixed": of_topic("fixed"), "own": of_topic("us-a", **{"flush.size": "many"})})
+    hosted.reload()
+    world.pass_by()
+    assert world.running == ["eu-a", "fixed", "us-b"]
+
+
 def test_settings_of_its_own_for_a_topic_that_a_pattern_runs_already_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
