@@ -1,9 +1,9 @@
 """Write stats of base files as Java objects, with the column statistics that their writer has counted.
 
-Guarantee: the metadata table gets the statistics that Hudi would have read from the file's footer: three times for each
-file, with a dozen requests each on an object store. Where the two might differ, the stat has none, and Hudi reads the
-file. A stat with statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics
-of partitions. Raises `JAVA_ERRORS`.
+Guarantee: the metadata table gets the statistics of `sink.layout.column_ranges`, for which Hudi would have read the
+file's footer three times, with a dozen requests each on an object store. Where there are none, Hudi reads it. A stat
+with statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics of
+partitions. Raises `JAVA_ERRORS`.
 """
 
 from __future__ import annotations

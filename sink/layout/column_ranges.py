@@ -1,9 +1,11 @@
 """Column statistics of a Parquet file for Hudi's metadata table, from the footer that the writer has in memory.
 
-Guarantee: the statistics equal those that Hudi 1.2 computes from the footer of the same file; a contract test compares
-them. If that is not certain (a type that Hudi refuses, a text that is not UTF-8, values that are too long), there are
-none, and Hudi reads the footer itself. The writer reads no file and no row for them. Imports only what every executor
-has.
+Guarantee: no value of a column is outside its range in Spark's order, by which readers skip files. Voided by NaN, for
+which the range ends with infinity, and by a text without any short bound: it begins with 64 times U+10FFFF. Where
+Hudi 1.2 computes such a range from the footer of the same file, too, the statistics equal Hudi's, but for long values,
+which are cut; a contract test compares them. If that is not certain (a type that Hudi refuses, a text that is not
+UTF-8), there are none, and Hudi reads the footer itself. The writer reads no file for them, and of the rows only
+numbers that may be NaN. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -11,19 +13,23 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 KEY = "columnRanges"
 """The member in the JSON of a base file's write stat."""
 COLUMNS_MOST = 64
 """Columns that a write stat has statistics for. Hudi indexes the first 32 by default; `cut` marks a wider file."""
-_BYTES_MOST = 16_384
-"""Bytes of one file's statistics as JSON: a text may have 4,096 bytes, and the status goes through ZooKeeper."""
+_LENGTH_MOST = 64
+"""Characters of a text or bytes in a range: the status goes through ZooKeeper."""
+_TOPS: Mapping[str, Any] = {"STRING": "\U0010ffff", "BYTES": b"\xff"}
+"""The greatest character or byte, by kind."""
 STATUS_BYTES_MOST = 16 << 20
 """Bytes of all statistics in a write status, before compression to a fifth: 5,000 files of 30 columns."""
 _ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
@@ -73,15 +79,28 @@ class FileRanges:
     """Whether the file has more columns than these."""
 
 
-def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
-    """Returns the statistics for the JSON of the write stat; None if Hudi has to read the footer itself."""
+def ranges_of(metadata: pq.FileMetaData, with_nan: Collection[int] = ()) -> dict[str, Any] | None:
+    """Returns the statistics for the JSON of the write stat; None if Hudi has to read the footer itself. `with_nan` has
+    the columns in which `nan_columns` found NaN."""
     names = [metadata.schema.column(index).path for index in range(min(metadata.num_columns, COLUMNS_MOST))]
     try:
-        rows = [_row(_range(metadata, index, name)) for index, name in enumerate(names)]
+        rows = [_row(_range(metadata, index, name, index in with_nan)) for index, name in enumerate(names)]
     except _Unknown:
         return None
-    ranges = {"cut": metadata.num_columns > len(names), "ranges": rows}
-    return ranges if len(json.dumps(ranges)) <= _BYTES_MOST else None
+    return {"cut": metadata.num_columns > len(names), "ranges": rows}
+
+
+def nan_columns(rows: pa.Table) -> set[int]:
+    """Returns the columns of the file that have NaN in these rows; a column of a nested type is several of them.
+
+    Parquet's minimum and maximum leave NaN out, although Spark counts it as greater than all numbers. Spark's cache, in
+    which Hudi's reader holds the ranges, leaves it out, too: a range that ended with NaN would hide the file."""
+    leaves = (leaf for column in rows.columns for leaf in _leaves(column))
+    return {
+        index
+        for index, leaf in enumerate(leaves)
+        if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(leaf)).as_py()
+    }
 
 
 def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:
@@ -99,26 +118,40 @@ def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
     return FileRanges(tuple(_decode_range(*row) for row in document["ranges"]), bool(document["cut"]))
 
 
-def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
-    """Merges the statistics of all row groups as Hudi does: in the order of Java's values."""
+def _leaves(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """Yields the columns of Parquet that hold this one."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        pairs = pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        column, kind = column.cast(pairs), pairs
+    if pa.types.is_list(kind):
+        yield from _leaves(pc.list_flatten(column))
+    elif pa.types.is_struct(kind):
+        for position in range(kind.num_fields):
+            yield from _leaves(pc.struct_field(column, position))
+    else:
+        yield column
+
+
+def _range(metadata: pq.FileMetaData, index: int, name: str, has_nan: bool) -> ColumnRange:
+    """Merges the statistics of all row groups in Spark's order, which is that of Python's texts and bytes."""
     column_schema = metadata.schema.column(index)
     kind = _kind(column_schema.logical_type.to_json(), column_schema.physical_type)
-    key = _ORDER.get(kind, _natural)
-    least, greatest, nulls, values, size, uncompressed = None, None, 0, 0, 0, 0
+    key = _number_order if kind in ("FLOAT", "DOUBLE") else _natural
+    ends, nulls, values, size, uncompressed = [], 0, 0, 0, 0
     for number in range(metadata.num_row_groups):
         chunk = metadata.row_group(number).column(index)
         statistics = chunk.statistics
         if statistics is None or not statistics.has_null_count:
             raise _Unknown(name)
-        low, high = _ends(statistics, kind, column_schema.physical_type)
-        if low is not None:
-            least = low if least is None or key(low) < key(least) else least
-            greatest = high if greatest is None or key(high) > key(greatest) else greatest
+        ends.append(_ends(statistics, kind, column_schema.physical_type, chunk.num_values))
         nulls += statistics.null_count
         values += chunk.num_values
         size += chunk.total_compressed_size
         uncompressed += chunk.total_uncompressed_size
-    return ColumnRange(name, kind, least, greatest, nulls, values, size, uncompressed)
+    least = min((low for low, _ in ends if low is not None), key=key, default=None)
+    greatest = max((high for _, high in ends if high is not None), key=key, default=None)
+    return ColumnRange(name, kind, least, math.inf if has_nan else greatest, nulls, values, size, uncompressed)
 
 
 @lru_cache
@@ -138,13 +171,36 @@ def _kind(logical_json: str, physical: str) -> str:
     raise _Unknown(logical_json)
 
 
-def _ends(statistics: Any, kind: str, physical: str) -> tuple[Any, Any]:
-    if not statistics.has_min_max:
+def _ends(statistics: Any, kind: str, physical: str, values: int) -> tuple[Any, Any]:
+    """Returns the least and the greatest value of a row group, or bounds of them."""
+    if statistics.has_min_max:
+        least, greatest = _value(statistics.min_raw, kind), _value(statistics.max_raw, kind)
+        return (least[:_LENGTH_MOST], _bound_above(greatest, kind)) if kind in _TOPS else (least, greatest)
+    if statistics.null_count == values:
         zero = _ZEROS.get(physical)
         if zero is not None and kind.startswith("DECIMAL"):
             return 0, 0
         return zero, zero
-    return _value(statistics.min_raw, kind), _value(statistics.max_raw, kind)
+    if kind in ("FLOAT", "DOUBLE"):
+        return math.inf, math.inf
+    if kind in _TOPS:
+        # Arrow leaves out a minimum or maximum of more than 4,096 bytes, and then both. Hudi would skip the file.
+        return _TOPS[kind][:0], _TOPS[kind] * _LENGTH_MOST
+    raise _Unknown(kind)
+
+
+def _bound_above(value: Any, kind: str) -> Any:
+    """Returns a short value that is not less, in Spark's order: a cut one ends with the next greater character."""
+    if len(value) <= _LENGTH_MOST:
+        return value
+    head = value[:_LENGTH_MOST].rstrip(_TOPS[kind])
+    if not head:
+        return _TOPS[kind] * _LENGTH_MOST
+    code = ord(head[-1:]) + 1
+    if isinstance(value, bytes):
+        return head[:-1] + bytes([code])
+    # UTF-8 has no surrogates.
+    return head[:-1] + chr(0xE000 if code == 0xD800 else code)
 
 
 def _value(raw: Any, kind: str) -> Any:
@@ -162,13 +218,9 @@ def _natural(value: Any) -> Any:
     return value
 
 
-_ORDER: Mapping[str, Callable[[Any], Any]] = {
-    # Java compares texts by UTF-16 units and bytes as signed numbers, and -0.0 is less than 0.0.
-    "STRING": lambda text: text.encode("utf-16-be"),
-    "BYTES": lambda value: bytes(byte ^ 0x80 for byte in value),
-    "FLOAT": lambda value: (value, math.copysign(1, value)),
-    "DOUBLE": lambda value: (value, math.copysign(1, value)),
-}
+def _number_order(value: float) -> tuple[float, float]:
+    """Orders -0.0 before 0.0, as Hudi does."""
+    return value, math.copysign(1, value)
 
 
 def _row(column: ColumnRange) -> list[Any]:

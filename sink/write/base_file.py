@@ -9,6 +9,7 @@ Abandoned.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.state.model import WriteTask
-from sink.layout.column_ranges import KEY, ranges_of
+from sink.layout.column_ranges import KEY, nan_columns, ranges_of
 from sink.layout.file_ids import file_id
 from sink.storage.files import Storage
 from sink.write.parquet_layout import PAGES, Layout
@@ -60,8 +61,10 @@ class InstantGuard:
             raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
 
 
-def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData) -> str:
-    """Returns Hudi's write stat of a new file as JSON, with the column statistics from its footer."""
+def base_file_stat(
+    file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData, with_nan: Collection[int] = ()
+) -> str:
+    """Returns Hudi's write stat of a new file as JSON, with the column statistics of `ranges_of`."""
     stat = {
         "fileId": file_id,
         "path": f"{path}/{name}" if path else name,
@@ -72,7 +75,7 @@ def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, 
         "totalWriteBytes": size,
         "fileSizeInBytes": size,
     }
-    ranges = ranges_of(footer)
+    ranges = ranges_of(footer, with_nan)
     return json.dumps(stat if ranges is None else {**stat, KEY: ranges})
 
 
@@ -92,6 +95,7 @@ class BaseFile:
         self._parquet: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
         """Parquet footers; pyarrow adds one when the file is closed."""
+        self._with_nan: set[int] = set()
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +120,7 @@ class BaseFile:
         assert self._parquet is not None
         assert self._stream is not None
         self._parquet.write_table(rows, row_group_size=max(1, rows.num_rows))
+        self._with_nan |= nan_columns(rows)
         self.records += rows.num_rows
         return int(self._stream.tell())
 
@@ -129,7 +134,7 @@ class BaseFile:
         self._instant_guard.check()
         if not self._storage.exists(self._marker):
             raise Abandoned(f"{self._marker} is gone: the instant is over; {self._file_path} was not kept")
-        return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
+        return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0], self._with_nan)
 
     def discard(self) -> None:
         """Deletes the file if it can. A file that stays has a marker, by which the rollback finds it."""

@@ -1,9 +1,10 @@
-"""Column statistics in a write stat are left out where a status would become too large."""
+"""Column statistics in a write stat hold all values of the file, and stay small."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sink.layout import column_ranges
-from sink.layout.column_ranges import KEY, decode_ranges, ranges_of, within_bounds
+from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges, nan_columns, ranges_of, within_bounds
 
 
 def footer(*tables: pa.Table) -> Any:
@@ -21,6 +22,16 @@ def footer(*tables: pa.Table) -> Any:
         for table in tables:
             file.write_table(table)
     return footers[0]
+
+
+def ranges(*tables: pa.Table) -> tuple[ColumnRange, ...]:
+    """Returns the ranges of such a file as they come out of the JSON of its write stat."""
+    with_nan = set().union(*map(nan_columns, tables))
+    return decode_ranges(json.loads(json.dumps(ranges_of(footer(*tables), with_nan), allow_nan=False))).ranges
+
+
+def ends(*tables: pa.Table) -> list[tuple[Any, Any]]:
+    return [(column.least, column.greatest) for column in ranges(*tables)]
 
 
 def stat(number: int) -> str:
@@ -54,8 +65,47 @@ def test_a_file_of_which_hudi_might_say_otherwise_carries_nothing(values: pa.Arr
     assert ranges_of(footer(pa.table({"id": [1], "odd": values}))) is None
 
 
-def test_a_file_whose_statistics_are_long_carries_nothing() -> None:
-    assert ranges_of(footer(pa.table({f"c{number}": ["x" * 4000] for number in range(3)}))) is None
+TOP = "\U0010ffff"
+
+
+@pytest.mark.parametrize(
+    ("value", "greatest"),
+    [
+        ("x" * 64, "x" * 64),
+        ("x" * 65, "x" * 63 + "y"),
+        ("ä" * 2000, "ä" * 63 + "å"),
+        ("x" * 63 + "\ud7ff" + "x", "x" * 63 + "\ue000"),
+        ("x" * 60 + TOP * 9, "x" * 59 + "y"),
+        (TOP * 65, TOP * 64),
+        ("x" * 5000, TOP * 64),
+        (b"x" * 65, b"x" * 63 + b"y"),
+        (b"x" * 60 + b"\xff" * 9, b"x" * 59 + b"y"),
+        (b"x" * 5000, b"\xff" * 64),
+    ],
+    ids=range(10),
+)
+def test_a_long_value_is_between_short_bounds_in_every_row_group(value: Any, greatest: Any) -> None:
+    for groups in (1, 2):
+        (column,) = ranges(*[pa.table({"word": [value]})] * groups)
+        assert (column.least, column.greatest) == (value[:0] if len(value) > 4096 else value[:64], greatest)
+
+
+@pytest.mark.parametrize(("less", "more"), [("\ufffd", "\U0001f600"), (b"\x7f", b"\x80")])
+def test_row_groups_are_merged_in_sparks_order(less: Any, more: Any) -> None:
+    (column,) = ranges(pa.table({"word": [more]}), pa.table({"word": [less]}))
+    assert (column.least, column.greatest) == (less, more)
+
+
+def test_a_range_with_nan_ends_with_infinity_wherever_the_nan_is() -> None:
+    nan, nowhere = math.nan, pa.table({"x": [3.0]})
+    assert ends(pa.table({"x": [1.0, nan, None]}), nowhere) == [(1.0, math.inf)]
+    assert ends(pa.table({"x": [nan, nan]})) == [(math.inf, math.inf)]
+    assert ends(pa.table({"x": [nan]}), nowhere) == [(3.0, math.inf)]
+    assert ends(nowhere, pa.table({"x": [1.0]})) == [(1.0, 3.0)]
+    kind = pa.struct([("a", pa.string()), ("b", pa.list_(pa.float32())), ("c", pa.map_(pa.int32(), pa.float64()))])
+    rows = [{"a": "a", "b": [1.0], "c": [(1, nan)]}, None, {"a": "a", "b": None, "c": None}, {"a": "a", "b": [nan]}]
+    nested = pa.table({"x": pa.chunked_array([pa.array(rows, kind)]), "y": [1.0] * 4})
+    assert ends(nested) == [("a", "a"), (1.0, math.inf), (1, 1), (math.inf, math.inf), (1.0, 1.0)]
 
 
 def test_a_status_keeps_the_ranges_of_its_first_files_and_all_stats(monkeypatch: pytest.MonkeyPatch) -> None:
