@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.bench.orders import create_topic
@@ -23,8 +23,19 @@ def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
     """Deletes each partition's records before an offset, as retention does."""
     offsets = [TopicPartition(TOPIC, partition, offset) for partition, offset in before.items()]
     admin = _admin(arena)  # kept to the end: its futures end with it
-    for deletion in admin.delete_records(offsets).values():
-        deletion.result(30)
+
+    def is_deleted() -> bool:
+        try:
+            for deletion in admin.delete_records(offsets).values():
+                deletion.result(30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            # A broker that has just started does not know the partitions yet.
+            return False
+        return True
+
+    eventually("the records are deleted", is_deleted)
 
 
 def _admin(arena: Arena) -> AdminClient:
