@@ -61,7 +61,7 @@ class Worker:
         self.sink._locks = (self.locks,)
         fleet: Any = SimpleNamespace(process=settings, is_one_sink=False)
         unused: Any = SimpleNamespace(stop=Event())
-        self._process = WorkerProcess(fleet, unused, unused)
+        self._process = WorkerProcess(fleet, unused, unused, unused)
         self._process._sinks[settings.name] = self.sink
         self._process._grace_start -= 2 * sinks.REQUEST_SECONDS
 
