@@ -26,7 +26,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink
-from sink.commands.times import parse_time
+from sink.commands.times import parse_log_time
 from sink.config import Settings
 from sink.operations.catching_up import positions_at
 from sink.operations.reset import (
@@ -86,7 +86,7 @@ def _position(to: str | None) -> tuple[Position | None, float | None]:
     if to is None or to in (position.value for position in Position):
         return None if to is None else Position(to), None
     try:
-        at = parse_time("--to", to).timestamp()
+        at = parse_log_time("--to", to).timestamp()
     except ConfigError as error:
         names = ", ".join(position.value for position in Position)
         raise ConfigError(f"{error}, or one of {names}") from error

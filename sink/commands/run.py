@@ -12,7 +12,7 @@ import typer
 
 from coordination.errors import ConfigError
 from sink.commands.common import ConfigOption
-from sink.commands.times import parse_time
+from sink.commands.times import parse_log_time
 from sink.config import load_fleet
 from sink.telemetry.logs import configure, identify
 from sink.telemetry.redaction import Redactor
@@ -37,7 +37,7 @@ def run(
     """Run a worker until it has caught up. Other workers of the sink may run beside it."""
     if until_end == (until is not None):
         raise ConfigError("sink run: give one of --until-end and --until TIME; a worker without end is sink.worker")
-    at = None if until is None else parse_time("--until", until).timestamp()
+    at = None if until is None else parse_log_time("--until", until).timestamp()
     fleet = load_fleet(config)
     if not fleet.hosted:
         raise ConfigError(f"{config}: sink run takes configurations whose sinks are named; this one has patterns only")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordination.errors import ConfigError
-from sink.commands.times import parse_time
+from sink.commands.times import parse_log_time, parse_time
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,8 @@ def test_a_time_without_a_zone_is_utc(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "1970-01-01T00:00+01:00", "0026-11-25"])
 def test_a_time_before_kafkas_first_is_refused_for_kafka_takes_it_for_the_end(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--to .* lies before 1970, where Kafka's times begin; correct the year"):
-        parse_time("--to", text)
+        parse_log_time("--to", text)
+    assert parse_time("--since", text).timestamp() < 0, "a record without a timestamp has -1"
 
 
 @pytest.mark.parametrize(
