@@ -92,6 +92,11 @@ class World:
         self.hosted.begin_missing()
         self.hosted.require_a_sink()
 
+    def end(self, sink: Any) -> None:
+        """Lets a sink that drains have drained, and the process notice it."""
+        sink.has_ended = True
+        self.pass_by()
+
     @property
     def running(self) -> list[str]:
         return sorted(self.hosted.sinks)
@@ -193,8 +198,7 @@ def test_a_pattern_takes_a_topic_whose_own_settings_were_removed_once_its_sink_h
     hosted.reload()
     world.pass_by()
     assert world.running == ["fixed"]
-    old.has_ended = True
-    world.pass_by()
+    world.end(old)
     assert world.running == ["eu-a", "fixed"]
     assert world.sink("eu-a").settings.flush_size != 5
 
@@ -210,8 +214,7 @@ def test_a_sink_that_is_configured_again_while_it_drains_begins_after_that(world
     hosted.reload()
     world.pass_by()
     assert world.running == ["a"]
-    old.has_ended = True
-    world.pass_by()
+    world.end(old)
     assert world.running == ["a", "b"]
 
 
