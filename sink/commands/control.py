@@ -17,6 +17,7 @@ import typer
 from coordination.errors import ConfigError
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinksOption, several_sinks
+from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.chosen import Answer, side_by_side
 from sink.operations.control import Overdue, SinkControl, decisive_errors
 
@@ -56,7 +57,7 @@ def flush(
 ) -> None:
     """Commit at once what is in Kafka, whatever the interval."""
 
-    _ask(config, sink, SinkControl.flush, SinkControl.wait_flushed if wait else None, timeout)
+    _ask(config, sink, SinkControl.flush, SinkControl.wait_flushed if wait else None, timeout, TOPIC_GONE)
 
 
 def switchover(
@@ -88,14 +89,15 @@ def _ask(
     ask: Callable[[SinkControl], _Request],
     wait: Callable[[SinkControl, _Request, float], str] | None,
     seconds: float,
+    without_topic: str = "",
 ) -> None:
-    """Makes a request with `ask`, and waits for it with `wait` unless that is None."""
+    """Makes a request with `ask`, and waits for it with `wait` unless that is None. `without_topic`: as `act_on`."""
 
     def act(control: SinkControl) -> str:
         request = ask(control)
         return "asked for" if wait is None else wait(control, request, seconds)
 
-    act_on(config, names, act)
+    act_on(config, names, act, without_topic)
 
 
 def act_on(

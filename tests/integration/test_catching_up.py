@@ -1,18 +1,22 @@
-"""A wait for records that can no longer come: their topic was deleted meanwhile."""
+"""Requests that concern records which can no longer come: their topic was deleted meanwhile."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from coordination.errors import Conflict
+from coordination.state.tree import PARTITIONS
+from sink.cli import main
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import load
+from sink.config import load, load_fleet
 from sink.operations import catching_up
+from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.control import Overdue, SinkControl
 from tests.fleet import Fleet, produce
 
@@ -40,3 +44,24 @@ def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
         with pytest.raises(Conflict, match=f"10 offsets before the end, and cannot reach it: .* no topic {name} any"):
             catching_up.wait_for(control, target, 60.0)
     fleet.close()
+
+
+@pytest.mark.parametrize("command", [("flush",), ("wait", "--caught-up")])
+def test_a_request_to_all_sinks_passes_over_a_sink_of_a_pattern_whose_topic_is_gone(
+    command: tuple[str, ...], zookeeper: Any, kafka: Any, chroot: str, tmp_path: Path, capsys: Any
+) -> None:
+    gone = f"gone-{uuid4().hex[:8]}"
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"""
+zookeeper.connect: {chroot}
+kafka.bootstrap.servers: {kafka.address}
+schema.ddl: id BIGINT
+sinks:
+  every: {{kafka.topic.regex: "{gone}", target.base.path: "{tmp_path}/{{topic}}"}}
+""")
+    [pattern] = load_fleet(file, {}).patterns
+    with connected(pattern.probe) as client:
+        client.ensure_path(f"{pattern.probe.process.zookeeper_root}/{gone}/{PARTITIONS}/{gone}")
+    assert main([*command, "--config", str(file)]) == 0
+    assert f"{gone}: {TOPIC_GONE}" in capsys.readouterr().out
+    assert main([*command, "--config", str(file), "--sink", gone, "--timeout", "1"]) == 2
