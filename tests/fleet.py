@@ -21,9 +21,9 @@ from coordination.zookeeper.keeper import Keeper
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
 from sink.config import load
-from sink.devtools.local.workers import WorkerProcess
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE, arm
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 PATIENCE = 240.0
 SCHEMA = "id BIGINT, kind STRING, amount DOUBLE"

@@ -102,7 +102,7 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        self._command = tuple(command)
+        self._arguments = command
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._logged = 0
@@ -116,7 +116,7 @@ class Child:
             with self.log.open("ab") as log:
                 self._logged = log.tell()
                 self._process = subprocess.Popen(
-                    self._command,
+                    self._arguments,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
