@@ -176,7 +176,7 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
         return
     if settings.catalog_class == HIVE_SYNC and not (settings.catalog_uris or METASTORE in settings.spark):
         yield f"catalog.class={HIVE_SYNC} would make a metastore of its own on each worker: set catalog.metastore.uris"
-    if settings.catalog_table is None and not CATALOG_NAME.match(settings.table_name):
+    if settings.catalog_table is None and not CATALOG_NAME.fullmatch(settings.table_name):
         yield (
             f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
             " and underscores"
