@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
+
+from typing_extensions import Self
 
 from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 
 class ZooKeeperEnsemble:

@@ -20,14 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from typing_extensions import Self
 
 from coordination.errors import Unavailable
 from sink.clients.process_watchdog import FAMILY, KEEP, kill_tagged_processes
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 GONE_SECONDS = 10.0
 POLL_SECONDS = 0.02

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent import futures
@@ -10,14 +9,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from typing_extensions import Self
 
 from sink.clients.spark import start_session
 from sink.config import Settings
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 
 class StartingSession:

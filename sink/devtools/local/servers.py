@@ -10,20 +10,16 @@ from __future__ import annotations
 import logging
 import random
 import socket
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
+from typing_extensions import Self
+
 from coordination.errors import Unavailable
 from sink.clients.child_process import Child
 from sink.clients.java import find_java
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 32000)
