@@ -22,7 +22,7 @@ from sink.config.contradictions import contradictions
 from sink.config.every_field import ProcessSettings, SettingsFields
 from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
-from sink.storage.identity import PROCESS_IDENTITY
+from sink.storage.identity import process_keys
 from sink.telemetry.redaction import Properties, redact_text
 
 
@@ -100,7 +100,7 @@ class Settings(SettingsFields):
         if schemes & HDFS_SCHEMES:
             access = replace(access, hdfs=hdfs_access(self.spark, os.environ))
         if schemes & S3_SCHEMES and not access.has_keys:
-            access = replace(access, process_keys=PROCESS_IDENTITY.keys())
+            access = replace(access, process_keys=process_keys())
         return access
 
     @property
