@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from coordination.state.model import LogView
-from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
+from sink.clients.kafka import TIMEOUT_SECONDS, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
 _Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
@@ -20,10 +20,9 @@ _Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
 class LogProcess(KafkaChild):
     """A `Log` in a child process. Not thread-safe: see `sink.clients.shared_log`."""
 
-    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one question, in seconds."""
-        native = dict(settings if isinstance(settings, Mapping) else settings.kafka_native)
-        super().__init__(__name__, (native, timeout), timeout)
+    def __init__(self, native: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
+        """`native` are librdkafka's settings. `timeout` bounds one question, in seconds."""
+        super().__init__(__name__, (dict(native), timeout), timeout)
 
     def view_once(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `Log.view_once`."""
