@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
 _SIZE |= {"g": 1024**3, "gb": 1000**3, "gib": 1024**3}
 _NUMBER = re.compile(r"[+-]?\d+(_\d+)*\Z", re.ASCII)
@@ -47,18 +47,16 @@ def count(value: Any) -> int:
     return int(text)
 
 
-def duration_ms(value: Any) -> int:
-    milliseconds = _measure(require_str(value), {"": 1, **_DURATION_MS})
-    if milliseconds is None:
-        raise ValueError("is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
-    return milliseconds
+def _measured(units: dict[str, int], problem: str) -> Callable[[Any], int]:
+    """Returns a parser of a number with one of the units."""
 
+    def parse(value: Any) -> int:
+        measure = _measure(require_str(value), units)
+        if measure is None:
+            raise ValueError(problem)
+        return measure
 
-def size_bytes(value: Any) -> int:
-    size = _measure(require_str(value), _SIZE)
-    if size is None:
-        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")
-    return size
+    return parse
 
 
 def _measure(text: str, units: dict[str, int]) -> int | None:
@@ -263,8 +261,16 @@ def base_path(value: Any) -> str:
 
 Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
-DurationMs = Annotated[int, BeforeValidator(duration_ms)]
-SizeBytes = Annotated[int, BeforeValidator(size_bytes)]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(
+        _measured(_DURATION_MS, "is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
+    ),
+]
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(_measured(_SIZE, "is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")),
+]
 Flag = Annotated[bool, BeforeValidator(flag)]
 Name = Annotated[
     str,
