@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -27,8 +28,8 @@ class StartingSession:
         parallel_sinks: bool = False,
     ) -> None:
         self._started: Future[SparkSession] = Future()
-        arguments = settings, app, spark_log, other_sinks, parallel_sinks
-        self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
+        self._start_session = partial(start_session, settings, app, spark_log, other_sinks, parallel_sinks)
+        self._thread = threading.Thread(target=self._start, name="spark", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -46,15 +47,8 @@ class StartingSession:
         """Waits for the session and returns it. Raises the errors of `start_session`."""
         return self._started.result()
 
-    def _start(
-        self,
-        settings: Settings,
-        app: str,
-        spark_log: Path | None,
-        other_sinks: Sequence[Settings],
-        parallel_sinks: bool,
-    ) -> None:
+    def _start(self) -> None:
         try:
-            self._started.set_result(start_session(settings, app, spark_log, other_sinks, parallel_sinks))
+            self._started.set_result(self._start_session())
         except BaseException as error:  # noqa: BLE001 (`session` raises it again)
             self._started.set_exception(error)
