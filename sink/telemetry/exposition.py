@@ -20,7 +20,7 @@ from coordination.errors import ConfigError
 from sink.telemetry.logs import ContextThread
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
@@ -55,7 +55,7 @@ class Exposition:
         key = (name, *labels.values())
         prefix = self._prefixes.get(key)
         if prefix is None:
-            label_text = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items())
+            label_text = ",".join(f'{label}="{value.translate(ESCAPES)}"' for label, value in labels.items())
             prefix = self._prefixes[key] = f"{name}{{{label_text}}} "
         return prefix
 
