@@ -57,7 +57,7 @@ class ProcessGroup:
 
     def detach(self) -> str:
         """Lets the children live on after this process. Returns their tag."""
-        if self._watchdog is not None and self._watchdog.stdin is not None:
+        if self._watchdog is not None:
             self._watchdog.communicate(KEEP)
             self._watchdog = None
         return self._tag
@@ -66,8 +66,7 @@ class ProcessGroup:
         """Kills every child now."""
         if self._watchdog is not None and self._owner == os.getpid():
             kill_tagged_processes(self._tag)
-            self._watchdog.communicate(KEEP)
-            self._watchdog = None
+            self.detach()
 
 
 CHILDREN = ProcessGroup()
