@@ -21,9 +21,9 @@ from coordination.zookeeper.keeper import Keeper
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
 from sink.config import load
-from sink.devtools.local.workers import WorkerProcess
-from sink.telemetry.failpoints import DIRECTORY, VARIABLE, arm
+from sink.telemetry.failpoints import ARMED, DIRECTORY, VARIABLE
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 PATIENCE = 240.0
 SCHEMA = "id BIGINT, kind STRING, amount DOUBLE"
@@ -86,8 +86,12 @@ class Fleet:
         return config
 
     def arm(self, name: str, point: str, action: str) -> None:
-        """Arms a failpoint of a worker that runs, as `start` does for a new one."""
-        arm(self.points, point, action, self.workers[name].pid)
+        """Arms a failpoint of a worker that runs, as `start` does for a new one, even if it has fired before."""
+        unfinished = self.points / f"{point}.part"
+        unfinished.write_text(f"{self.workers[name].pid} {action}")
+        for stale in (point, f"{point}.go"):
+            (self.points / stale).unlink(missing_ok=True)
+        unfinished.rename(self.points / f"{point}{ARMED}")
         self._expect(point, action, self.workers[name])
 
     def _expect(self, point: str, action: str, worker: WorkerProcess) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from abc import ABC, abstractmethod
 
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
+from typing_extensions import Self
 
 
 class Poller(ABC):

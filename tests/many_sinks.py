@@ -14,9 +14,9 @@ from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import HostedRecord
 from sink.audit import TopicAccess, audit
-from sink.devtools.local.workers import WorkerProcess
 from tests.fleet import PATIENCE, SCHEMA
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 
 @dataclass

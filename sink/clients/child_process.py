@@ -20,14 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from typing_extensions import Self
 
 from coordination.errors import Unavailable
 from sink.clients.process_watchdog import FAMILY, KEEP, kill_tagged_processes
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 GONE_SECONDS = 10.0
 POLL_SECONDS = 0.02
@@ -61,7 +57,7 @@ class ProcessGroup:
 
     def detach(self) -> str:
         """Lets the children live on after this process. Returns their tag."""
-        if self._watchdog is not None and self._watchdog.stdin is not None:
+        if self._watchdog is not None:
             self._watchdog.communicate(KEEP)
             self._watchdog = None
         return self._tag
@@ -70,8 +66,7 @@ class ProcessGroup:
         """Kills every child now."""
         if self._watchdog is not None and self._owner == os.getpid():
             kill_tagged_processes(self._tag)
-            self._watchdog.communicate(KEEP)
-            self._watchdog = None
+            self.detach()
 
 
 CHILDREN = ProcessGroup()
@@ -102,7 +97,7 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        self._command = tuple(command)
+        self._arguments = command
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._logged = 0
@@ -116,7 +111,7 @@ class Child:
             with self.log.open("ab") as log:
                 self._logged = log.tell()
                 self._process = subprocess.Popen(
-                    self._command,
+                    self._arguments,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Protocol, TypeVar
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -23,6 +24,9 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
+
+if TYPE_CHECKING:
+    from sink.config import Settings
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
@@ -55,24 +59,6 @@ _UNSETTLED = {
 
 _T = TypeVar("_T")
 _Topics = dict[str, tuple[str, tuple[int, ...]]]
-
-
-class KafkaSettings(Protocol):
-    """The settings that this module needs."""
-
-    @property
-    def kafka_native(self) -> Mapping[str, str]:
-        """librdkafka's settings, with `bootstrap.servers`."""
-
-
-class TopicSettings(KafkaSettings, Protocol):
-    """The settings with the topics of the sink."""
-
-    @property
-    def topics(self) -> tuple[str, ...]: ...
-
-    @property
-    def topic_pattern(self) -> str | None: ...
 
 
 class LogSource(Protocol):
@@ -108,9 +94,9 @@ class Unsettled(Unavailable):
 class Log:
     """An AdminClient, made at first use. Not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one question, in seconds. A plain mapping is taken for `kafka_native`."""
-        self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
+    def __init__(self, native: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
+        """`native` are librdkafka's settings, with `bootstrap.servers`. `timeout` bounds one question, in seconds."""
+        self._native = native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
         self._admin: AdminClient | None = None
@@ -359,15 +345,12 @@ def settled(take_view: Callable[[], LogView], timeout: float) -> LogView:
     return retrying(take_view)
 
 
-def topics_of(settings: TopicSettings) -> tuple[str, ...]:
+def topics_of(settings: Settings) -> tuple[str, ...]:
     """Returns the sink's topics: the named ones, or those that match now. Raises what a view raises."""
     if settings.topic_pattern is None:
         return settings.topics
-    log = Log(settings)
-    try:
+    with closing(Log(settings.kafka_native)) as log:
         return log.topics(settings.topic_pattern)
-    finally:
-        log.close()
 
 
 class QuietLogger:

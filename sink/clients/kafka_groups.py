@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import confluent_kafka as ck
@@ -56,15 +56,9 @@ class Offer:
 class GroupCommitter:
     """Works in a thread, which the first offer starts. `ask` asks Kafka, by default in a child process."""
 
-    def __init__(
-        self,
-        native: Mapping[str, str],
-        ask: Callable[[Any], Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, native: Mapping[str, str], ask: Callable[[Any], Any] | None = None) -> None:
         self._child = KafkaChild(__name__, dict(native), TIMEOUT_SECONDS)
         self._ask = ask or self._child.ask
-        self._clock = clock
         self._changed = threading.Condition()
         self._offers: dict[str, Offer] = {}
         self._retention_asked: dict[str, float] = {}
@@ -72,11 +66,6 @@ class GroupCommitter:
         self._ended = False
         self._is_working = False
         self._thread: ContextThread | None = None
-
-    @property
-    def pid(self) -> int:
-        """The child's process id; 0 if there is none."""
-        return self._child.pid
 
     def offer(
         self, sink: str, group: str | None, states: Mapping[TopicPartition, PartitionState], metrics: GroupMetrics
@@ -104,8 +93,7 @@ class GroupCommitter:
             with self._changed:
                 self._is_working = False
                 if failed:
-                    retry = Offer(offer.sink, offer.group, offer.states, offer.metrics, self._clock() + RETRY_SECONDS)
-                    self._offers.setdefault(offer.sink, retry)
+                    self._offers.setdefault(offer.sink, replace(offer, not_before=time.monotonic() + RETRY_SECONDS))
                 self._changed.notify_all()
 
     def _take(self) -> Offer | None:
@@ -117,11 +105,11 @@ class GroupCommitter:
                     self._is_working = True
                     return self._offers.pop(offer.sink)
                 due_at = min((waiting_offer.not_before for waiting_offer in self._offers.values()), default=None)
-                self._changed.wait(None if due_at is None else max(due_at - self._clock(), 0.01))
+                self._changed.wait(None if due_at is None else max(due_at - time.monotonic(), 0.01))
         return None
 
     def _next(self) -> Offer | None:
-        now = self._clock()
+        now = time.monotonic()
         return next((offer for offer in self._offers.values() if offer.not_before <= now), None)
 
     def _perform(self, offer: Offer) -> bool:
@@ -140,7 +128,7 @@ class GroupCommitter:
         return True
 
     def _look_at_retention(self, offer: Offer) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if now - self._retention_asked.get(offer.sink, -RETENTION_SECONDS) < RETENTION_SECONDS:
             return
         self._retention_asked[offer.sink] = now
@@ -165,7 +153,7 @@ class _Admin:
         settings: dict[str, Any] = {**DEFAULTS, **native}
         self._admin = AdminClient(settings, logger=QuietLogger())
 
-    def answer(self, question: Commit | tuple[str, ...]) -> Mapping[str, float] | None:
+    def __call__(self, question: Commit | tuple[str, ...]) -> Mapping[str, float] | None:
         try:
             if question and len(question) == 2 and isinstance(question[1], tuple):
                 self._commit(question[0], question[1])
@@ -196,9 +184,5 @@ class _Admin:
         return seconds
 
 
-def _prepare(native: Mapping[str, str]) -> Callable[[Any], Any]:
-    return _Admin(native).answer
-
-
 if __name__ == "__main__":
-    serve(_prepare)
+    serve(_Admin)

@@ -10,45 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from coordination.state.model import LogView
-from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
+from sink.clients.kafka import TIMEOUT_SECONDS, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
 _Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
 """The topics of a view, None for a list of topics; the pattern; and the optional topics."""
 
 
-class LogProcess:
+class LogProcess(KafkaChild):
     """A `Log` in a child process. Not thread-safe: see `sink.clients.shared_log`."""
 
-    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one question, in seconds."""
-        native = dict(settings if isinstance(settings, Mapping) else settings.kafka_native)
-        self._child = KafkaChild(__name__, (native, timeout), timeout)
-
-    @property
-    def pid(self) -> int:
-        """The child's process id; 0 if there is none."""
-        return self._child.pid
-
-    def start(self) -> None:
-        """Starts the child before the first view, without waiting for it. Raises Unavailable."""
-        self._child.start()
+    def __init__(self, native: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
+        """`native` are librdkafka's settings. `timeout` bounds one question, in seconds."""
+        super().__init__(__name__, (dict(native), timeout), timeout)
 
     def view_once(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `Log.view_once`."""
-        view = self._child.ask((tuple(topics), pattern, tuple(optional)))
+        view = self.ask((tuple(topics), pattern, tuple(optional)))
         assert isinstance(view, LogView)
         return view
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `Log.topics`."""
-        names = self._child.ask((None, pattern, ()))
+        names = self.ask((None, pattern, ()))
         assert isinstance(names, tuple)
         return names
-
-    def close(self) -> None:
-        """Ends the child. A later view starts another one."""
-        self._child.close()
 
 
 def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question], LogView | tuple[str, ...]]:

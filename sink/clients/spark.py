@@ -9,7 +9,7 @@ and Unavailable.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import re
 import signal
@@ -204,7 +204,8 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     conf.setAll(list(_DEFAULTS.items()))
     conf.set("spark.pyspark.python", sys.executable)
     if _is_local(conf.setMaster(settings.spark_master)):
-        conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
+        roots = sorted({str(package.parent) for package in _package_directories()})
+        conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(roots))
         conf.set("spark.python.daemon.module", "sink.write.daemon")
     conf.setAll(list(session_options(*sinks).items()))
     conf.setAll(list(settings.spark.items()))
@@ -350,17 +351,8 @@ def _preserved_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous_handler)
 
 
-def _roots() -> list[Path]:
-    """Returns the directories that contain the shipped packages."""
-    return sorted({package.parent for package in _package_directories()})
-
-
-def _package_directories() -> Iterator[Path]:
-    for name in SHIPPED:
-        spec = importlib.util.find_spec(name)
-        locations = spec.submodule_search_locations if spec else None
-        assert locations, f"{name} is a package beside this module"
-        yield Path(next(iter(locations)))
+def _package_directories() -> list[Path]:
+    return [Path(importlib.import_module(name).__path__[0]) for name in SHIPPED]
 
 
 def _pack_packages(directory: Path) -> Path:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from typing_extensions import Self
 
 from sink.clients.spark import start_session
 from sink.config import Settings
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 
 class StartingSession:
@@ -32,8 +28,8 @@ class StartingSession:
         parallel_sinks: bool = False,
     ) -> None:
         self._started: Future[SparkSession] = Future()
-        arguments = settings, app, spark_log, other_sinks, parallel_sinks
-        self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
+        self._start_session = partial(start_session, settings, app, spark_log, other_sinks, parallel_sinks)
+        self._thread = threading.Thread(target=self._start, name="spark", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -51,15 +47,8 @@ class StartingSession:
         """Waits for the session and returns it. Raises the errors of `start_session`."""
         return self._started.result()
 
-    def _start(
-        self,
-        settings: Settings,
-        app: str,
-        spark_log: Path | None,
-        other_sinks: Sequence[Settings],
-        parallel_sinks: bool,
-    ) -> None:
+    def _start(self) -> None:
         try:
-            self._started.set_result(start_session(settings, app, spark_log, other_sinks, parallel_sinks))
+            self._started.set_result(self._start_session())
         except BaseException as error:  # noqa: BLE001 (`session` raises it again)
             self._started.set_exception(error)

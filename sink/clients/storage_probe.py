@@ -1,7 +1,8 @@
 """Tries the store of a table like a worker and the auditor: each library writes or reads a probe.
 
 The probe is an object below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file system
-writes, reads and deletes its own. Guarantee: it leaves no object, unless the store refuses to delete it, or Java does
+writes, reads and deletes its own. On HDFS Python's client takes the place of pyarrow and hudi-rs, and the probe is in
+the nearest directory that exists. Guarantee: it leaves no object, unless the store refuses to delete it, or Java does
 not start: then pyarrow's empty directory objects stay. Raises nothing of its own: a failure is an `Answer`.
 """
 
@@ -22,14 +23,13 @@ from py4j.java_gateway import JavaGateway
 from pyarrow import fs
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.hdfs_probe import address_of, nearest, probe_by_python
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import bare_jvm
 from sink.clients.spark_storage import schemes
 from sink.config import Settings
 from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
 from sink.storage.faults import fault_in
-from sink.storage.files import Storage, open_storage, require_answer
+from sink.storage.files import open_storage, require_answer
 from sink.storage.hdfs import HDFS_SCHEMES, failover_options
 
 _PROPERTIES = ".hoodie/hoodie.properties"
@@ -81,26 +81,19 @@ def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[Answer]:
     """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer."""
     probe_dir = f".sink-validate-{uuid.uuid4().hex}"
     missing_directories: list[str] = []
-    if scheme_of(settings.base_path) in HDFS_SCHEMES:
-        yield from _probe_hdfs(settings, probe_dir, jvm)
-        return
-    python_answer = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing_directories))
+    is_hdfs = scheme_of(settings.base_path) in HDFS_SCHEMES
+    library, probe = ("hdfs-native", _by_hdfs_native) if is_hdfs else ("pyarrow", _by_pyarrow)
+    python_answer = _answer(settings, library, lambda: probe(settings, probe_dir, missing_directories))
     yield python_answer
     if python_answer.problem:
         return
-    yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
+    if not is_hdfs:
+        # On HDFS the auditor uses Python's client.
+        yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
+    directory = _nearest_address(settings) if is_hdfs else settings.base_path
     yield _answer(
-        settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing_directories, jvm)
+        settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", missing_directories, jvm)
     )
-
-
-def _probe_hdfs(settings: Settings, probe_dir: str, jvm: Jvm) -> Iterator[Answer]:
-    """Yields the answers of Python and Java; the auditor uses Python's client."""
-    python_answer = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
-    yield python_answer
-    if not python_answer.problem:
-        directory = address_of(settings, nearest(settings))
-        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", (), jvm))
 
 
 def _answer(settings: Settings, library: str, probe: Any) -> Answer:
@@ -142,6 +135,29 @@ def _by_pyarrow(settings: Settings, probe_dir: str, missing_directories: list[st
         raise OSError(f"{path} still exists after it was deleted")
 
 
+def _by_hdfs_native(settings: Settings, probe_dir: str, _missing_directories: list[str]) -> None:
+    """Writes, reads and deletes the probe in the nearest directory that exists. Creates no directory above its own."""
+    storage = open_storage(settings.base_path, settings.storage).nearest
+    path = f"{probe_dir}/probe"
+    try:
+        with storage.create(path) as stream:
+            stream.write(_CONTENT)
+        with storage.files.open_input_stream(storage.locate(path)) as stream:
+            if stream.read() != _CONTENT:
+                raise OSError("reading the probe gives other bytes than were written")
+    finally:
+        if storage.exists(probe_dir):
+            storage.files.delete_dir(storage.locate(probe_dir))
+    if storage.exists(probe_dir):
+        raise OSError(f"{probe_dir} still exists after it was deleted")
+
+
+def _nearest_address(settings: Settings) -> str:
+    """Returns Hudi's address of the table's directory, or of the nearest one above it that exists."""
+    scheme, _, rest = settings.base_path.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}{open_storage(settings.base_path, settings.storage).nearest.root}"
+
+
 def _by_rust(settings: Settings, probe_dir: str) -> None:
     storage = open_storage(settings.base_path, settings.storage)
     path = f"{probe_dir}/{_PROPERTIES}"
@@ -152,12 +168,8 @@ def _by_rust(settings: Settings, probe_dir: str) -> None:
         builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{probe_dir}")
         builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
     finally:
-        _delete_probe(storage, path)
-
-
-def _delete_probe(storage: Storage, path: str) -> None:
-    with suppress(OSError, pa.ArrowException):
-        storage.delete(path)
+        with suppress(OSError, pa.ArrowException):
+            storage.delete(path)
 
 
 def _by_java(settings: Settings, probe_dir: str, missing_directories: Sequence[str], jvm: Jvm) -> None:

@@ -12,15 +12,13 @@ from pydantic import ValidationError
 
 from coordination.errors import ConfigError
 from sink.config import kafka as config_kafka
-from sink.config.files import ENVIRONMENT_PREFIX, Entry, Problem, resolve, variable_name
+from sink.config.files import ENVIRONMENT_PREFIX, PASS_THROUGH, Entry, Problem, resolve, variable_name
 from sink.config.groups.endpoints import TOPICS, topics_problem
 from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
 from sink.config.spelling import KNOWN, mistaken_for
 from sink.telemetry.redaction import HIDDEN, Properties, looks_secret, redact_text
-
-PASS_THROUGH = ("kafka", "spark", "hoodie")
 
 
 def settings_of(

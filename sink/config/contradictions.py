@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline by default."""
 _SETTING_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
+_PAIRS = (
+    ("registry_certificate", "registry_key"),
+    ("zookeeper_certificate", "zookeeper_key"),
+    ("zookeeper_username", "zookeeper_password"),
+    ("http_certificate", "http_key"),
+)
 METASTORE = "spark.hadoop.hive.metastore.uris"
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: SettingsFields) -> Iterator[str]:
     row_checks = (_format, _partition_time, _errors, _upserts, _order_of_changes)
-    for check in (*row_checks, _zookeeper, _http, _archiving, _storage, _encryption, _catalog):
+    for check in (*row_checks, _pairs, _zookeeper, _archiving, _storage, _encryption, _catalog):
         yield from check(settings)
 
 
@@ -34,8 +40,6 @@ def _format(settings: SettingsFields) -> Iterator[str]:
     if uses_registry != bool(settings.registry_urls):
         needs = "asks for" if uses_registry else "has no use for"
         yield f"value.format={name} {needs} schema.registry.url; correct one of them"
-    if (settings.registry_certificate is None) != (settings.registry_key is None):
-        yield "schema.registry.ssl.certificate.location and schema.registry.ssl.key.location go together; set both"
     is_plain = name in ("avro", "protobuf")
     if settings.value_schema_file is not None and not is_plain:
         yield f"value.format={name} has no use for value.schema.file; remove it"
@@ -51,22 +55,19 @@ def _format(settings: SettingsFields) -> Iterator[str]:
         yield "value.message goes with value.format=protobuf, and with it alone; set both or none"
 
 
+def _pairs(settings: SettingsFields) -> Iterator[str]:
+    for pair in _PAIRS:
+        if len({getattr(settings, name) is None for name in pair}) > 1:
+            first, second = (type(settings).model_fields[name].alias for name in pair)
+            yield f"{first} and {second} go together; set both"
+
+
 def _zookeeper(settings: SettingsFields) -> Iterator[str]:
     has_certificate = settings.zookeeper_certificate is not None
-    has_username = settings.zookeeper_username is not None
-    if has_certificate != (settings.zookeeper_key is not None):
-        yield "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location go together; set both"
     if has_certificate and settings.zookeeper_ca is None:
         yield "zookeeper.ssl.certificate.location is for TLS, which zookeeper.ssl.ca.location turns on"
-    if has_username != (settings.zookeeper_password is not None):
-        yield "zookeeper.digest.username and zookeeper.digest.password go together; set both"
-    if settings.zookeeper_acl == "creator" and not (has_username or has_certificate):
+    if settings.zookeeper_acl == "creator" and not (settings.zookeeper_username or has_certificate):
         yield "zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate"
-
-
-def _http(settings: SettingsFields) -> Iterator[str]:
-    if (settings.http_certificate is None) != (settings.http_key is None):
-        yield "http.tls.cert.file and http.tls.key.file go together; set both"
 
 
 def _partition_time(settings: SettingsFields) -> Iterator[str]:
@@ -176,7 +177,7 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
         return
     if settings.catalog_class == HIVE_SYNC and not (settings.catalog_uris or METASTORE in settings.spark):
         yield f"catalog.class={HIVE_SYNC} would make a metastore of its own on each worker: set catalog.metastore.uris"
-    if settings.catalog_table is None and not CATALOG_NAME.match(settings.table_name):
+    if settings.catalog_table is None and not CATALOG_NAME.fullmatch(settings.table_name):
         yield (
             f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
             " and underscores"

@@ -18,6 +18,9 @@ import javaproperties
 import yaml
 
 ENVIRONMENT_PREFIX = "SINK_"
+PASS_THROUGH = ("kafka", "spark", "hoodie")
+"""Prefixes of settings that are passed through."""
+SUFFIXES = (".yaml", ".yml", ".properties")
 LARGEST_FILE = 4 * 1024 * 1024
 DEEPEST = 20
 SINKS = "sinks"
@@ -65,7 +68,7 @@ ReadResult = Entry | Problem
 
 def read_file(path: Path) -> Iterator[ReadResult]:
     """Yields entries and problems of a configuration file, in its order."""
-    if path.suffix.lower() not in {".yaml", ".yml", ".properties"}:
+    if path.suffix.lower() not in SUFFIXES:
         yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties; rename it")
         return
     try:
@@ -265,7 +268,7 @@ def variable_name(key: str) -> str:
 
 def _pass_through_key(suffix: str) -> str | None:
     prefix, _, name = suffix.partition("_")
-    if prefix.lower() not in {"kafka", "spark", "hoodie"} or not name:
+    if prefix.lower() not in PASS_THROUGH or not name:
         return None
     name = name if any(c.islower() for c in name) else name.lower()
     return f"{prefix.lower()}.{re.sub(r'_(_?)', lambda m: '_' if m[1] else '.', name)}"

@@ -22,7 +22,7 @@ from sink.config.contradictions import contradictions
 from sink.config.every_field import ProcessSettings, SettingsFields
 from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
-from sink.storage.identity import PROCESS_IDENTITY
+from sink.storage.identity import process_keys
 from sink.telemetry.redaction import Properties, redact_text
 
 
@@ -40,7 +40,8 @@ class Settings(SettingsFields):
         return value.redacted()
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        yield from ((name, _redacted(value)) for name, value in super().__repr_args__())
+        for name, value in super().__repr_args__():
+            yield name, redact_text(value) if isinstance(value, str) else value
 
     def __str__(self) -> str:
         return repr(self)
@@ -100,7 +101,7 @@ class Settings(SettingsFields):
         if schemes & HDFS_SCHEMES:
             access = replace(access, hdfs=hdfs_access(self.spark, os.environ))
         if schemes & S3_SCHEMES and not access.has_keys:
-            access = replace(access, process_keys=PROCESS_IDENTITY.keys())
+            access = replace(access, process_keys=process_keys())
         return access
 
     @property
@@ -147,21 +148,13 @@ class Settings(SettingsFields):
         return ProcessSettings.model_construct(written, **{name: getattr(self, name) for name in names})
 
 
-def _redacted(value: Any) -> Any:
-    return redact_text(value) if isinstance(value, str) else value
-
-
 def aliases() -> dict[str, str]:
     """Maps every name that a setting may be written under to its proper name."""
     names: dict[str, str] = {}
     for field in Settings.model_fields.values():
-        assert field.alias is not None
-        assert isinstance(field.json_schema_extra, dict)
-        if not field.alias.endswith(".*"):
-            names[field.alias] = field.alias
-            other_names = field.json_schema_extra["also"]
-            assert isinstance(other_names, list)
-            names |= {str(other_name): field.alias for other_name in other_names}
+        extra: Any = field.json_schema_extra
+        if field.alias is not None and not field.alias.endswith(".*"):
+            names |= dict.fromkeys((field.alias, *extra["also"]), field.alias)
     return names
 
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sink.config.build import by_name, without_problems
-from sink.config.files import SINKS, Entry, Problem, of_sink, read_environment, read_file, variable_name
+from sink.config.files import SINKS, SUFFIXES, Entry, Problem, of_sink, read_environment, read_file, variable_name
 from sink.config.model import aliases
 
-SUFFIXES = (".yaml", ".yml", ".properties")
 SHARED = tuple(f"fleet{suffix}" for suffix in SUFFIXES)
 """The file of a directory that holds the shared entries."""
 

@@ -7,25 +7,20 @@ second half of a sentence: what is wrong, and how to write it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
 _SIZE |= {"g": 1024**3, "gb": 1000**3, "gib": 1024**3}
 _NUMBER = re.compile(r"[+-]?\d+(_\d+)*\Z", re.ASCII)
 _MEASURE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([A-Za-z]*)\Z", re.ASCII)
-_SHARE = re.compile(r"\d{1,3}(\.\d{1,12})?\Z", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_NAME_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,200}\Z")
 _LEADING_FLAGS = re.compile(r"\(\?([imsx]+)\)")
 _JAVA_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
-CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}\Z")
-_JAVA_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+\Z", re.ASCII)
+CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)\Z")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -52,18 +47,16 @@ def count(value: Any) -> int:
     return int(text)
 
 
-def duration_ms(value: Any) -> int:
-    milliseconds = _measure(require_str(value), {"": 1, **_DURATION_MS})
-    if milliseconds is None:
-        raise ValueError("is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
-    return milliseconds
+def _measured(units: dict[str, int], problem: str) -> Callable[[Any], int]:
+    """Returns a parser of a number with one of the units."""
 
+    def parse(value: Any) -> int:
+        measure = _measure(require_str(value), units)
+        if measure is None:
+            raise ValueError(problem)
+        return measure
 
-def size_bytes(value: Any) -> int:
-    size = _measure(require_str(value), _SIZE)
-    if size is None:
-        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")
-    return size
+    return parse
 
 
 def _measure(text: str, units: dict[str, int]) -> int | None:
@@ -96,19 +89,27 @@ def items(value: Any) -> tuple[str, ...]:
     return names
 
 
-def name(value: Any) -> str:
-    text = require_str(value)
-    if not _NAME.match(text) or set(text) <= {"."}:
-        raise ValueError("may only contain letters, digits, dots, dashes and underscores (at most 200)")
-    return text
+def _matching(pattern: str, problem: str) -> Callable[[Any], str]:
+    """Returns a parser of one text, which the whole pattern has to match. `problem` may quote it as `{!r}`."""
+
+    def parse(value: Any) -> str:
+        text = require_str(value)
+        if not re.fullmatch(pattern, text):
+            raise ValueError(problem.format(text[:80]))
+        return text
+
+    return parse
 
 
-def topic_names(value: Any) -> tuple[str, ...]:
-    names = items(value)
-    for topic in names:
-        if not _TOPIC.match(topic) or topic in {".", ".."}:
-            raise ValueError(f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas")
-    return names
+def _all_matching(pattern: str, problem: str) -> Callable[[Any], tuple[str, ...]]:
+    """Returns a parser like `_matching` of a list of texts."""
+    parse_item = _matching(pattern, problem)
+    return lambda value: tuple(map(parse_item, items(value)))
+
+
+topic_names = _all_matching(
+    r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", "names {!r}, which cannot be a Kafka topic; list topics separated by commas"
+)
 
 
 def topic_regex(value: Any) -> str:
@@ -128,14 +129,6 @@ def topic_regex(value: Any) -> str:
     return text
 
 
-def sink_names(value: Any) -> tuple[str, ...]:
-    names = items(value)
-    for pattern in names:
-        if not _NAME_PATTERN.match(pattern):
-            raise ValueError(f"has {pattern[:80]!r}, which no sink can be called; list names, or patterns with * and ?")
-    return names
-
-
 def topic_name(value: Any) -> str:
     names = topic_names(value)
     if len(names) != 1:
@@ -143,28 +136,14 @@ def topic_name(value: Any) -> str:
     return names[0]
 
 
-def share(value: Any) -> float:
-    text = require_str(value)
-    if not _SHARE.match(text):
-        raise ValueError("is not a share; write a number from 0 to 1, like 0.5")
-    return float(text)
-
-
 def columns(value: Any) -> tuple[str, ...]:
-    if isinstance(value, (tuple, list)) and not value:
-        return ()
-    names = items(value)
-    for column in names:
-        if not _COLUMN.match(column):
-            raise ValueError(f"names {column!r}, which cannot be a field; list field names separated by commas")
-    return names
+    return () if value in ((), []) else _column_names(value)
 
 
-def column(value: Any) -> str:
-    text = require_str(value)
-    if not _COLUMN.match(text) or "." in text:
-        raise ValueError(f"names {text!r}, which cannot be a column; use letters, digits and underscores")
-    return text
+_column_names = _all_matching(
+    r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*",
+    "names {!r}, which cannot be a field; list field names separated by commas",
+)
 
 
 def time_format(value: Any) -> str:
@@ -199,18 +178,15 @@ def ensemble(value: Any) -> str:
     """
     text = ",".join(items(value))
     hosts, _, chroot = text.partition("/")
-    servers = hosts.split(",")
-    for server in servers:
-        check_address(server, port_required=False)
-    with_ports = [server if _has_port(server) else f"{server}:{ZOOKEEPER_PORT}" for server in servers]
+    with_ports = [
+        server if check_address(server, port_required=False) else f"{server}:{ZOOKEEPER_PORT}"
+        for server in hosts.split(",")
+    ]
     return ",".join(with_ports) + (znode_path(f"/{chroot}") if chroot else "")
 
 
-def _has_port(server: str) -> bool:
-    return ":" in server and not server.endswith("]")
-
-
-def check_address(server: str, port_required: bool) -> None:
+def check_address(server: str, port_required: bool) -> bool:
+    """Returns whether the address has a port."""
     if "://" in server:
         raise ValueError(f"has {server.split('://')[0]}://, but takes host:port without a scheme")
     host, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")
@@ -220,6 +196,7 @@ def check_address(server: str, port_required: bool) -> None:
         raise ValueError("is not a list of host:port, like broker-1:9092,broker-2:9092")
     if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ValueError(f"has a port that is not between 1 and 65535: {port[:20]!r}")
+    return bool(colon)
 
 
 def znode_path(value: Any) -> str:
@@ -235,7 +212,7 @@ def znode_path(value: Any) -> str:
 
 def urls(value: Any) -> tuple[str, ...]:
     """Returns addresses of one HTTP server, without a slash at the end."""
-    if isinstance(value, (tuple, list)) and not value:
+    if value in ((), []):
         return ()
     addresses = tuple(url.rstrip("/") for url in items(value))
     for url in addresses:
@@ -261,20 +238,6 @@ def metastore_uris(value: Any) -> str:
     return ",".join(uris)
 
 
-def catalog_name(value: Any) -> str:
-    text = require_str(value)
-    if not CATALOG_NAME.match(text):
-        raise ValueError(f"is no name for a catalogue: {text[:40]!r}; use letters, digits and underscores")
-    return text
-
-
-def java_class(value: Any) -> str:
-    text = require_str(value)
-    if not _JAVA_CLASS.match(text):
-        raise ValueError("is not the full name of a Java class; write it like org.apache.hudi.hive.HiveSyncTool")
-    return text
-
-
 def base_path(value: Any) -> str:
     """Returns an absolute path or a URI, without a slash at the end."""
     text = require_str(value)
@@ -298,26 +261,73 @@ def base_path(value: Any) -> str:
 
 Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
-DurationMs = Annotated[int, BeforeValidator(duration_ms)]
-SizeBytes = Annotated[int, BeforeValidator(size_bytes)]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(
+        _measured(_DURATION_MS, "is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
+    ),
+]
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(_measured(_SIZE, "is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")),
+]
 Flag = Annotated[bool, BeforeValidator(flag)]
-Name = Annotated[str, BeforeValidator(name)]
+Name = Annotated[
+    str,
+    BeforeValidator(
+        _matching(
+            r"(?!\.+\Z)[A-Za-z0-9._-]{1,200}",
+            "may only contain letters, digits, dots, dashes and underscores (at most 200)",
+        )
+    ),
+]
 TopicName = Annotated[str, BeforeValidator(topic_name)]
-Share = Annotated[float, BeforeValidator(share)]
+Share = Annotated[
+    float,
+    BeforeValidator(_matching(r"[0-9]{1,3}(\.[0-9]{1,12})?", "is not a share; write a number from 0 to 1, like 0.5")),
+]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 TopicRegex = Annotated[str, BeforeValidator(topic_regex)]
-SinkNames = Annotated[tuple[str, ...], BeforeValidator(sink_names)]
+SinkNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        _all_matching(
+            r"[A-Za-z0-9._*?\[\]!-]{1,200}",
+            "has {!r}, which no sink can be called; list names, or patterns with * and ?",
+        )
+    ),
+]
 Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
 Urls = Annotated[tuple[str, ...], BeforeValidator(urls)]
-Column = Annotated[str, BeforeValidator(column)]
+Column = Annotated[
+    str,
+    BeforeValidator(
+        _matching(
+            r"[A-Za-z_][A-Za-z0-9_]*", "names {!r}, which cannot be a column; use letters, digits and underscores"
+        )
+    ),
+]
 TimeFormat = Annotated[str, BeforeValidator(time_format)]
 TimeZone = Annotated[str, BeforeValidator(time_zone)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Ensemble = Annotated[str, BeforeValidator(ensemble)]
 ZnodePath = Annotated[str, BeforeValidator(znode_path)]
 MetastoreUris = Annotated[str, BeforeValidator(metastore_uris)]
-CatalogName = Annotated[str, BeforeValidator(catalog_name)]
-JavaClass = Annotated[str, BeforeValidator(java_class)]
+CatalogName = Annotated[
+    str,
+    BeforeValidator(
+        _matching(CATALOG_NAME.pattern, "is no name for a catalogue: {!r}; use letters, digits and underscores")
+    ),
+]
+JavaClass = Annotated[
+    str,
+    BeforeValidator(
+        _matching(
+            r"(?a)[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+",
+            "is not the full name of a Java class; write it like org.apache.hudi.hive.HiveSyncTool",
+        )
+    ),
+]
 BasePath = Annotated[str, BeforeValidator(base_path)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"

@@ -133,6 +133,41 @@ Spark reads the records. One set of `kafka.*` settings serves both: `sasl.jaas.c
 to that one alone. JKS stores cannot be translated: give PEM files too.
 """
 
+_OF_PROCESS = """\
+## Settings of a worker's process
+
+A process has them once, whatever sinks it hosts: in a configuration of several sinks they stand in the
+shared part. Names are of letters, digits, `.`, `-` and `_`.
+"""
+
+_OF_SINK = """\
+## Settings of a sink
+
+Settings marked *fleet* have to be the same for all workers of a sink; a worker whose settings
+differ is refused until all others have stopped.
+"""
+
+_PASSED_THROUGH = """\
+## Settings that are passed through, with limits
+
+Anything else below `kafka.`, `spark.` and `hoodie.` is passed through, except:
+
+| setting | allowed | because |
+|---|---|---|"""
+
+_MISTYPED = """
+A name that is at most two letters away from a well-known one of Kafka, Spark or Hudi, and is none itself,
+is refused with the name that was probably meant: their own readers would ignore it without a word.
+"""
+
+_OF_OTHER_TOOLS = """\
+## Names of other tools
+
+Refused with a pointer, so that nobody believes they have an effect:
+
+| name | what to do |
+|---|---|"""
+
 
 def reference() -> str:
     """Returns the whole page."""
@@ -140,17 +175,9 @@ def reference() -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield "## Settings of a worker's process"
-    yield ""
-    yield "A process has them once, whatever sinks it hosts: in a configuration of several sinks they stand in the"
-    yield "shared part. Names are of letters, digits, `.`, `-` and `_`."
-    yield ""
+    yield _OF_PROCESS
     yield from _fields(ProcessSettings.model_fields)
-    yield "## Settings of a sink"
-    yield ""
-    yield "Settings marked *fleet* have to be the same for all workers of a sink; a worker whose settings"
-    yield "differ is refused until all others have stopped."
-    yield ""
+    yield _OF_SINK
     sink_fields = {
         name: field for name, field in Settings.model_fields.items() if name not in ProcessSettings.model_fields
     }
@@ -160,10 +187,7 @@ def _settings() -> Iterator[str]:
 def _fields(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
     for name, field in fields.items():
         extra: Any = field.json_schema_extra
-        yield f"### `{field.alias}`"
-        yield ""
-        yield str(field.description)
-        yield ""
+        yield f"### `{field.alias}`\n\n{field.description}\n"
         yield f"- type: {_kind(name, field)}{_bounds(field)}"
         yield f"- default: {_default(field)}"
         if extra["also"]:
@@ -211,12 +235,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _rules() -> Iterator[str]:
-    yield "## Settings that are passed through, with limits"
-    yield ""
-    yield "Anything else below `kafka.`, `spark.` and `hoodie.` is passed through, except:"
-    yield ""
-    yield "| setting | allowed | because |"
-    yield "|---|---|---|"
+    yield _PASSED_THROUGH
     for key, rule in RULES.items():
         allowed = " or ".join(f"`{value}`" for value in rule.allowed) or "not at all"
         yield f"| `{key}` | {allowed} | {rule.why} |"
@@ -225,19 +244,11 @@ def _rules() -> Iterator[str]:
     for key, values in CHOICES.items():
         allowed = " or ".join(f"`{value}`" for value in values)
         yield f"| `{key}` | {allowed} | Arrow, Hudi and Spark all have to know it |"
-    yield ""
-    yield "A name that is at most two letters away from a well-known one of Kafka, Spark or Hudi, and is none itself,"
-    yield "is refused with the name that was probably meant: their own readers would ignore it without a word."
-    yield ""
+    yield _MISTYPED
 
 
 def _foreign() -> Iterator[str]:
-    yield "## Names of other tools"
-    yield ""
-    yield "Refused with a pointer, so that nobody believes they have an effect:"
-    yield ""
-    yield "| name | what to do |"
-    yield "|---|---|"
+    yield _OF_OTHER_TOOLS
     for key, remedy in FOREIGN.items():
         yield f"| `{key}` | {remedy} |"
 

@@ -104,7 +104,7 @@ def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
     topics_by_cluster: dict[str, tuple[str, ...] | SinkError] = {}
     for pattern in fleet.patterns:
         if pattern.probe.bootstrap not in topics_by_cluster:
-            log = Log(pattern.probe)
+            log = Log(pattern.probe.kafka_native)
             try:
                 topics_by_cluster[pattern.probe.bootstrap] = log.topics()
             except SinkError as error:

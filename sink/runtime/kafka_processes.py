@@ -21,7 +21,7 @@ class KafkaProcesses:
 
     def log_of(self, settings: Settings) -> SharedLog:
         native: Mapping[str, str] = settings.kafka_native
-        return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(settings)))
+        return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(native)))
 
     def groups(self, settings: Settings) -> GroupCommitter:
         native: Mapping[str, str] = settings.kafka_native

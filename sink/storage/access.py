@@ -138,10 +138,8 @@ def hadoop_options(access: Access) -> dict[str, str]:
 
 def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
     """Returns arguments of `pyarrow.fs.S3FileSystem`, with secrets."""
-    arguments: dict[str, Any] = {}
-    for argument, value in zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True):
-        if value:
-            arguments[argument] = value
+    named_keys = zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True)
+    arguments: dict[str, Any] = {name: value for name, value in named_keys if value}
     if access.option(bucket, _PROVIDERS) == _ANONYMOUS:
         arguments["anonymous"] = True
     scheme, endpoint = _endpoint(bucket, access)

@@ -24,16 +24,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    pattern: re.Pattern[str]
+    pattern: str
     sentence: str
     lasts: bool = True
 
 
-def _kind(pattern: str, sentence: str, lasts: bool = True) -> _Kind:
-    return _Kind(re.compile(pattern, re.IGNORECASE), sentence, lasts)
-
-
-_NO_FILE_SYSTEM = _kind(
+_NO_FILE_SYSTEM = _Kind(
     r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.(?:s3a|azurebfs)"
     r"|ClassNotFoundException: Class com\.google\.cloud\.hadoop|NoClassDefFoundError",
     "target.base.path: Java has no file system for {scheme}://. Remove the file system's jars from spark.jars, or name"
@@ -41,70 +37,70 @@ _NO_FILE_SYSTEM = _kind(
 )
 _KINDS_OF_S3 = (
     _NO_FILE_SYSTEM,
-    _kind(
+    _Kind(
         r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|Access Key Id you provided does not exist|InvalidClientTokenId",
         "storage.s3.access.key: the store at {server} does not know the key. Correct it.",
     ),
-    _kind(
+    _Kind(
         r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|signature we calculated does not match",
         "storage.s3.secret.key: the store at {server} says that it does not match the access key. Correct it.",
     ),
-    _kind(
+    _Kind(
         r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|INVALID_TOKEN|token (?:included in the request )?(?:is|has) expired",
         "storage.s3.session.token: it has expired or is not valid. Set a new one.",
     ),
-    _kind(
+    _Kind(
         r"NoSuchBucket|NO_SUCH_BUCKET|specified bucket does not exist|bucket '?[\w.-]+'? not found"
         r"|UnknownStoreException",
         "target.base.path: there is no bucket {bucket} at {server}. Create it, or correct the name.",
     ),
-    _kind(
+    _Kind(
         r"AuthorizationHeaderMalformed|PermanentRedirect|region '?[\w-]*'? is wrong|IllegalLocationConstraint"
         r"|AWSRedirectException|Received redirect|status code: 301|HTTP status 301|InvalidRegion",
         "storage.s3.region: the bucket {bucket} is in another region{region}. Correct it.",
     ),
-    _kind(
+    _Kind(
         r"PKIX path|SSLHandshakeException|SSL peer certificate|certificate verify failed|curlCode: 60|invalid peer"
         r" certificate|UnknownIssuer",
         "storage.s3.endpoint: the certificate of {server} is not trusted here. Add its issuer to the host's (and"
         " Java's) certificates.",
     ),
-    _kind(
+    _Kind(
         r"Unable to load (?:AWS )?credentials|No AWS Credentials provided|NoAuthWithAWSException|no EC2 metadata"
         r"|Unable to find credentials",
         "storage.s3.access.key: there are no keys in the settings, the environment, a profile or the instance. Set"
         " storage.s3.access.key and storage.s3.secret.key.",
     ),
-    _kind(
+    _Kind(
         r"x-amz-trailer|NotImplemented|NOT_IMPLEMENTED|functionality that is not implemented|MissingContentLength"
         r"|XAmzContentSHA256Mismatch|keeps more than it is given",
         "target.base.path: {server} does not support checksums after an object's data. Unset"
         " AWS_REQUEST_CHECKSUM_CALCULATION.",
     ),
-    _kind(
+    _Kind(
         r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED",
         "target.base.path: the clocks of this host and of {server} differ by more than 15 minutes. Correct this host's"
         " clock.",
         lasts=False,
     ),
-    _kind(
+    _Kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
         "target.base.path: the key has no right to do this below {base_path}. Grant it to list the bucket, and to get,"
         " put and delete objects there.",
     ),
-    _kind(
+    _Kind(
         r"UnknownHostException|resolve host|dns error|Name or service not known|curlCode: 6\b",
         "storage.s3.endpoint: the host of {server} is not known. Correct it, or the name service.",
         lasts=False,
     ),
-    _kind(
+    _Kind(
         r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
         r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
         r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect",
         "storage.s3.endpoint: {server} does not answer. Start it, or correct the address.",
         lasts=False,
     ),
-    _kind(
+    _Kind(
         r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|InternalError|INTERNAL_FAILURE|AWSStatus50\d"
         r"|AWSServiceThrottled|status code: 50\d|HTTP status 50\d",
         "target.base.path: {server} refuses requests at the moment. The sink tries again.",
@@ -112,23 +108,23 @@ _KINDS_OF_S3 = (
     ),
 )
 _KINDS_OF_HDFS = (
-    _kind(
+    _Kind(
         r"(?P<detail>Permission denied: user=[^,]+, access=\w+, inode=\"[^\"]*\":[\w:.-]+)",
         "target.base.path: {detail}. Create the directory for that user, or set HADOOP_USER_NAME.",
     ),
-    _kind(
+    _Kind(
         r"neither a host nor a name service|UnknownHostException",
         "target.base.path: {server} is neither a known host nor a known name service. Describe it in the files of"
         " HADOOP_CONF_DIR, or by spark.hadoop.dfs.ha.namenodes.{server}.",
         lasts=False,
     ),
-    _kind(
+    _Kind(
         r"of a datanode: .*(?:refused|reset|disconnected|timed? ?out|closed)|could only be written to \d+ of"
         r"|All datanodes .* are bad|firstBadLink",
         "target.base.path: a datanode of {server} does not answer. Start it, or wait until the namenode drops it.",
         lasts=False,
     ),
-    _kind(
+    _Kind(
         r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
         r"|Connection reset|listener disconnected|timed? ?out",
         "target.base.path: no namenode of {server} answers as the active one. Start it, or correct its address.",
@@ -162,7 +158,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
         "base_path": base_path,
     }
     for kind in _KINDS.get(scheme_of(base_path), (_NO_FILE_SYSTEM,)):
-        if match := kind.pattern.search(error_text):
+        if match := re.search(kind.pattern, error_text, re.IGNORECASE):
             return Fault(kind.sentence.format(**fields, **match.groupdict()), kind.lasts)
     return None
 

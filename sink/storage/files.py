@@ -22,8 +22,7 @@ from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, 
 from sink.storage.faults import Fault
 from sink.storage.hdfs import HDFS_SCHEMES
 
-_SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
-_SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
+_SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), **{name: name for name in ("gs", "abfs", "abfss", *HDFS_SCHEMES)}}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 15.0

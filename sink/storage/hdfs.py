@@ -84,7 +84,7 @@ def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:
                 f"target.base.path: {base_path} has no name service, and {_DEFAULT} is {default or 'not set'}. Write it"
                 " like hdfs://nameservice/tables/orders."
             )
-    if scheme.lower() == "hdfs" and not _is_service(authority, access) and ":" not in authority:
+    if scheme.lower() == "hdfs" and ":" not in authority and f"{_NAMENODES}{authority}" not in access.settings:
         authority = f"{authority}:{_PORT}"
     return f"{scheme.lower()}://{authority}", f"/{path.rstrip('/')}"
 
@@ -104,10 +104,6 @@ def client_settings(address: str, access: HdfsAccess) -> dict[str, str]:
     scheme, _, authority = address.partition("://")
     several = scheme != "hdfs" or "," in access.settings.get(f"{_NAMENODES}{authority}", "")
     return {f"{_FAILOVER}max.attempts": "30" if several else "5", **_SHORT_WAITS, **access.settings}
-
-
-def _is_service(authority: str, access: HdfsAccess) -> bool:
-    return f"{_NAMENODES}{authority}" in access.settings
 
 
 def _from_files(directory: Path) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,8 @@ import getpass
 import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -86,12 +87,8 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         base = selector.base_dir
-
-        def listed() -> list[FileStatus]:
-            return list(self._client.list_status(base, selector.recursive))
-
         try:
-            statuses = self._call(listed)
+            statuses = self._call(lambda: list(self._client.list_status(base, selector.recursive)))
         except FileNotFoundError:
             if selector.allow_not_found:
                 return []
@@ -150,24 +147,17 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             raise FileNotFoundError(path)
 
     def _call(self, request: Callable[[], Answer]) -> Answer:
-        with _Translated(self._address):
+        with _translated(self._address):
             return request()
-        raise AssertionError("what fails is raised")
 
 
-class _Translated:
+@contextmanager
+def _translated(address: str) -> Iterator[None]:
     """Turns the client's errors into OSError."""
-
-    def __init__(self, address: str, server: str = "") -> None:
-        """`server` names the server in errors, if it is not the namenode."""
-        self._address = f"{address}: {server}" if server else address
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (RuntimeError, ValueError, OSError)):
-            raise _as_os_error(error, self._address) from error
+    try:
+        yield
+    except (RuntimeError, ValueError, OSError) as error:
+        raise _as_os_error(error, address) from error
 
 
 class _Reader(io.RawIOBase):
@@ -175,7 +165,7 @@ class _Reader(io.RawIOBase):
 
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
-        self._translated = _Translated(address, "of a datanode")
+        self._address = f"{address}: of a datanode"
 
     def readable(self) -> bool:
         return True
@@ -191,9 +181,8 @@ class _Reader(io.RawIOBase):
         return self.tell()
 
     def read(self, size: int | None = -1) -> bytes:
-        with self._translated:
+        with _translated(self._address):
             return bytes(self._file.read(-1 if size is None else size))
-        raise AssertionError("what fails is raised")
 
 
 class _Writer(io.RawIOBase):
@@ -202,7 +191,7 @@ class _Writer(io.RawIOBase):
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
         self._written = 0
-        self._translated = _Translated(address, "of a datanode")
+        self._address = f"{address}: of a datanode"
 
     def writable(self) -> bool:
         return True
@@ -211,7 +200,7 @@ class _Writer(io.RawIOBase):
         return self._written
 
     def write(self, data: Any) -> int:
-        with self._translated:
+        with _translated(self._address):
             self._file.write(data)
         self._written += len(data)
         return len(data)
@@ -219,7 +208,7 @@ class _Writer(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with self._translated:
+            with _translated(self._address):
                 self._file.close()
 
 

@@ -7,7 +7,7 @@ know. Raises Unavailable if a configured source gives no keys.
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,29 +22,21 @@ class Keys:
     token: str = field(default="", repr=False)
 
 
-class Identity:
-    """This process's keys for S3. The first call looks for their source."""
+def process_keys() -> Keys | None:
+    """Returns this process's keys for S3, or None: the store may need none, or a library finds them itself."""
+    from botocore.exceptions import BotoCoreError
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asked = False
-        self._source: Any = None
-
-    def keys(self) -> Keys | None:
-        """Returns the keys, or None: the store may need none, or a library finds them itself."""
-        from botocore.exceptions import BotoCoreError
-
-        try:
-            with self._lock:
-                if not self._asked:
-                    self._source, self._asked = _source(), True
-                credentials = self._source.get_frozen_credentials() if self._source else None
-        except BotoCoreError as error:
-            raise Unavailable(f"storage.s3.access.key: the AWS settings of this host give no keys: {error}") from error
-        return Keys(credentials.access_key, credentials.secret_key, credentials.token or "") if credentials else None
+    try:
+        source = key_source()
+        credentials = source.get_frozen_credentials() if source else None
+    except BotoCoreError as error:
+        raise Unavailable(f"storage.s3.access.key: the AWS settings of this host give no keys: {error}") from error
+    return Keys(credentials.access_key, credentials.secret_key, credentials.token or "") if credentials else None
 
 
-def _source() -> Any:
+@functools.cache
+def key_source() -> Any:
+    """Looks for the source of the keys, once. It renews expiring keys."""
     from botocore.session import Session
 
     return Session().get_credentials()
@@ -55,6 +47,3 @@ def for_java(environment: Mapping[str, str]) -> dict[str, str]:
     file = environment.get("AWS_SHARED_CREDENTIALS_FILE", "")
     variable = "AWS_CREDENTIAL_PROFILES_FILE"
     return {variable: file} if file and variable not in environment else {}
-
-
-PROCESS_IDENTITY = Identity()

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from coordination.errors import ConfigError
 from sink.telemetry.logs import ContextThread
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
@@ -55,7 +55,7 @@ class Exposition:
         key = (name, *labels.values())
         prefix = self._prefixes.get(key)
         if prefix is None:
-            label_text = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in labels.items())
+            label_text = ",".join(f'{label}="{value.translate(ESCAPES)}"' for label, value in labels.items())
             prefix = self._prefixes[key] = f"{name}{{{label_text}}} "
         return prefix
 
@@ -76,7 +76,7 @@ class MetricsServer:
             return [body]
 
         try:
-            self._server = make_server(host, port, answer, _Server, _Quiet)
+            self._server = make_server(host, port, answer, ThreadingWSGIServer, _Quiet)
         except OSError as error:
             raise ConfigError(
                 f"metrics.port {port} cannot be used on {host} ({error.strerror}); "
@@ -89,10 +89,6 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
 
 
 class _Quiet(WSGIRequestHandler):

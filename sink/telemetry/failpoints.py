@@ -63,15 +63,6 @@ class Failpoints:
             _ACTIONS[action](self._directory / f"{point}.go")
 
 
-def arm(directory: Path, point: str, action: str, process: int) -> None:
-    """Arms a point in a running process, even if the point has fired before."""
-    unfinished = directory / f"{point}.part"
-    unfinished.write_text(f"{process} {action}")
-    for stale in (point, f"{point}.go"):
-        (directory / stale).unlink(missing_ok=True)
-    unfinished.rename(directory / f"{point}{ARMED}")
-
-
 def _armed_action(file: Path) -> str | None:
     try:
         process, action = file.read_text().split()

@@ -52,7 +52,6 @@ def configure(
 ) -> None:
     """Sets up logging for this process. Another call replaces the set-up."""
     _redactors[:] = [redactor or Redactor()]
-    redact = _redaction(_redactors[0])
     _process_context.clear()
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -63,7 +62,7 @@ def configure(
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
         structlog.stdlib.add_logger_name,
-        redact,
+        _redact,
         _add_runbook_page,
         _in_order,
         *([_one_line] if form == "console" else []),
@@ -75,11 +74,7 @@ def configure(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
         )
     )
-    root = logging.getLogger()
-    for old_handler in list(root.handlers):
-        root.removeHandler(old_handler)
-    root.addHandler(handler)
-    root.setLevel(THIRD_PARTY_LEVEL)
+    logging.basicConfig(level=THIRD_PARTY_LEVEL, handlers=[handler], force=True)
     logging.captureWarnings(True)
     # Kazoo warns at every attempt to connect; sink/clients/zookeeper.py reports occasionally that ZooKeeper is away.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
@@ -104,11 +99,6 @@ def identify(worker: str, sink: str | None) -> None:
     names = {"worker": worker} if sink is None else {"worker": worker, "sink": sink}
     _process_context.update(names)
     structlog.contextvars.bind_contextvars(**names)
-
-
-def logger(name: str = "sink") -> structlog.stdlib.BoundLogger:
-    """Returns a logger below `sink`. Events are short lower-case phrases, values are keywords."""
-    return structlog.stdlib.get_logger(name if name.split(".")[0] == "sink" else f"sink.{name}")
 
 
 @contextmanager
@@ -139,9 +129,7 @@ class ContextThread(threading.Thread):
 
 
 def _add_process_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for key, value in _process_context.items():
-        event.setdefault(key, value)
-    return event
+    return {**_process_context, **event}
 
 
 def _logger_factory(*args: Any) -> logging.Logger:
@@ -154,15 +142,13 @@ def _renderer(form: str) -> Processor:
     return structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, sort_keys=False)
 
 
-def _redaction(redactor: Redactor) -> Processor:
-    def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        for key, value in list(event.items()):
-            if not key.startswith("_"):
-                del event[key]
-                event[redactor.text(key)] = redactor.value("" if key == "event" else key, value)
-        return event
-
-    return redact
+def _redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    redactor = _redactors[0]
+    for key, value in list(event.items()):
+        if not key.startswith("_"):
+            del event[key]
+            event[redactor.text(key)] = redactor.value("" if key == "event" else key, value)
+    return event
 
 
 def runbook_page(event: str) -> str:

@@ -91,7 +91,8 @@ class SinkMetrics:
         self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
         self._phases: dict[int, tuple[Phase, float]] = {}
         self._opened: dict[int, tuple[float, int]] = {}
-        self._retention: Mapping[str, float] = {}
+        self.retention_by_topic: Mapping[str, float] = {}
+        """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
@@ -202,19 +203,11 @@ class SinkMetrics:
         """Takes the coordinator's reading of the log."""
         self.offsets.read_log(view.partitions)
 
-    @property
-    def retention_by_topic(self) -> Mapping[str, float]:
-        """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
-        return self._retention
-
     @harmless
     def retention(self, seconds: Mapping[str, float]) -> None:
         """Takes Kafka's retention in seconds, by topic, without topics whose retention is unlimited or unknown."""
-        self._retention = seconds
-        if seconds:
-            self._child(self._families.retention_seconds).set(min(seconds.values()))
-        else:
-            self._drop(self._families.retention_seconds)
+        self.retention_by_topic = seconds
+        self._show(self._families.retention_seconds, min(seconds.values(), default=None))
 
     @harmless
     def group_committed(self, outcome: str) -> None:
@@ -297,12 +290,11 @@ class SinkMetrics:
             return
         freshness = self.offsets.freshness()
         self._child(families.freshness).set(freshness)
-        waiting = self.offsets.waiting_topics() if self._retention else ()
-        seconds_left = [self._retention[topic] - freshness for topic in waiting if topic in self._retention]
-        if seconds_left:
-            self._child(families.retention_left).set(min(seconds_left))
-        else:
-            self._drop(families.retention_left)
+        waiting = self.offsets.waiting_topics() if self.retention_by_topic else ()
+        seconds_left = [
+            self.retention_by_topic[topic] - freshness for topic in waiting if topic in self.retention_by_topic
+        ]
+        self._show(families.retention_left, min(seconds_left, default=None))
 
     def _child(self, family: Any, *labels: str) -> Any:
         """Returns the sink's child of the family, which it creates if there is none."""
@@ -315,6 +307,13 @@ class SinkMetrics:
     def _drop(self, family: Any, *labels: str) -> None:
         if self._children.pop((family, labels), None) is not None:
             family.remove(self._sink, *labels)
+
+    def _show(self, family: Any, value: float | None) -> None:
+        """Sets the sink's child of the family; None drops it."""
+        if value is None:
+            self._drop(family)
+        else:
+            self._child(family).set(value)
 
     def _set_waiting(self, cause: str, is_waiting: bool) -> None:
         self._child(self._families.waiting, cause).set(1 if is_waiting else 0)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from coordination.state.model import PartitionLog, PartitionState, TopicPartition
+from sink.telemetry.exposition import ESCAPES
 
 PARTITION_GAUGES = (
     ("sink_partition_committed_offset", "The offset after the last one that is in the table"),
@@ -20,7 +21,6 @@ PARTITION_GAUGES = (
     ("sink_lag", "Old name of sink_partition_lag_offsets, for this version only"),
 )
 _SNAPSHOTS = 16
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PartitionOffsets:
     """One sink's partitions, while this worker coordinates it. `clock` gives monotonic seconds."""
 
     def __init__(self, sink: str, clock: Callable[[], float]) -> None:
-        self._sink = sink.translate(_ESCAPES)
+        self._sink = sink.translate(ESCAPES)
         self._clock = clock
         self._states: Mapping[TopicPartition, PartitionState] = {}
         self._snapshots: tuple[_Snapshot, ...] = ()
@@ -104,7 +104,7 @@ class PartitionOffsets:
         for row in self.rows():
             labels = self._labels.get(row.source)
             if labels is None:
-                topic, number = row.source.topic.translate(_ESCAPES), row.source.partition
+                topic, number = row.source.topic.translate(ESCAPES), row.source.partition
                 labels = f'{{sink="{self._sink}",topic="{topic}",partition="{number}"}}'
                 self._labels[row.source] = labels
             yield labels, (row.committed, row.log_start, row.log_end, row.lag)

@@ -129,6 +129,3 @@ class Properties(Mapping[str, str]):
 
     def secrets(self) -> tuple[str, ...]:
         return tuple(v for k, v in self._items.items() if self.is_secret(k))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Properties, (self._items, tuple(self._secret_keys))

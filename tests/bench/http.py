@@ -130,7 +130,7 @@ def _trees(parameters: Mapping[str, Any]) -> None:
 def _serve(parameters: Mapping[str, Any]) -> None:
     """Runs the server under test, with a worker's facts and without Spark."""
     fleet = _fleet(parameters, "serve")
-    log = SharedLog(LogProcess(fleet.settings))
+    log = SharedLog(LogProcess(fleet.settings.kafka_native))
     metrics = ProcessMetrics("worker-1")
     fleet.facts.metrics_text = metrics.text
     for name in parameters["names"]:

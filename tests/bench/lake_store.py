@@ -9,22 +9,18 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import Self
+
 from sink.storage.access import Access, access_of
 from tests.looking import Poller
 from tests.storage.s3_proxy import Request, S3Proxy
 from tests.storage.s3_server import MinioServer, Store, a_store
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 LOOK_SECONDS = 2.0
 _COMPLETED = re.compile(r"orders/\.hoodie/timeline/(\d{17})_\d{17}\.(?:commit|deltacommit)")

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sink.devtools.local.workers import Part
 from tests.bench.many_lab import (
     LOOK_SECONDS,
     PATIENCE,
@@ -33,6 +32,7 @@ from tests.bench.many_lab import (
 from tests.bench.topics import Topic, fill
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
+from tests.workers import Part
 
 BACKLOG = Topic("backlog", 4, 0)
 WORKER = "w1"

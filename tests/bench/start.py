@@ -23,10 +23,10 @@ import psutil
 
 from sink.clients.class_archive import archive_option
 from sink.devtools.local.kafka import KafkaServer
-from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic
 from tests.fleet import Fleet
+from tests.workers import WorkerProcess
 
 TOPIC = "start"
 KINDS = ("new table", "existing table")

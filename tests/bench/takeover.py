@@ -25,7 +25,6 @@ from pathlib import Path
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView, Transaction
 from sink.devtools.local.kafka import KafkaServer
-from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.freshness import Watch
 from tests.bench.lake_store import LakeStore, StoreWatch, add_storage_options, storage
@@ -33,6 +32,7 @@ from tests.bench.orders import DDL, PARTITIONS, create_topic, ends
 from tests.bench.trickle import Trickle
 from tests.fleet import Fleet
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 RATE = 500
 TOPIC = "takeover"

@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from coordination.errors import Unavailable
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import LOOPBACK, free_ports
-from sink.devtools.local.workers import WorkerProcess
-from sink.devtools.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.bench.orders import create_topic
 from tests.chaos.auditor import ACKNOWLEDGED
@@ -30,6 +29,8 @@ from tests.chaos.workload import Workload
 from tests.disk import mount_small, unmount
 from tests.fleet import Fleet
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
+from tests.zookeepers import ZooKeeperEnsemble
 
 TOPIC = "events"
 RATE = 300.0

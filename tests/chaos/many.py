@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 from coordination.errors import Unavailable
-from sink.devtools.local.workers import WorkerProcess
 from tests.bench.orders import create_topic
 from tests.chaos.__main__ import HISTORY, History, Minimum, Weighted, random_faults
 from tests.chaos.arena import PATIENCE, SESSION_SECONDS, Arena
@@ -31,6 +30,7 @@ from tests.chaos.shape import APPEND, Shape
 from tests.chaos.workload import Workload
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 SINKS = 10
 PARTITIONS = 2

@@ -11,7 +11,6 @@ from random import Random
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from coordination.errors import Corrupt, Unavailable
-from sink.devtools.local.workers import Part
 from sink.operations.reset_writer import recorded_paths
 from tests.chaos import harm
 from tests.chaos.amends import halting, reset
@@ -21,6 +20,7 @@ from tests.chaos.proxy import Mode
 from tests.disk import FullDisk, ReadOnlyDisk
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
+from tests.workers import Part
 
 Fault = Callable[[Arena, Random], str | None]
 """Does harm, repairs it, and returns a description; None if it did nothing."""

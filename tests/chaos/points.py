@@ -10,12 +10,12 @@ from random import Random
 from confluent_kafka import Producer
 
 from coordination.errors import Unavailable
-from sink.devtools.local.workers import WorkerProcess
 from tests.chaos import harm
 from tests.chaos.amends import halting
 from tests.chaos.arena import TOPIC, Arena
 from tests.chaos.shape import Shape
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 FIRE_SECONDS = 120.0
 ATTEMPTS = 6

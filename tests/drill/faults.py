@@ -11,11 +11,11 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from sink.devtools.local.workers import Part
 from sink.operations.health import CLOCK_SECONDS
 from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SESSION_SECONDS, SHORT, WORKERS, Lab
 from tests.storage.s3_proxy import SILENT
 from tests.waiting import eventually
+from tests.workers import Part
 
 SECOND = WORKERS[1]
 BROKEN = "broken"

@@ -23,7 +23,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
-from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.http_kit import Client
 from tests.many_sinks import ManySinks
@@ -31,6 +30,7 @@ from tests.registry_kit import RegistryRequest, RegistryResponse, RegistryServer
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import MotoServer, Store
 from tests.waiting import eventually
+from tests.workers import WorkerProcess
 
 WORKERS = ("w1", "w2")
 EVENTS, SHORT = "events", "short"

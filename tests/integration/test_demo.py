@@ -23,6 +23,7 @@ from sink.clients.child_process import Child, child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
 from sink.devtools.demo.play import FIRST_WORKERS, _home, _print_next_commands, run
+from sink.devtools.demo.tables import DemoTable
 from sink.devtools.demo.view import Screen
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
@@ -188,7 +189,7 @@ def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_kill
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SINK_ZOOKEEPER_CONNECT", "real:2181")
-    stage = DemoCluster(tmp_path, 1000)
+    stage = DemoCluster(tmp_path, 1000, DemoTable(tmp_path))
     monkeypatch.setattr(Child, "start", lambda child: child)
     monkeypatch.setattr(stage, "detach", lambda: "")
     for name in FIRST_WORKERS:

@@ -7,11 +7,11 @@ import signal
 import pytest
 from confluent_kafka import Producer
 
-from sink.devtools.local.workers import Part
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.http_kit import Client, client_on_free_port
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
+from tests.workers import Part
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sink.cli import app
-from sink.devtools.local.workers import Part
 from tests.conftest import TopicFactory, temporary_chroot, topics
 from tests.fleet import produce
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
+from tests.workers import Part
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 RECORDS = 600

@@ -17,6 +17,7 @@ from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
+from tests.zookeepers import empty
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -52,7 +53,7 @@ def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied
 
         fleet.start("w2")
         fleet.wait("both are members", lambda view: len(view.members) == 2)
-        server.empty()
+        empty(server)
         fleet.reconnect()
         rebuilt_view = fleet.wait("the tree is there again", lambda view: view.info is not None and view.epoch > 0)
         assert rebuilt_view.info is not None
@@ -95,7 +96,7 @@ def test_a_backup_with_a_reset_that_the_table_went_on_without_makes_no_row_come_
         shutil.copytree(data, backup)
         server.start()
 
-        server.empty()
+        empty(server)
         fleet.reconnect()
         run("w2", RECORDS)
 

@@ -9,9 +9,9 @@ from hudi import HudiTableBuilder
 
 from coordination.machines.transactions import results
 from coordination.state.model import Phase
-from sink.devtools.local.workers import Part
 from tests.fleet import in_phase, produce, transaction_in
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.workers import Part
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

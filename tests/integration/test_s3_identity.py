@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import boto3
@@ -84,7 +85,7 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     keys_file.write_text(json.dumps(first))
     monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials_file))
-    monkeypatch.setattr(identity.PROCESS_IDENTITY, "_asked", False)
+    monkeypatch.setattr(identity, "key_source", cache(identity.key_source.__wrapped__))
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
         location = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
         fleet = make_fleet(ROUND, **METADATA, **location)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from coordination.state.model import Phase
-from sink.devtools.local.workers import Part, WorkerProcess
 from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.workers import Part, WorkerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

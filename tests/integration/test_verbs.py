@@ -14,10 +14,10 @@ from datetime import datetime, timezone
 import pytest
 
 from sink.cli import main
-from sink.devtools.local.workers import WorkerProcess
 from tests.conftest import temporary_chroot, topics
 from tests.fleet import Fleet, produce
 from tests.http_kit import Client, client_on_free_port
+from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sink.devtools.local.servers import free_ports
-from sink.devtools.local.workers import Part
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.workers import Part
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -123,10 +123,10 @@ def test_the_configurations_shown_can_be_used_and_mean_the_same(language: str, t
 
 
 def test_the_query_shown_is_the_one_that_the_demo_tells_and_its_test_runs() -> None:
-    from sink.devtools.demo.tables import DirectoryTable
+    from sink.devtools.demo.tables import DemoTable
 
     shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))["python"]
-    table = DirectoryTable(Path("/demo"))
+    table = DemoTable(Path("/demo"))
     expected = table.query.replace(table.base_path, "/data/tables/orders")
     assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(expected))
 

@@ -148,7 +148,7 @@ def test_the_end_waits_for_the_newest_offer_but_not_for_a_kafka_that_hangs(kafka
     committer.close(0.05)
     hanging.answers.set()
     committer.offer("orders", "sink-orders", states_up_to(8), metrics)
-    assert committer.pid == 0
+    assert committer._child.pid == 0
 
 
 class Offers:

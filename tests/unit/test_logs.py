@@ -41,7 +41,7 @@ def log_format(request: pytest.FixtureRequest) -> str:
 
 
 def log_everything(secret: str) -> None:
-    log = logs.logger("coordinator")
+    log = structlog.get_logger("sink.coordinator")
     log.info(
         "plain",
         password=secret,
@@ -92,8 +92,10 @@ def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
     out = io.StringIO()
     logs.configure(settings.log_level, settings.log_format, Redactor(settings.secrets), out)
     logs.identify(settings.worker_id, settings.name)
-    logs.logger().info("settings", settings=settings, kafka=settings.kafka_java, native=settings.kafka_native)
-    logs.logger().error(f"connection failed: {settings.kafka['ssl.keystore.key']}")
+    structlog.get_logger("sink").info(
+        "settings", settings=settings, kafka=settings.kafka_java, native=settings.kafka_native
+    )
+    structlog.get_logger("sink").error(f"connection failed: {settings.kafka['ssl.keystore.key']}")
     rendered = [
         out.getvalue(),
         repr(settings),
@@ -126,10 +128,10 @@ def test_json_events_are_one_object_a_line_with_their_context():
     out = io.StringIO()
     logs.configure("info", "json", None, out)
     with logs.bound(worker="w1", sink="orders", epoch=3, transaction=7):
-        logs.logger("sink.coordinator").info("prepared", slices=4)
+        structlog.get_logger("sink.coordinator").info("prepared", slices=4)
         with logs.bound(transaction=None, epoch=4):
-            logs.logger("sink.coordinator").info("elected\nagain")
-    logs.logger("sink.coordinator").info("outside")
+            structlog.get_logger("sink.coordinator").info("elected\nagain")
+    structlog.get_logger("sink.coordinator").info("outside")
     first, second, third = (json.loads(line) for line in out.getvalue().splitlines())
     assert {k: first[k] for k in ("level", "event", "worker", "sink", "epoch", "transaction", "slices")} == {
         "level": "info",
@@ -153,9 +155,9 @@ def test_every_thread_says_which_worker_and_sink_it_works_for():
     logs.identify("w1", "orders")
     library_thread = threading.Thread(target=lambda: logging.getLogger("kazoo").error("of a library"))
     with logs.bound(sink="payments", epoch=3), ThreadPoolExecutor(1) as pool:
-        context_thread = logs.ContextThread(target=lambda: logs.logger().info("own thread"))
+        context_thread = logs.ContextThread(target=lambda: structlog.get_logger("sink").info("own thread"))
         context_thread.start()
-        pool.submit(logs.in_context(logs.logger().info), "own executor").result()
+        pool.submit(logs.in_context(structlog.get_logger("sink").info), "own executor").result()
         pool.submit(logging.getLogger("py4j").warning, "callback").result()
         library_thread.start()
         for thread in (context_thread, library_thread):
@@ -175,7 +177,7 @@ def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(log_for
     logs.configure(form=log_format, stream=out)
     logging.getLogger("kazoo.client").info("connected")
     logging.getLogger("coordination.zookeeper.keeper").debug("detail")
-    logs.logger("runtime").debug("detail")
+    structlog.get_logger("sink.runtime").debug("detail")
     assert out.getvalue() == ""
     logging.getLogger("py4j").warning("answer received late")
     logging.getLogger("sink.clients.kafka").info("seen")
@@ -194,7 +196,7 @@ def test_kazoo_is_heard_only_of_errors_for_it_warns_at_every_attempt_to_connect(
 def test_an_event_cannot_forge_another_line_on_the_console():
     out = io.StringIO()
     logs.configure("info", "console", None, out)
-    logs.logger().info("topic\r\n2026 [critical ] forged", name="a\x1b[2Jb\u2028c\nd")
+    structlog.get_logger("sink").info("topic\r\n2026 [critical ] forged", name="a\x1b[2Jb\u2028c\nd")
     assert len(out.getvalue().splitlines()) == 1
     assert "\x1b" not in out.getvalue()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import field_serializer, field_validator
+from pydantic import BeforeValidator, field_serializer
 
 from sink.config.fields import Choice, Group, setting
 from sink.config.values import Count, Flag, Name, SinkNames, Text, require_str
@@ -33,7 +33,7 @@ class WorkerSettings(Group):
         " is local.",
         default=True,
     )
-    log_dir: Path = setting(
+    log_dir: Annotated[Path, BeforeValidator(require_str)] = setting(
         "log.dir",
         "Directory of the files that take Spark's and Hudi's own output; relative to the working directory.",
         default=Path("logs"),
@@ -47,11 +47,6 @@ class WorkerSettings(Group):
     metrics_port: Count = setting(
         "metrics.port", "Port of the Prometheus metrics; 0 serves none.", default=0, ge=0, le=65535
     )
-
-    @field_validator("log_dir", mode="before")
-    @classmethod
-    def _a_path(cls, value: Any) -> Any:
-        return value if isinstance(value, Path) else Path(require_str(value))
 
     @field_serializer("spark_master")
     def _without_userinfo(self, value: str) -> str:

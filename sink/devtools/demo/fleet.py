@@ -21,7 +21,7 @@ from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.child_process import CHILDREN
 from sink.devtools.demo import orders
-from sink.devtools.demo.tables import DemoTable, DirectoryTable
+from sink.devtools.demo.tables import DemoTable
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.workers import WorkerProcess
@@ -41,9 +41,9 @@ class DemoCluster:
     A transaction has at most `transaction_records` records.
     """
 
-    def __init__(self, directory: Path, transaction_records: int, table: DemoTable | None = None) -> None:
+    def __init__(self, directory: Path, transaction_records: int, table: DemoTable) -> None:
         self.directory = directory
-        self.table = table or DirectoryTable(directory)
+        self.table = table
         self.logs = directory / "logs"
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.kafka = KafkaServer(directory / "kafka", heap="384m")

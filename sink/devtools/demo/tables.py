@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,26 +20,26 @@ _KEYS = {"access.key": "demo", "secret.key": "demo-secret"}
 _BUCKET = "lake"
 
 
-class DemoTable(ABC):
-    """The table's base path, and the options to reach it."""
+class DemoTable:
+    """A table on the local disk."""
 
-    base_path: str
     servers: tuple[Server, ...] = ()
     """Servers to start before `start`."""
     access: Access = NO_ACCESS
 
-    @abstractmethod
-    def prepare(self) -> None:
-        """Downloads what the table needs. Raises ConfigError if a package is not installed."""
+    def __init__(self, directory: Path) -> None:
+        self.base_path = str(directory / "table")
 
-    @abstractmethod
+    def prepare(self) -> None:
+        """Downloads what the table needs: nothing. Raises ConfigError if a package is not installed."""
+
     def start(self) -> None:
-        """Creates what the table needs on its servers."""
+        """Creates what the table needs on its servers: nothing, for the workers create the directory."""
 
     @property
-    @abstractmethod
     def settings(self) -> Mapping[str, str]:
         """The settings of a worker for this table."""
+        return {"target.base.path": self.base_path}
 
     @property
     def query(self) -> str:
@@ -48,23 +47,6 @@ class DemoTable(ABC):
         options = json.dumps(rust_options(self.base_path, self.access), indent=4)
         options_call = "" if options == "{}" else f".with_storage_options({options})"
         return QUERY.format(table=self.base_path, options=options_call)
-
-
-class DirectoryTable(DemoTable):
-    """A table on the local disk."""
-
-    def __init__(self, directory: Path) -> None:
-        self.base_path = str(directory / "table")
-
-    def prepare(self) -> None:
-        """Does nothing."""
-
-    def start(self) -> None:
-        """Does nothing: the workers create the directory."""
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        return {"target.base.path": self.base_path}
 
 
 class S3Table(DemoTable):
@@ -87,7 +69,7 @@ class S3Table(DemoTable):
     @property
     def settings(self) -> Mapping[str, str]:
         keys = {f"storage.s3.{name}": value for name, value in _KEYS.items()}
-        return {"target.base.path": self.base_path, "storage.s3.endpoint": self.server.url, **keys}
+        return {**super().settings, "storage.s3.endpoint": self.server.url, **keys}
 
 
-TABLES: Mapping[str, type[DirectoryTable] | type[S3Table]] = {"local": DirectoryTable, "s3": S3Table}
+TABLES: Mapping[str, type[DemoTable]] = {"local": DemoTable, "s3": S3Table}

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -96,9 +95,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

@@ -94,7 +94,8 @@ class KafkaServer(Server):
         return self._java(self._heap, jars, "kafka.Kafka", str(config), versions=BROKER_VERSIONS)
 
     def _format(self, jars: Sequence[Path], config: Path) -> None:
-        arguments = ("kafka.tools.StorageTool", "format", "-t", _kafka_uuid(), "-c", str(config))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(config))
         command = self._java("128m", jars, "-XX:TieredStopAtLevel=1", *arguments, versions=BROKER_VERSIONS)
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if result.returncode != 0:
@@ -111,10 +112,3 @@ def kafka_answers(address: str, seconds: float) -> bool:
         return bool(admin.list_topics(timeout=seconds).brokers)
     except KafkaException:
         return False
-
-
-def _kafka_uuid() -> str:
-    """Returns a random id in Kafka's format that does not begin with `-`, like an option."""
-    while (identifier := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        continue
-    return identifier

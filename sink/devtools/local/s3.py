@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -43,7 +42,7 @@ class S3Server(Server):
         try:
             with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=2.0) as answer:
                 return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+        except OSError:
             return False
 
 

@@ -10,21 +10,16 @@ from __future__ import annotations
 import logging
 import random
 import socket
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+
+from typing_extensions import Self
 
 from coordination.errors import Unavailable
 from sink.clients.child_process import Child
 from sink.clients.java import find_java
-
-if sys.version_info >= (3, 11):
-    from typing import Self
-else:
-    from typing_extensions import Self
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 32000)
@@ -60,93 +55,42 @@ def free_ports(count: int) -> list[int]:
     raise Unavailable(f"no {count} free loopback ports in {PORTS.start}-{PORTS.stop - 1}")
 
 
-class Lifecycle(ABC):
-    """A server or an ensemble as a context manager."""
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """The address for clients: `host:port`, or several separated by commas."""
-
-    @abstractmethod
-    def start(self) -> Self:
-        """Starts, and returns when a client got an answer."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stops in an orderly way."""
-
-    def restart(self) -> Self:
-        self.stop()
-        return self.start()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-
-class Server(Lifecycle):
-    """A server process that listens on one port and keeps its data in `directory`."""
+class Server(Child, ABC):
+    """A server process that listens on one port and keeps its data in `directory`. A context manager."""
 
     def __init__(self, directory: Path, port: int, name: str) -> None:
+        super().__init__(name, (), directory / "server.log")
         self.directory = directory
         self.port = port or free_ports(1)[0]
-        self.name = name
-        self._child: Child | None = None
 
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "server.log"
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid if self._child else 0
-
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.running
 
     def launch(self) -> None:
         """Starts without waiting for an answer."""
         if not self.running:
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / "log4j2.properties").write_text(LOG4J)
-            self._child = Child(self.name, self._command(), self.log)
-            self._child.start()
+            self._arguments = self._command()
+            super().start()
 
     def start(self) -> Self:
+        """Starts, and returns when a client got an answer."""
         self.launch()
         deadline = time.monotonic() + READY_SECONDS
         while not self._answers():
-            if self._child is None or not self._child.running or time.monotonic() > deadline:
-                tail = self._child.tail() if self._child else ""
+            if not self.running or time.monotonic() > deadline:
+                tail = self.tail()
                 self.kill()
                 raise Unavailable(f"{self.name} did not start on {self.address}: {tail} (log: {self.log})")
         return self
 
-    def stop(self) -> None:
-        if self._child:
-            self._child.stop()
+    def __enter__(self) -> Self:
+        return self.start()
 
-    def kill(self) -> None:
-        if self._child:
-            self._child.kill()
-
-    def pause(self) -> None:
-        if self._child:
-            self._child.pause()
-
-    def resume(self) -> None:
-        if self._child:
-            self._child.resume()
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def _java(self, heap: str, jars: Sequence[Path], *arguments: str, versions: tuple[int, ...]) -> list[str]:
         log4j_option = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"

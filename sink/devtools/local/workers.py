@@ -1,25 +1,12 @@
-"""Real workers as child processes. Raises `Unavailable` for a process that does not exist."""
+"""Real workers as child processes."""
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 
-import psutil
-
-from coordination.errors import Unavailable
 from sink.clients.child_process import Child
-
-
-class Part(Enum):
-    """The processes of a worker that get a signal."""
-
-    PYTHON = "PYTHON"
-    JVM = "JVM"
-    GROUP = "GROUP"
 
 
 class WorkerProcess(Child):
@@ -29,30 +16,3 @@ class WorkerProcess(Child):
         command = (sys.executable, "-m", "sink.worker", "--config", str(config))
         super().__init__(name or log.stem, command, log, environment)
         self.config = config
-
-    @property
-    def jvm_pid(self) -> int | None:
-        """The process id of the JVM of the worker's Spark driver; None if there is none now."""
-        for pid in self._members():
-            try:
-                if "org.apache.spark.deploy.SparkSubmit" in psutil.Process(pid).cmdline():
-                    return pid
-            except psutil.NoSuchProcess:
-                continue
-        return None
-
-    def signal(self, number: signal.Signals, part: Part = Part.GROUP) -> None:
-        """Sends a signal to the part. Raises `Unavailable` if there is no such process."""
-        if part is Part.GROUP:
-            self._send(number, self._members())
-            return
-        pid = self.pid if part is Part.PYTHON else self.jvm_pid
-        if not pid:
-            raise Unavailable(f"{self.name} has no {part.value} process")
-        self._send(number, [pid])
-
-    def kill_part(self, part: Part) -> None:
-        self.signal(signal.SIGKILL, part)
-
-    def pause_part(self, part: Part) -> None:
-        self.signal(signal.SIGSTOP, part)
