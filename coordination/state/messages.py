@@ -8,7 +8,6 @@ unknown (may have happened, may happen later, may never).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,7 +239,3 @@ class Drain:
 
 
 Event = Answered | KeeperChanged | ParticipantViewSeen | StoreSeen | Admission | Tick | Drain
-
-
-def unique(names: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(names)))
