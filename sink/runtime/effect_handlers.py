@@ -13,8 +13,8 @@ from coordination.errors import (
     BadRecord,
     Conflict,
     Corrupt,
-    DataLoss,
     NotLeader,
+    OffsetError,
     OutcomeUnknown,
     SinkError,
     TableError,
@@ -285,10 +285,9 @@ class ParticipantEffectHandler:
             report = self._engine.write(
                 operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
             )
-        except BadRecord as error:
-            return _failed(FailureKind.BAD_RECORD, error)
-        except DataLoss as error:
-            return _failed(FailureKind.DATA_LOSS, error)
+        except OffsetError as error:
+            kind = FailureKind.BAD_RECORD if isinstance(error, BadRecord) else FailureKind.DATA_LOSS
+            return Failed(str(error), Failure(kind, str(error), error.topic, error.partition, error.offset))
         except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
             if from_memory(error):
                 return Failed(error_summary(error), Failure(FailureKind.OUT_OF_MEMORY, error_summary(error)))
@@ -318,7 +317,3 @@ def _write(keeper: Keeper, operation: messages.Write) -> Outcome:
         return Refused(str(error))
     except OutcomeUnknown as error:
         return Unknown(str(error))
-
-
-def _failed(kind: FailureKind, error: BadRecord | DataLoss) -> Failed:
-    return Failed(str(error), failure=Failure(kind, str(error), error.topic, error.partition, error.offset))
