@@ -82,36 +82,37 @@ class Answers:
         for pool in (self._pool, self._verbs):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def liveness(self) -> Answer:
-        return self._by_reasons(self._facts.liveness())
-
-    def readiness(self) -> Answer:
-        return self._by_reasons(self._facts.readiness())
+    async def query(self, kind: str, sink: str) -> Answer:
+        """Answers a question about one sink, or about all if none is named."""
+        match kind:
+            case "liveness":
+                return self._by_reasons(self._facts.liveness())
+            case "readiness":
+                return self._by_reasons(self._facts.readiness())
+            case "coordinator":
+                return self._coordinator(sink)
+            case "table":
+                return await self._table(sink)
+            case "metrics":
+                text, zipped = await self._in_pool(self._metrics.text)
+                return Answer(200, text, CONTENT_TYPE, zipped)
+            case "overview":
+                return await self._in_pool(lambda: self._document(kind, ""))
+            case _:
+                return await self._in_pool(lambda: self._document(kind, sink))
 
     def _by_reasons(self, reasons: Sequence[str]) -> Answer:
         document = {"worker": self._facts.worker, "ok": not reasons, "reasons": list(reasons)}
         return Answer(503 if reasons else 200, documents.to_bytes(document))
 
-    def coordinator(self, sink: str) -> Answer:
+    def _coordinator(self, sink: str) -> Answer:
         """Answers 200 if this worker leads the sink, or any sink if none is named."""
         names = self._hosted(sink)
         led_sinks = [name for name in names if self._facts.leads(name)]
         document = {"worker": self._facts.worker, "leads": led_sinks}
         return Answer(200 if led_sinks else 503, documents.to_bytes(document))
 
-    async def health(self, sink: str) -> Answer:
-        return await self._of_fleet("health", sink)
-
-    async def status(self, sink: str) -> Answer:
-        return await self._of_fleet("status", sink)
-
-    async def history(self, sink: str) -> Answer:
-        return await self._of_fleet("history", sink)
-
-    async def overview(self) -> Answer:
-        return await self._of_fleet("overview", "")
-
-    async def table(self, sink: str) -> Answer:
+    async def _table(self, sink: str) -> Answer:
         """Answers with the files and bad records of one sink's table."""
         names = self._hosted(sink)
         if len(names) != 1:
@@ -127,10 +128,6 @@ class Answers:
         finally:
             self._tables_waiting -= 1
         return Answer(200, documents.to_bytes(report))
-
-    async def metrics(self) -> Answer:
-        text, zipped = await self._in_pool(self._metrics.text)
-        return Answer(200, text, CONTENT_TYPE, zipped)
 
     async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> Answer:
         """Performs the verb on one sink, or on all sinks of this worker."""
@@ -173,9 +170,6 @@ class Answers:
         if sink not in names:
             raise UnknownSink(sink, names)
         return [sink]
-
-    async def _of_fleet(self, kind: str, sink: str) -> Answer:
-        return await self._in_pool(lambda: self._document(kind, sink))
 
     async def _in_pool(self, make: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)

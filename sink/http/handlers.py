@@ -105,27 +105,7 @@ class QueryHandler(Handler):
     """Answers questions; `route_options["kind"]` is the kind of question."""
 
     async def get(self) -> None:
-        sink, answers = self.argument("sink"), self.answers
-        match self.route_options["kind"]:
-            case "liveness":
-                answer = answers.liveness()
-            case "readiness":
-                answer = answers.readiness()
-            case "coordinator":
-                answer = answers.coordinator(sink)
-            case "health":
-                answer = await answers.health(sink)
-            case "status":
-                answer = await answers.status(sink)
-            case "history":
-                answer = await answers.history(sink)
-            case "table":
-                answer = await answers.table(sink)
-            case "overview":
-                answer = await answers.overview()
-            case _:
-                answer = await answers.metrics()
-        await self.answer(answer)
+        await self.answer(await self.answers.query(self.route_options["kind"], self.argument("sink")))
 
     head = get
 
