@@ -14,6 +14,7 @@ from tornado.web import HTTPError, RequestHandler
 from sink.http import page
 from sink.http.answers import Answer, Answers, UnknownSink, refusal
 from sink.http.limits import Limits
+from sink.operations.control import VERBS
 
 LOG = structlog.get_logger("sink.worker")
 TAKE_SECONDS = 20.0
@@ -128,7 +129,6 @@ class PageHandler(Handler):
 
 
 QUERIES = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
-VERBS = ("pause", "resume", "flush", "drain", "switchover")
 ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
     (r"/", PageHandler, {}),
     *((f"/{kind}", QueryHandler, {"kind": kind}) for kind in QUERIES),
