@@ -9,9 +9,9 @@ import asyncio
 import gzip
 import hmac
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coordination.errors import ConfigError, SinkError, Unavailable
@@ -31,6 +31,11 @@ MOST_TABLES = 2
 """The most readings of tables that wait or run: quick answers need the other threads of the pool."""
 MOST_VERBS = 8
 """The most verbs that wait or run."""
+_DOCUMENTS: Mapping[str, Callable[[Fleet, Sequence[str]], bytes]] = {
+    "status": documents.status,
+    "history": documents.history,
+    "overview": documents.overview,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +58,6 @@ class UnknownSink(Exception):
         super().__init__(f"this worker hosts no sink {name[:100]!r}; it hosts: {hosted}")
 
 
-@dataclass(slots=True)
-class _DocumentCache:
-    """The documents of one reading, by kind and sink."""
-
-    fleet: Fleet
-    documents: dict[tuple[str, str], Answer] = field(default_factory=dict)
-
-
 class Answers:
     def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
         self._token = settings.http_token
@@ -68,7 +65,10 @@ class Answers:
         self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts)
         self._cache_lock = threading.Lock()
-        self._cache: _DocumentCache | None = None
+        self._documents: dict[tuple[str, str], Answer] = {}
+        """By kind and sink, of one reading."""
+        self._documented: Fleet | None = None
+        """That reading."""
         self._pool = ThreadPoolExecutor(4, "http-answers")
         self._verbs = ThreadPoolExecutor(1, "http-verbs")
         self._verbs_waiting = 0
@@ -96,10 +96,8 @@ class Answers:
             case "metrics":
                 text, zipped = await self._in_pool(self._metrics.text)
                 return Answer(200, text, CONTENT_TYPE, zipped)
-            case "overview":
-                return await self._in_pool(lambda: self._document(kind, ""))
             case _:
-                return await self._in_pool(lambda: self._document(kind, sink))
+                return await self._in_pool(lambda: self._document(kind, "" if kind == "overview" else sink))
 
     def _by_reasons(self, reasons: Sequence[str]) -> Answer:
         document = {"worker": self._facts.worker, "ok": not reasons, "reasons": list(reasons)}
@@ -184,24 +182,14 @@ class Answers:
             healthy, body = documents.health(fleet, chosen)
             return Answer(200 if healthy else 503, body)
         with self._cache_lock:
-            if self._cache is None or self._cache.fleet is not fleet:
-                self._cache = _DocumentCache(fleet)
-            answer = self._cache.documents.get((kind, sink))
+            if self._documented is not fleet:
+                self._documented, self._documents = fleet, {}
+            answer = self._documents.get((kind, sink))
             if answer is None:
-                answer = self._cache.documents[kind, sink] = _make_document(kind, fleet, chosen)
+                body = _DOCUMENTS[kind](fleet, chosen)
+                zipped = gzip.compress(body, 1) if len(body) >= ZIPPED_FROM else None
+                answer = self._documents[kind, sink] = Answer(200, body, zipped=zipped)
             return answer
-
-
-def _make_document(kind: str, fleet: Fleet, names: Sequence[str]) -> Answer:
-    if kind == "overview":
-        body = documents.overview(fleet)
-    else:
-        body = documents.status(fleet, names) if kind == "status" else documents.history(fleet, names)
-    return Answer(200, body, zipped=_zipped(body))
-
-
-def _zipped(body: bytes) -> bytes | None:
-    return gzip.compress(body, 1) if len(body) >= ZIPPED_FROM else None
 
 
 def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> Answer:

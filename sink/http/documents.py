@@ -37,17 +37,11 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
     reasons: list[dict[str, str]] = []
     for name in names:
         judgement = fleet.judgement(name)
-        problems = list(judgement.reasons)
         if age > STALE_SECONDS:
-            problems.append(
-                finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow")
-            )
-        sinks[name] = {
-            "healthy": not problems,
-            "reasons": [reason.to_json() for reason in problems],
-            "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
-        }
-        reasons += [{"sink": name, **reason.to_json()} for reason in problems]
+            stale = finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow")
+            judgement = replace(judgement, reasons=(*judgement.reasons, stale))
+        sinks[name] = _health(judgement)
+        reasons += [{"sink": name, **reason} for reason in sinks[name]["reasons"]]
     if not fleet.sinks:
         reasons.append(finding("not-read", "this worker has no session of ZooKeeper yet, or hosts no sink").to_json())
     document = {"format": 1, "worker": fleet.worker, "at": fleet.at, "healthy": not reasons}
@@ -66,11 +60,11 @@ def history(fleet: Fleet, names: Iterable[str]) -> bytes:
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
-def overview(fleet: Fleet) -> bytes:
+def overview(fleet: Fleet, names: Iterable[str]) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
     age = round(time.monotonic() - fleet.read_at, 1)
-    sinks = [_line(fleet, name) for name in fleet.names]
+    sinks = [_line(fleet, name) for name in names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 
 
@@ -123,11 +117,10 @@ def _bad_records(tolerance: str, sink_status: Status) -> dict[str, Any]:
 
 
 def _health(judgement: Judgement) -> dict[str, Any]:
-    reasons, notes = judgement.reasons, judgement.notes[:SHOWN_NOTES]
     return {
-        "healthy": not reasons,
-        "reasons": [reason.to_json() for reason in reasons],
-        "notes": [note.to_json() for note in notes],
+        "healthy": not judgement.reasons,
+        "reasons": [reason.to_json() for reason in judgement.reasons],
+        "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
     }
 
 
