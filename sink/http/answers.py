@@ -71,9 +71,9 @@ class Answers:
         """That reading."""
         self._pool = ThreadPoolExecutor(4, "http-answers")
         self._verbs = ThreadPoolExecutor(1, "http-verbs")
-        self._verbs_waiting = 0
+        self._verb_places = asyncio.Semaphore(MOST_VERBS)
         self._tables = TableReports()
-        self._tables_waiting = 0
+        self._table_places = asyncio.Semaphore(MOST_TABLES)
 
     def close(self) -> None:
         """Cancels pending work, and does not wait for running work."""
@@ -116,15 +116,13 @@ class Answers:
         if len(names) != 1:
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
         settings = next(hosted.settings for hosted in self._facts.sinks if hosted.settings.name == names[0])
-        if self._tables_waiting >= MOST_TABLES:
+        if self._table_places.locked():
             return refusal(503, "other tables are being read; ask again in some seconds")
-        self._tables_waiting += 1
-        try:
-            report = await self._in_pool(lambda: self._tables.report_of(settings))
-        except SinkError as error:
-            return refusal(503, str(error))
-        finally:
-            self._tables_waiting -= 1
+        async with self._table_places:
+            try:
+                report = await self._in_pool(lambda: self._tables.report_of(settings))
+            except SinkError as error:
+                return refusal(503, str(error))
         return Answer(200, documents.to_bytes(report))
 
     async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> Answer:
@@ -139,14 +137,11 @@ class Answers:
             return refusal(400, "drain needs the worker to drain: ?worker=NAME")
         names = self._hosted(sink)
         hosted = [candidate for candidate in self._facts.sinks if candidate.settings.name in names]
-        if self._verbs_waiting >= MOST_VERBS:
+        if self._verb_places.locked():
             return refusal(503, f"{MOST_VERBS} verbs are under way already; try again")
-        self._verbs_waiting += 1
-        try:
+        async with self._verb_places:
             task = in_context(lambda: _perform(perform, hosted, worker))
             return await asyncio.get_running_loop().run_in_executor(self._verbs, task)
-        finally:
-            self._verbs_waiting -= 1
 
     def _denial(self, authorization: str) -> Answer | None:
         """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
