@@ -105,22 +105,21 @@ class Answers:
 
     def _coordinator(self, sink: str) -> Answer:
         """Answers 200 if this worker leads the sink, or any sink if none is named."""
-        names = self._hosted(sink)
-        led_sinks = [name for name in names if self._facts.leads(name)]
+        led_sinks = sorted(hosted.settings.name for hosted in self._hosted(sink) if hosted.leads)
         document = {"worker": self._facts.worker, "leads": led_sinks}
         return Answer(200 if led_sinks else 503, documents.to_bytes(document))
 
     async def _table(self, sink: str) -> Answer:
         """Answers with the files and bad records of one sink's table."""
-        names = self._hosted(sink)
-        if len(names) != 1:
+        hosted = self._hosted(sink)
+        if len(hosted) != 1:
+            names = sorted(candidate.settings.name for candidate in hosted)
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
-        settings = next(hosted.settings for hosted in self._facts.sinks if hosted.settings.name == names[0])
         if self._table_places.locked():
             return refusal(503, "other tables are being read; ask again in some seconds")
         async with self._table_places:
             try:
-                report = await self._in_pool(lambda: self._tables.report_of(settings))
+                report = await self._in_pool(lambda: self._tables.report_of(hosted[0].settings))
             except SinkError as error:
                 return refusal(503, str(error))
         return Answer(200, documents.to_bytes(report))
@@ -135,8 +134,7 @@ class Answers:
             return refusal(404, f"this worker has no verb {verb!r}")
         if verb == "drain" and not worker:
             return refusal(400, "drain needs the worker to drain: ?worker=NAME")
-        names = self._hosted(sink)
-        hosted = [candidate for candidate in self._facts.sinks if candidate.settings.name in names]
+        hosted = self._hosted(sink)
         if self._verb_places.locked():
             return refusal(503, f"{MOST_VERBS} verbs are under way already; try again")
         async with self._verb_places:
@@ -155,14 +153,13 @@ class Answers:
             return refusal(403, "that is not the token of http.token")
         return None
 
-    def _hosted(self, sink: str) -> list[str]:
-        """Returns the sink's name, or all. Raises UnknownSink."""
-        names = sorted(hosted.settings.name for hosted in self._facts.sinks)
-        if not sink:
-            return names
-        if sink not in names:
-            raise UnknownSink(sink, names)
-        return [sink]
+    def _hosted(self, sink: str) -> list[HostedSink]:
+        """Returns the sink of that name, or all without a name. Raises UnknownSink."""
+        sinks = self._facts.sinks
+        chosen = [hosted for hosted in sinks if sink in ("", hosted.settings.name)]
+        if sink and not chosen:
+            raise UnknownSink(sink, sorted(hosted.settings.name for hosted in sinks))
+        return chosen
 
     async def _in_pool(self, make: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)

@@ -186,13 +186,10 @@ class FleetWatch:
             self._drop(name)
         for name, sink in hosted.items():
             watched = self._watched.get(name)
-            if (
-                watched is not None
-                and watched.hosted.client is sink.client
-                and watched.hosted.settings is sink.settings
-            ):
-                continue
             if watched is not None:
+                if watched.hosted.client is sink.client and watched.hosted.settings is sink.settings:
+                    watched.hosted = sink
+                    continue
                 self._drop(name)
             changed = threading.Event()
             keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
@@ -230,15 +227,15 @@ class FleetWatch:
             watched.unread = None
 
     def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
-        settings, view = watched.hosted.settings, watched.view
-        troubles, silent = tuple(self._facts.troubles(name)), tuple(self._facts.liveness())
-        evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
+        hosted, view = watched.hosted, watched.view
+        settings, silent = hosted.settings, tuple(self._facts.liveness())
+        evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if view is not None:
             log, error = self._logs.view_of(name)
             watched.trend.observe(view.states, log, last_commit(view), wall, planned_since(view))
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
-            outside = self._outside.workers_of(watched.hosted)
+            outside = self._outside.workers_of(hosted)
             evidence = replace(
                 evidence,
                 view=view,
@@ -247,7 +244,7 @@ class FleetWatch:
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),
                 trend=watched.trend,
-                retention=self._facts.retention(name),
+                retention=hosted.retention,
             )
         return SinkNow(evidence, judge(evidence), watched.trend)
 

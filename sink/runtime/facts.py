@@ -51,7 +51,10 @@ class ProcessFacts:
         client, log = self._client, self._log
         if client is None or log is None:
             return ()
-        return tuple(HostedSink(sink.settings, client, log(sink.settings)) for sink in tuple(self._sinks.values()))
+        return tuple(
+            HostedSink(sink.settings, client, log(sink.settings), sink.leads, sink.retention, sink.troubles)
+            for sink in tuple(self._sinks.values())
+        )
 
     @property
     def misconfigured(self) -> Mapping[str, str]:
@@ -87,15 +90,3 @@ class ProcessFacts:
             return ()
         reasons = [f"{sink.settings.name}: {sink.reason}" for sink in sinks if sink.reason]
         return reasons or ["it has not joined the fleet yet"]
-
-    def leads(self, sink: str) -> bool:
-        hosted = self._sinks.get(sink)
-        return hosted is not None and hosted.leads
-
-    def retention(self, sink: str) -> Mapping[str, float]:
-        hosted = self._sinks.get(sink)
-        return {} if hosted is None else hosted.retention
-
-    def troubles(self, sink: str) -> Sequence[str]:
-        hosted = self._sinks.get(sink)
-        return () if hosted is None else hosted.troubles
