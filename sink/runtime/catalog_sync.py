@@ -12,12 +12,11 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from coordination.errors import Unavailable
-from coordination.zookeeper.catalog_progress import CatalogState
+from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.telemetry.logs import ContextThread
@@ -27,12 +26,6 @@ LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
-
-
-class Record(Protocol):
-    def last(self) -> CatalogState | None: ...
-
-    def record(self, state: CatalogState) -> None: ...
 
 
 def retry_seconds(failures: int) -> float:
@@ -58,7 +51,7 @@ class CatalogSync:
     def __init__(
         self,
         settings: Settings,
-        record: Record,
+        record: CatalogRecord,
         register: Callable[[], str],
         committed: Callable[[], int],
         metrics: SinkMetrics,

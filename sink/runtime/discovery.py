@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import Protocol
 
 import structlog
 
 from coordination.errors import SinkError
+from sink.clients.shared_log import SharedLog
 from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
 from sink.telemetry.logs import ContextThread, hide
@@ -27,12 +27,6 @@ REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
 
-class TopicList(Protocol):
-    """Names of a cluster's topics: `sink.clients.kafka_process.LogProcess`."""
-
-    def topics(self) -> tuple[str, ...]: ...
-
-
 class TopicDiscovery:
     """Calls back from one thread, never twice at once. `problems` gets all unusable topics, whenever they change;
     `disappeared` gets missing topics.
@@ -41,7 +35,7 @@ class TopicDiscovery:
     def __init__(
         self,
         fleet: Fleet,
-        kafka: Callable[[Settings], TopicList],
+        kafka: Callable[[Settings], SharedLog],
         disappeared: Callable[[Sequence[str]], None],
         problems: Callable[[Sequence[TopicProblem]], None],
     ) -> None:
