@@ -68,19 +68,13 @@ class HostedSinks:
             if name in self.sinks or name in draining or not self.fleet.hosts(name):
                 continue
             if name not in configured:
-                if self._is_claimed(settings):
+                unusable = self.fleet.misconfigured.values()
+                if any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics):
                     continue
                 LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
-            self._begin(settings)
-
-    def _is_claimed(self, settings: Settings) -> bool:
-        unusable = self.fleet.misconfigured.values()
-        return any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics)
-
-    def _begin(self, settings: Settings) -> None:
-        hide(settings.secrets)
-        sink = self.sinks[settings.name] = self._new_sink(settings)
-        sink.start()
+            hide(settings.secrets)
+            self.sinks[name] = self._new_sink(settings)
+            self.sinks[name].start()
 
     def _report_misconfigured(self, misconfigured: Mapping[str, str]) -> None:
         """Reports sinks that cannot be made from the configuration. A running one goes on as it was."""

@@ -297,7 +297,10 @@ class Sink:
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
         self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
         kafka = shared.kafka(settings)
-        self._until_stopped("the store", lambda: self._in_store(self._ask_store))
+        # With the current keys of `settings.storage`: older ones may have expired.
+        self._until_stopped(
+            "the store", lambda: self._in_store(lambda: require_answer(settings.base_path, settings.storage))
+        )
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
         LOG.debug("worker.reached", phase="table")
         self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
@@ -379,10 +382,6 @@ class Sink:
         self._become(SinkState.OPENING)
         self._metrics.waits_for(WAITING_FOR[server], False)
         return result
-
-    def _ask_store(self) -> None:
-        """Asks the store with the current keys: older ones may have expired."""
-        require_answer(self.settings.base_path, self.settings.storage)
 
     def _in_store(self, action: Callable[[], _Done]) -> _Done:
         """Raises a known fault of the store in its own sentence: a ConfigError if waiting does not help."""
