@@ -94,7 +94,7 @@ class HostedSinks:
         sink.leave()
 
     def forget_released(self) -> None:
-        for sink in [sink for sink in self._leaving if sink.has_ended]:
+        for sink in [sink for sink in self._leaving if sink.ended.is_set()]:
             self._leaving.remove(sink)
             self._metrics.remove(sink.settings.name)
             LOG.info("sink.released", sink=sink.settings.name)
@@ -132,7 +132,7 @@ class HostedSinks:
         with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
             list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), sinks))
         for sink in sinks:
-            sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
+            sink.ended.wait(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def require_a_sink(self) -> None:
         """Reports each refusal once. Raises SinkError when every sink was refused or is misconfigured, none drains, and
@@ -160,7 +160,7 @@ class HostedSinks:
     def have_left(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
         sinks = self.sinks.values()
-        return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
+        return all(sink.ended.is_set() for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
 
     def session_changed(self, state: str) -> None:
         for sink in (*tuple(self.sinks.values()), *self._leaving):
