@@ -15,7 +15,7 @@ from typing import Any
 from sink.http.fleet import Fleet, SinkNow
 from sink.operations.health import Judgement, last_commit
 from sink.operations.remedies import finding
-from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, Status, ended_status
+from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
 from sink.operations.trend import PartitionTrend, Trend
 from sink.telemetry.version import sink_version
 
@@ -81,11 +81,6 @@ def _status(fleet: Fleet, name: str) -> dict[str, Any]:
         return {"sink": name, "health": health_document}
     # Build partitions by hand: there may be thousands, and asdict takes ten times as long.
     document = replace(evidence.status, partitions=()).to_json()
-    document["health"] = health_document
-    document["bad_records"] = _bad_records(evidence.settings.errors_tolerance, evidence.status)
-    document["waiting_seconds"] = round(sink.trend.waiting, 1)
-    document["catch_up_seconds"] = _rounded(sink.trend.catch_up)
-    document["last_commit"] = last_commit(evidence.view)
     for entry, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
         entry["entered"] = dict(transaction.header.times)
     for entry, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
@@ -94,26 +89,32 @@ def _status(fleet: Fleet, name: str) -> dict[str, Any]:
         (topic_partition.topic, topic_partition.partition): trend
         for topic_partition, trend in sink.trend.partitions.items()
     }
-    document["partitions"] = [
-        _partition(partition, trends.get((partition.topic, partition.partition)))
-        for partition in evidence.status.partitions
-    ]
-    return document
+    recent_errors = sum(ended.errors for ended in evidence.status.history)
+    return {
+        **document,
+        "health": health_document,
+        "bad_records": {"tolerance": evidence.settings.errors_tolerance, "recent": recent_errors},
+        "waiting_seconds": round(sink.trend.waiting, 1),
+        "catch_up_seconds": _rounded(sink.trend.catch_up),
+        "last_commit": last_commit(evidence.view),
+        "partitions": [
+            _partition(partition, trends.get((partition.topic, partition.partition)))
+            for partition in evidence.status.partitions
+        ],
+    }
 
 
 def _partition(partition: PartitionStatus, trend: PartitionTrend | None) -> dict[str, Any]:
     document: dict[str, Any] = {name: getattr(partition, name) for name in PartitionStatus.__slots__}
     if trend is not None:
-        document["waiting_seconds"] = round(trend.waiting, 1)
-        document["landed_per_second"] = _rounded(trend.landed_per_second)
-        document["arrived_per_second"] = _rounded(trend.arrived_per_second)
-        document["catch_up_seconds"] = _rounded(trend.catch_up)
-        document["grows"] = trend.grows
+        document |= {
+            "waiting_seconds": round(trend.waiting, 1),
+            "landed_per_second": _rounded(trend.landed_per_second),
+            "arrived_per_second": _rounded(trend.arrived_per_second),
+            "catch_up_seconds": _rounded(trend.catch_up),
+            "grows": trend.grows,
+        }
     return document
-
-
-def _bad_records(tolerance: str, sink_status: Status) -> dict[str, Any]:
-    return {"tolerance": tolerance, "recent": sum(ended.errors for ended in sink_status.history)}
 
 
 def _health(judgement: Judgement) -> dict[str, Any]:
