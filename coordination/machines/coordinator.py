@@ -30,6 +30,7 @@ from coordination.state.messages import (
     FileCheck,
     FindExistingFiles,
     KeeperChanged,
+    NotDone,
     Operation,
     Outcome,
     ReadKeeper,
@@ -132,8 +133,7 @@ class Coordinator:
         else:
             self._not_done(operation, outcome)
 
-    def _not_done(self, operation: Operation, outcome: Outcome) -> None:
-        assert not isinstance(outcome, Done)
+    def _not_done(self, operation: Operation, outcome: NotDone) -> None:
         term = self._term
         term.group.clear()
         term.raising = NO_TRANSACTION

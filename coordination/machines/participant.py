@@ -17,6 +17,7 @@ from coordination.state.messages import (
     Effect,
     Event,
     Failed,
+    NotDone,
     Operation,
     Outcome,
     ParticipantViewSeen,
@@ -88,11 +89,10 @@ class Participant(Exchange):
         else:
             self._not_reported(outcome)
 
-    def _not_reported(self, outcome: Outcome) -> None:
+    def _not_reported(self, outcome: NotDone) -> None:
         """Handles a write status that was not created. Refused: the transaction has moved on, and a later view tells
         its phase. Any other outcome: the status may exist; the participant creates it again, and is refused if it does.
         """
-        assert not isinstance(outcome, Done)
         self.group.clear()
         self.note("status.not_reported", outcome=type(outcome).__name__, reason=outcome.reason)
         if isinstance(outcome, Refused):

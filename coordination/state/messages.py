@@ -182,7 +182,8 @@ class Unknown:
     reason: str
 
 
-Outcome = Done | Refused | Failed | Unknown
+NotDone = Refused | Failed | Unknown
+Outcome = Done | NotDone
 
 
 @dataclass(frozen=True, slots=True)
