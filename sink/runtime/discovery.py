@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from threading import Event
 
 import structlog
 
@@ -18,7 +17,8 @@ from coordination.errors import SinkError
 from sink.clients.shared_log import SharedLog
 from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
-from sink.telemetry.logs import ContextThread, hide
+from sink.runtime.pools import Background
+from sink.telemetry.logs import hide
 from sink.write.row_spec import registry_access
 
 LOG = structlog.get_logger("sink.worker")
@@ -27,7 +27,7 @@ REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
 
-class TopicDiscovery:
+class TopicDiscovery(Background):
     """Calls back from one thread, never twice at once. `problems` gets all unusable topics, whenever they change;
     `disappeared` gets missing topics.
     """
@@ -39,6 +39,7 @@ class TopicDiscovery:
         disappeared: Callable[[Sequence[str]], None],
         problems: Callable[[Sequence[TopicProblem]], None],
     ) -> None:
+        super().__init__("discovery", self._run)
         self.sinks: tuple[Settings, ...] = ()
         """The sinks of all topics that have been found, hosted by this worker or not. Any thread may read them."""
         self._fleet = fleet
@@ -48,15 +49,6 @@ class TopicDiscovery:
         self._missing: frozenset[str] = frozenset()
         self._reported: tuple[TopicProblem, ...] = ()
         self._waits_for = ""
-        self._stop = Event()
-        self._thread = ContextThread(target=self._run, name="discovery", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends without waiting for a look under way."""
-        self._stop.set()
 
     def update_fleet(self, fleet: Fleet) -> None:
         """Takes the configuration that was read again; its patterns are the same."""
@@ -108,7 +100,7 @@ class TopicDiscovery:
         self._missing = missing
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             try:
                 self.poll()
             except SinkError as error:
@@ -117,7 +109,7 @@ class TopicDiscovery:
                 self._waits_for = str(error)
             else:
                 self._waits_for = ""
-            self._stop.wait(POLL_SECONDS)
+            self._ended.wait(POLL_SECONDS)
 
 
 def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:

@@ -151,20 +151,28 @@ class CoalescedRun:
             LOG.exception("run.failed")
 
 
-class Ticker:
-    """Subscribers must return at once."""
+class Background:
+    """A thread of its own for `run`, which returns soon after `_ended` is set."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._subscribers: tuple[Callable[[], None], ...] = ()
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
         self._ended = threading.Event()
-        self._thread = ContextThread(target=self._run, name="ticker", daemon=True)
+        self._thread = ContextThread(target=run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        """Tells the thread to end, and does not wait for it."""
         self._ended.set()
+
+
+class Ticker(Background):
+    """Subscribers must return at once."""
+
+    def __init__(self) -> None:
+        super().__init__("ticker", self._run)
+        self._lock = threading.Lock()
+        self._subscribers: tuple[Callable[[], None], ...] = ()
 
     def subscribe(self, tick: Callable[[], None]) -> None:
         with self._lock:

@@ -81,7 +81,7 @@ class TableServiceRunner:
         """Begins nothing new; a run under way goes on."""
         self._ended.set()
         if self._catalog is not None:
-            self._catalog.end()
+            self._catalog.stop()
         self._lock.withdraw()
 
     def join(self, seconds: float) -> None:
