@@ -28,26 +28,18 @@ REGISTRY_SECONDS = 5.0
 
 
 class TopicDiscovery(Background):
-    """Calls back from one thread, never twice at once. `problems` gets all unusable topics, whenever they change;
-    `disappeared` gets missing topics.
-    """
+    """Reports what it finds to the log, each finding once. Any thread may read its attributes."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        kafka: Callable[[Settings], SharedLog],
-        disappeared: Callable[[Sequence[str]], None],
-        problems: Callable[[Sequence[TopicProblem]], None],
-    ) -> None:
+    def __init__(self, fleet: Fleet, kafka: Callable[[Settings], SharedLog]) -> None:
         super().__init__("discovery", self._run)
         self.sinks: tuple[Settings, ...] = ()
-        """The sinks of all topics that have been found, hosted by this worker or not. Any thread may read them."""
+        """The sinks of all topics that have been found, hosted by this worker or not."""
+        self.missing: frozenset[str] = frozenset()
+        """Topics that have become sinks and are gone from Kafka."""
+        self.problems: tuple[TopicProblem, ...] = ()
+        """All topics that cannot become sinks."""
         self._fleet = fleet
         self._kafka = kafka
-        self._disappeared = disappeared
-        self._problems = problems
-        self._missing: frozenset[str] = frozenset()
-        self._reported: tuple[TopicProblem, ...] = ()
         self._waits_for = ""
 
     def update_fleet(self, fleet: Fleet) -> None:
@@ -65,9 +57,10 @@ class TopicDiscovery(Background):
         usable, unregistered = _with_schema(new_sinks)
         self.sinks = (*known, *usable)
         self._report_missing(topics)
-        if (reported := (*problems, *unregistered)) != self._reported:
-            self._reported = reported
-            self._problems(reported)
+        if (found_problems := (*problems, *unregistered)) != self.problems:
+            self.problems = found_problems
+            for problem in found_problems:
+                LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
         if unreachable:
             raise unreachable[0]
 
@@ -95,9 +88,9 @@ class TopicDiscovery(Background):
             for topic in settings.topics
             if settings.bootstrap in clusters and topic not in clusters[settings.bootstrap]
         )
-        if newly_missing := sorted(missing - self._missing):
-            self._disappeared(newly_missing)
-        self._missing = missing
+        if newly_missing := sorted(missing - self.missing):
+            LOG.warning("discovery.topics_gone", topics=newly_missing, action="their sinks stay")
+        self.missing = missing
 
     def _run(self) -> None:
         while not self._ended.is_set():

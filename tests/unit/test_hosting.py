@@ -63,7 +63,7 @@ class World:
     def begin(self) -> HostedSinks:
         fleet = load_fleet(self.path, {}, strict=False)
         self.metrics = ProcessMetrics("w1")
-        self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka), lambda _: None, lambda _: None)
+        self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka))
         self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink, self.hear_refusal)
         self.hosted.begin()
         return self.hosted
