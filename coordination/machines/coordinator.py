@@ -179,13 +179,11 @@ class Coordinator:
             case FindExistingFiles(number=number):
                 self._checked(number, value)
             case Complete(instant=instant, checkpoint=checkpoint):
-                if term.table is not None:
-                    instants = {**term.table.instants, instant: InstantState.COMPLETED}
-                    table = TableView(checkpoint, instants, term.table.orphans)
-                    term.table = table.without_orphans((instant,))
+                instants = {**term.table_view.instants, instant: InstantState.COMPLETED}
+                table = TableView(checkpoint, instants, term.table_view.orphans)
+                term.table = table.without_orphans((instant,))
             case RollBack(instant=instant):
-                if term.table is not None:
-                    term.table = term.table.without_orphans((instant,))
+                term.table = term.table_view.without_orphans((instant,))
                 term.rolled_back.add(instant)
 
     def _admitted(self, granted: bool) -> None:
