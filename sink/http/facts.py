@@ -8,21 +8,12 @@ from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from coordination.state.model import LogView
+from sink.clients.shared_log import SharedLog
 from sink.config import Settings
 
 Verb = Callable[[Settings, KazooClient, str], Any]
 """Performs a verb on one sink. The text is the worker of `?worker=`, or empty. Returns a value for JSON, raises
 SinkError."""
-
-
-class RecentLog(Protocol):
-    """Kafka's offsets for readers that make no decisions; for any thread."""
-
-    def recent(
-        self, topics: Sequence[str], age: float, optional: Sequence[str] = (), patterns: Sequence[str] = (), /
-    ) -> LogView:
-        """Returns as `sink.clients.shared_log.SharedLog.recent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +25,7 @@ class HostedSink:
 
     settings: Settings
     client: KazooClient
-    log: RecentLog
+    log: SharedLog
     leads: bool = False
     retention: Mapping[str, float] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kazoo.client import KazooClient
 
+from sink.clients.shared_log import SharedLog
 from sink.config import ProcessSettings, Settings
-from sink.http.facts import HostedSink, RecentLog, Verb
+from sink.http.facts import HostedSink, Verb
 from sink.operations.control import VERBS
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.sink import Sink, SinkState
@@ -38,7 +39,7 @@ class ProcessFacts:
         self._misconfigured = misconfigured
         self._metrics = metrics
         self._client: KazooClient | None = None
-        self._log: Callable[[Settings], RecentLog] | None = None
+        self._log: Callable[[Settings], SharedLog] | None = None
         self.watchdog: JvmWatchdog | None = None
         self.draining = False
 
@@ -64,7 +65,7 @@ class ProcessFacts:
     def verbs(self) -> Mapping[str, Verb]:
         return VERBS
 
-    def publish_sinks(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
+    def publish_sinks(self, client: KazooClient, log: Callable[[Settings], SharedLog]) -> None:
         """Makes the sinks visible. `log` gives the log of a sink's Kafka cluster."""
         self._client, self._log = client, log
 
