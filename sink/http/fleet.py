@@ -36,7 +36,7 @@ LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 3.0
 LOG_SECONDS = 5.0
 FIRST_LOG_SECONDS = 0.2
-"""Seconds between two looks for a sink whose log could be asked about."""
+"""Seconds between two looks at the logs while no sink is known yet."""
 SHARE = 0.1
 """The share of one core that looking may take at most."""
 WHOLE_SECONDS = 60.0

@@ -4,7 +4,8 @@ Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool t
 hangs keeps a thread of the pool, and nothing of another executor. `Turns` runs its jobs in few threads, in the order in
 which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
 however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
-are, so that their number does not decide what an idle process costs. Only `Turns.run` raises what a job raises.
+are, so that their number does not decide what an idle process costs. `Background` is what has a thread of its own
+all the same. Only `Turns.run` raises what a job raises.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class CoalescedRun:
 
 
 class Background:
-    """A thread of its own for `run`, which returns soon after `_ended` is set."""
+    """A thread of its own, from `start` to `stop`. `run` returns soon after `_ended` is set."""
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
         self._ended = threading.Event()
