@@ -44,17 +44,17 @@ class TableError(SinkError):
     """The table at the base path cannot be used as configured."""
 
 
-class BadRecord(SinkError):
+class OffsetError(SinkError):
+    """An error at one offset of a partition."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
+        self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason
+
+
+class BadRecord(OffsetError):
     """A record that cannot be decoded, with its coordinates."""
 
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
-        super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
-        self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason
 
-
-class DataLoss(SinkError):
+class DataLoss(OffsetError):
     """The log no longer holds a range that a plan names."""
-
-    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
-        super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
-        self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason

@@ -187,8 +187,6 @@ class StubFacts:
     metrics_text: Callable[[], bytes] = lambda: b""
     not_alive: tuple[str, ...] = ()
     not_ready: tuple[str, ...] = ()
-    led: set[str] = field(default_factory=set)
-    trouble: tuple[str, ...] = ()
     misconfigured: Mapping[str, str] = field(default_factory=dict)
 
     def metrics(self) -> bytes:
@@ -199,15 +197,6 @@ class StubFacts:
 
     def readiness(self) -> Sequence[str]:
         return self.not_ready
-
-    def leads(self, sink: str) -> bool:
-        return sink in self.led
-
-    def retention(self, _sink: str, /) -> Mapping[str, float]:
-        return {}
-
-    def troubles(self, _sink: str, /) -> Sequence[str]:
-        return self.trouble
 
 
 class SyntheticFleet:

@@ -30,13 +30,13 @@ from coordination.state.messages import (
     FileCheck,
     FindExistingFiles,
     KeeperChanged,
+    NotDone,
     Operation,
     Outcome,
     ReadKeeper,
     ReadLog,
     ReadTable,
     Refused,
-    Request,
     RollBack,
     StoreSeen,
     Tick,
@@ -79,9 +79,6 @@ class Coordinator:
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self._term = Term(config)
-        self._requests = 0
-        self._outstanding: Request | None = None
-        self._not_before = 0.0
 
     @property
     def epoch(self) -> int | None:
@@ -115,14 +112,7 @@ class Coordinator:
                 term.wall = wall
             case Drain():
                 term.draining = True
-        if not term.resigned and self._outstanding is None and term.at >= self._not_before:
-            operation = self._next()
-            if operation is not None:
-                self._requests += 1
-                self._outstanding = Request(self._requests, operation)
-                term.outbox.append(self._outstanding)
-        effects, term.outbox = term.outbox, []
-        return effects
+        return term.effects(self._next)
 
     def _next(self) -> Operation | None:
         if self._term.group:
@@ -134,19 +124,16 @@ class Coordinator:
         return None
 
     def _answered(self, id: int, outcome: Outcome) -> None:
-        request = self._outstanding
-        if request is None or request.id != id:
-            self._term.note("answer.dropped", request=id)
+        operation = self._term.take_answer(id)
+        if operation is None:
             return
-        self._outstanding = None
         if isinstance(outcome, Done):
-            self._term.backoff.succeeded(type(request.operation))
-            self._done(request.operation, outcome.value)
+            self._term.backoff.succeeded(type(operation))
+            self._done(operation, outcome.value)
         else:
-            self._not_done(request.operation, outcome)
+            self._not_done(operation, outcome)
 
-    def _not_done(self, operation: Operation, outcome: Outcome) -> None:
-        assert not isinstance(outcome, Done)
+    def _not_done(self, operation: Operation, outcome: NotDone) -> None:
         term = self._term
         term.group.clear()
         term.raising = NO_TRANSACTION
@@ -173,7 +160,7 @@ class Coordinator:
         # An unreadable tree cannot show whether the sink is halted already, and needs no halt once it is readable.
         if isinstance(outcome, Failed) and outcome.invalid and not isinstance(operation, ReadKeeper):
             term.halting = Halt(outcome.reason, at=term.wall)
-        self._not_before = term.at + term.backoff.failed(type(operation))
+        term.not_before = term.at + term.backoff.failed(type(operation))
 
     def _done(self, operation: Operation, value: Any) -> None:
         term = self._term
@@ -192,13 +179,11 @@ class Coordinator:
             case FindExistingFiles(number=number):
                 self._checked(number, value)
             case Complete(instant=instant, checkpoint=checkpoint):
-                if term.table is not None:
-                    instants = {**term.table.instants, instant: InstantState.COMPLETED}
-                    table = TableView(checkpoint, instants, term.table.orphans)
-                    term.table = table.without_orphans((instant,))
+                instants = {**term.table_view.instants, instant: InstantState.COMPLETED}
+                table = TableView(checkpoint, instants, term.table_view.orphans)
+                term.table = table.without_orphans((instant,))
             case RollBack(instant=instant):
-                if term.table is not None:
-                    term.table = term.table.without_orphans((instant,))
+                term.table = term.table_view.without_orphans((instant,))
                 term.rolled_back.add(instant)
 
     def _admitted(self, granted: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from coordination.machines import recovery, writes
 from coordination.machines.term import OUT_OF_STEP, Term
 from coordination.state import tree
-from coordination.state.messages import Operation, ReadKeeper, ReadTable, Write, unique
+from coordination.state.messages import Operation, ReadKeeper, ReadTable, Write
 from coordination.state.model import NO_TRANSACTION, Phase
 from coordination.state.tree import Check, Halt
 
@@ -68,7 +68,7 @@ def read_table(term: Term) -> Operation | None:
         or set(named_instants) - set(term.table.instants) - begun_instants
         or (not named_instants and term.at - term.table_read_at > TABLE_FRESH)
     ):
-        return ReadTable(unique(named_instants))
+        return ReadTable(tuple(sorted(set(named_instants))))
     return None
 
 

@@ -14,6 +14,7 @@ from coordination.planning import assignment, batches, planner
 from coordination.state.messages import Operation, ReadLog
 from coordination.state.model import Header, Phase, Plan
 from coordination.state.phases import enter
+from coordination.state.tree import Halt
 
 
 def plan_ahead(term: Term) -> Operation | None:
@@ -82,10 +83,10 @@ def _watch_log(term: Term) -> Operation | None:
     return _read_log(term)
 
 
-def _carry_out(term: Term, step: planner.Step) -> Operation | None:
+def _carry_out(term: Term, step: planner.Step | None) -> Operation | None:
     match step:
-        case planner.HaltFor(halt):
-            return term.halt(replace(halt, at=term.wall))
+        case Halt():
+            return term.halt(replace(step, at=term.wall))
         case planner.SkipGaps(changed, gaps):
             gap_texts = [f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})" for gap in gaps]
             term.note("log.gap_skipped", gaps=gap_texts)
@@ -100,7 +101,7 @@ def _carry_out(term: Term, step: planner.Step) -> Operation | None:
             if step.attempt == 1:
                 term.interval_planned()
             return _open_batch(term, step)
-        case _:
+        case None:
             return None
 
 

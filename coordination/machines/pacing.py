@@ -4,7 +4,7 @@ next batch after one was too large.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from coordination.planning.slicing import Limits
@@ -48,13 +48,10 @@ class WorkerHealth:
     """A coordinator's memory of the workers: who wrote a partition last, and who keeps failing."""
 
     def __init__(self) -> None:
-        self._writers: dict[TopicPartition, str] = {}
+        self.writers: dict[TopicPartition, str] = {}
+        """The worker that wrote each partition last."""
         self._strikes: dict[str, int] = {}
         self._left_out: dict[str, float] = {}
-
-    @property
-    def writers(self) -> Mapping[TopicPartition, str]:
-        return self._writers
 
     def note_commit(self, plan: Plan) -> None:
         """A transaction of `plan` has committed: its writers are trusted again, and keep their partitions."""
@@ -63,7 +60,7 @@ class WorkerHealth:
             self._strikes.pop(worker, None)
             for task in tasks:
                 for piece in task.slices:
-                    self._writers[piece.source] = worker
+                    self.writers[piece.source] = worker
 
     def blame(self, incarnations: Iterable[str], at: float) -> None:
         """A second failure in a row leaves a worker out for a while, a further one for longer."""
@@ -95,7 +92,8 @@ class BatchSizeController:
     def __init__(self, flush_bytes: int | None = None) -> None:
         self._flush_bytes = flush_bytes
         self._per_offset = self._FIRST_BYTES
-        self._measured: float | None = None
+        self.bytes_per_offset: float | None = None
+        """Bytes of an offset in the last transactions; None while nothing has been read in this term."""
         self._records: int | None = None
         self._too_large = 0
 
@@ -109,16 +107,11 @@ class BatchSizeController:
             # The mean with the earlier weight: a heavier stretch may follow a light one, or this one may be odd.
             weight = size / offsets
             self._per_offset = (self._per_offset + weight) / 2
-            self._measured = weight if self._measured is None else (self._measured + weight) / 2
+            self.bytes_per_offset = weight if self.bytes_per_offset is None else (self.bytes_per_offset + weight) / 2
         if self._records is not None:
             careful = self._records < self._too_large
             grown = self._records + (max(1, self._records // self._CAREFUL) if careful else self._records)
             self._records = grown if grown < self._ENOUGH else None
-
-    @property
-    def bytes_per_offset(self) -> float | None:
-        """Bytes of an offset in the last transactions; None while nothing has been read in this term."""
-        return self._measured
 
     def limits(self, configured: Limits) -> Limits:
         bounds = [configured.transaction_records] if configured.transaction_records else []

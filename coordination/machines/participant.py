@@ -7,10 +7,7 @@ It has one request under way at a time: it waits for an unwanted write to end be
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
-
-from coordination.machines.pacing import Backoff
+from coordination.machines.exchange import Exchange
 from coordination.state import tree
 from coordination.state.messages import (
     Answered,
@@ -20,14 +17,12 @@ from coordination.state.messages import (
     Effect,
     Event,
     Failed,
-    Note,
+    NotDone,
     Operation,
     Outcome,
     ParticipantViewSeen,
     Refused,
     Request,
-    Resign,
-    Tick,
     Write,
     WriteTasks,
 )
@@ -36,94 +31,74 @@ from coordination.state.reading import Assignment, ParticipantView
 from coordination.state.tree import Check
 
 
-class Participant:
+class Participant(Exchange):
     """`step(event) -> effects`. One instance is one incarnation: after `Resign` it answers nothing any more."""
 
     def __init__(self, incarnation: str) -> None:
+        super().__init__()
         self.incarnation = incarnation
         self._view: ParticipantView | None = None
         self._written: dict[int, WriteStatus] = {}
         self._reporting: set[tuple[int, int]] = set()
         self._closed: set[tuple[int, int]] = set()
-        self._requests = 0
         self._reports = 0
-        self._outstanding: Request | None = None
-        self._unwanted = False
-        self._group: deque[Write] = deque()
-        self._at = 0.0
-        self._not_before = 0.0
-        self._backoff = Backoff()
-        self._draining = False
-        self._resigned = False
-        self._outbox: list[Effect] = []
+        self._cancelled = 0
+        """The number of the last request that it cancelled."""
 
     def step(self, event: Event) -> list[Effect]:
-        if self._resigned:
+        if self.resigned:
             return []
-        self._at = max(self._at, event.at)
+        self.at = max(self.at, event.at)
         match event:
             case Answered(id=id, outcome=outcome):
                 self._answered(id, outcome)
             case ParticipantViewSeen(view=view):
                 self._seen(view)
             case Drain():
-                self._draining = True
-            case Tick():
-                pass
-        if not self._resigned and self._outstanding is None and self._at >= self._not_before:
-            operation = self._next()
-            if operation is not None:
-                self._requests += 1
-                self._outstanding, self._unwanted = Request(self._requests, operation), False
-                self._outbox.append(self._outstanding)
-        effects, self._outbox = self._outbox, []
-        return effects
+                self.draining = True
+        return self.effects(self._next)
 
     def _seen(self, view: ParticipantView) -> None:
         self._view = view
         if not view.member:
-            self._resign("its member znode is gone")
+            self.resign("its member znode is gone")
             return
         started = {a.header.number: a for a in self._assigned() if a.header.phase is Phase.STARTED}
         for number in set(self._written) - set(started):
             del self._written[number]
         self._closed &= {(a.header.number, a.version) for a in view.assignments}
-        request = self._outstanding
-        if request is None or self._unwanted or not isinstance(request.operation, WriteTasks):
+        request = self.outstanding
+        if request is None or request.id == self._cancelled or not isinstance(request.operation, WriteTasks):
             return
         assignment = started.get(request.operation.number)
         if assignment is None or assignment.header.instant != request.operation.instant:
-            self._unwanted = True
-            self._note("slices.cancelled", transaction=request.operation.number)
-            self._outbox.append(Cancel(request.id))
+            self.note("slices.cancelled", transaction=request.operation.number)
+            self._cancel(request)
 
     def _answered(self, id: int, outcome: Outcome) -> None:
-        request = self._outstanding
-        if request is None or request.id != id:
-            self._note("answer.dropped", request=id)
+        operation = self.take_answer(id)
+        if operation is None:
             return
-        self._outstanding = None
-        if isinstance(request.operation, WriteTasks):
-            if not self._unwanted:
-                self._written[request.operation.number] = self._status(request.operation, outcome)
+        if isinstance(operation, WriteTasks):
+            if id != self._cancelled:
+                self._written[operation.number] = self._status(operation, outcome)
         elif isinstance(outcome, Done):
-            self._backoff.succeeded(Write)
-            if not self._group:
+            self.backoff.succeeded(Write)
+            if not self.group:
                 self._closed |= self._reporting
         else:
             self._not_reported(outcome)
 
-    def _not_reported(self, outcome: Outcome) -> None:
+    def _not_reported(self, outcome: NotDone) -> None:
         """Handles a write status that was not created. Refused: the transaction has moved on, and a later view tells
         its phase. Any other outcome: the status may exist; the participant creates it again, and is refused if it does.
         """
-        assert not isinstance(outcome, Done)
-        self._group.clear()
-        self._note("status.not_reported", outcome=type(outcome).__name__, reason=outcome.reason)
+        self.group.clear()
+        self.note("status.not_reported", outcome=type(outcome).__name__, reason=outcome.reason)
         if isinstance(outcome, Refused):
             self._closed |= self._reporting
         else:
-            self._not_before = self._at + self._backoff.failed(Write)
+            self.not_before = self.at + self.backoff.failed(Write)
 
     def _status(self, operation: WriteTasks, outcome: Outcome) -> WriteStatus:
         if isinstance(outcome, Done) and isinstance(outcome.value, WriteStatus):
@@ -134,11 +109,11 @@ class Participant:
         return WriteStatus(operation.number, self.incarnation, failure=failure)
 
     def _next(self) -> Operation | None:
-        if self._group:
-            return self._group.popleft()
+        if self.group:
+            return self.group.popleft()
         assignments = [a for a in self._assigned() if (a.header.number, a.version) not in self._closed]
-        if self._view is not None and self._draining and not assignments:
-            self._resign("drained")
+        if self._view is not None and self.draining and not assignments:
+            self.resign("drained")
             return None
         for assigned in assignments:
             header = assigned.header
@@ -159,9 +134,7 @@ class Participant:
             Check(tree.header_path(number), version),
             Check(tree.member_path(self.incarnation), -1),
         )
-        writes = [Write("write status", (*fence, *group)) for group in tree.batched(pieces, [last]) if group]
-        self._group.extend(writes[1:])
-        return writes[0]
+        return self.queue("write status", fence, tree.batched(pieces, [last]))
 
     def _assigned(self) -> tuple[Assignment, ...]:
         """Lists the open transactions that may still need this incarnation, oldest first."""
@@ -171,11 +144,11 @@ class Participant:
             a for a in self._view.assignments if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.tasks != ()
         )
 
-    def _note(self, event: str, **fields: Any) -> None:
-        self._outbox.append(Note(event, tuple(fields.items())))
+    def _cancel(self, request: Request) -> None:
+        self._cancelled = request.id
+        self.outbox.append(Cancel(request.id))
 
-    def _resign(self, reason: str) -> None:
-        self._resigned = True
-        if self._outstanding is not None and not self._unwanted:
-            self._outbox.append(Cancel(self._outstanding.id))
-        self._outbox.append(Resign(reason))
+    def resign(self, reason: str) -> None:
+        if self.outstanding is not None and self.outstanding.id != self._cancelled:
+            self._cancel(self.outstanding)
+        super().resign(reason)

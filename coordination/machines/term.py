@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from coordination.machines import recovery, transactions, writes
-from coordination.machines.pacing import Backoff, BatchSizeController, WorkerHealth, retry_after
+from coordination.machines.exchange import Exchange
+from coordination.machines.pacing import BatchSizeController, WorkerHealth, retry_after
 from coordination.planning.config import CoordinatorConfig
 from coordination.state import tree
-from coordination.state.messages import Effect, Note, Operation, Resign, Write
+from coordination.state.messages import Operation
 from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
@@ -55,12 +54,13 @@ class FlushTarget:
     ends: Mapping[TopicPartition, int]
 
 
-class Term:
+class Term(Exchange):
     """The state that the rules read and change. A reading (`view` of ZooKeeper, `table`, `log`) is None once it may be
     out of date. The first rules read `view` and `table`, so that the later ones have them.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
+        super().__init__()
         self.config = config
         self.epoch: int | None = None
         """The epoch that this term raised."""
@@ -81,7 +81,6 @@ class Term:
         self.halting: Halt | None = None
         """Why the sink has to stop, until that is on record."""
         self.checkpoint_seen: int | None = None
-        self.at = 0.0
         self.wall = 0.0
         self.next_poll = 0.0
         self.next_plan = 0.0
@@ -95,14 +94,8 @@ class Term:
         self.has_open = False
         """Whether a transaction was open when the tree was read last, or has been opened since."""
         self.log_read_at = 0.0
-        self.backoff = Backoff()
         self.worker_health = WorkerHealth()
         self.batch_sizes = BatchSizeController(config.flush_bytes)
-        self.draining = False
-        self.resigned = False
-        self.group: deque[Write] = deque()
-        """Multis of one write plan that are still to be sent."""
-        self.outbox: list[Effect] = []
         self._last_comparison: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
 
     @property
@@ -208,16 +201,6 @@ class Term:
         return self.fence_and_queue(writes.halt(reason))
 
     def fence_and_queue(self, write_plan: writes.WritePlan) -> Operation:
-        """Fences each multi with this term's lock znode and epoch; all but the first wait in the group."""
+        """Fences each multi with this term's lock znode and epoch."""
         fence = (Check(self.config.lock_path, 0), Check(tree.EPOCH, self.keeper_view.epoch_version))
-        multis = [Write(write_plan.purpose, (*fence, *multi)) for multi in write_plan.multis if multi]
-        self.group.extend(multis[1:])
-        return multis[0]
-
-    def note(self, event: str, **fields: Any) -> None:
-        self.outbox.append(Note(event, tuple(fields.items())))
-
-    def resign(self, reason: str) -> None:
-        self.resigned = True
-        self.group.clear()
-        self.outbox.append(Resign(reason))
+        return self.queue(write_plan.purpose, fence, write_plan.multis)

@@ -9,6 +9,7 @@ Raises ValueError when no member is active: ask `eligible` first.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from heapq import heapify, heapreplace
 from itertools import accumulate
@@ -135,9 +136,7 @@ def _halve(piece: Slice) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
     if piece.size == 1:
         return (piece,), ()
     middle = piece.start + piece.size // 2
-    first = Slice(piece.topic, piece.partition, piece.start, middle, piece.topic_id, piece.generation)
-    second = Slice(piece.topic, piece.partition, middle, piece.end, piece.topic_id, piece.generation)
-    return (first,), (second,)
+    return (replace(piece, end=middle),), (replace(piece, start=middle),)
 
 
 def _order(task: WriteTask) -> tuple[str, int, int]:

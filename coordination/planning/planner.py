@@ -32,16 +32,6 @@ States = Mapping[TopicPartition, PartitionState]
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """Nothing to do now."""
-
-
-@dataclass(frozen=True, slots=True)
-class HaltFor:
-    halt: Halt
-
-
-@dataclass(frozen=True, slots=True)
 class SkipGaps:
     changed: States
     gaps: tuple[Gap, ...]
@@ -75,7 +65,7 @@ class OpenBatch:
     columns: str
 
 
-Step = Nothing | HaltFor | SkipGaps | RecordPartitions | SplitBatch | OpenBatch
+Step = Halt | SkipGaps | RecordPartitions | SplitBatch | OpenBatch
 
 
 def next_number(view: KeeperView) -> int:
@@ -121,28 +111,26 @@ def next_step(
     limits: Limits,
     due: bool,
     bytes_per_offset: float | None = None,
-) -> Step:
-    """Decides the next step. `due`: the interval since the last new batch has passed; a batch that is full by `limits`
-    does not wait. `bytes_per_offset` is None while nothing was measured. Nothing is planned from an incomplete reading:
-    a batch would be grouped from a part of its ranges.
+) -> Step | None:
+    """Decides the next step; None: there is nothing to do now. `due`: the interval since the last new batch has passed;
+    a batch that is full by `limits` does not wait. `bytes_per_offset` is None while nothing was measured. Nothing is
+    planned from an incomplete reading: a batch would be grouped from a part of its ranges.
     """
     if not view.is_complete:
-        return Nothing()
+        return None
     checkpoint = table.checkpoint
     if checkpoint is not None and checkpoint.cluster not in ("", log.cluster):
-        return HaltFor(
-            Halt(
-                f"the table was filled from the Kafka cluster {checkpoint.cluster}, this one is {log.cluster}: correct"
-                " kafka.bootstrap.servers; a sink does not move to another cluster"
-            )
+        return Halt(
+            f"the table was filled from the Kafka cluster {checkpoint.cluster}, this one is {log.cluster}: correct"
+            " kafka.bootstrap.servers; a sink does not move to another cluster"
         )
     topics = {*config.topics, *(log.matching or ())}
     survey = batches.survey(view.states, log, topics, config.on_data_loss, _reset(view.states, log, config))
     if survey.halt is not None or survey.lost:
         # An open transaction may have read its records before the log lost them: let it end first.
         if view.transactions:
-            return Nothing()
-        return HaltFor(survey.halt) if survey.halt else SkipGaps(*batches.skipped(view.states, survey.lost))
+            return None
+        return survey.halt or SkipGaps(*batches.skipped(view.states, survey.lost))
     batch = batches.next_batch(survey.states, [t.header.batch for t in view.transactions])
     if batch is not None:
         return _re_form(survey.states, batch, view, log, config)
@@ -153,7 +141,7 @@ def next_step(
         tasks = _task_count(view, ranges, config, bytes_per_offset)
         changed = {**survey.new_partitions, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
         return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
-    return RecordPartitions(survey.new_partitions) if survey.new_partitions else Nothing()
+    return RecordPartitions(survey.new_partitions) if survey.new_partitions else None
 
 
 def _reset(states: States, log: LogView, config: CoordinatorConfig) -> OffsetReset:
@@ -202,5 +190,5 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
 def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
     """Opens no batch that the table's columns cannot hold; a checkpoint alone needs no columns."""
     if tasks and log.schema_conflict:
-        return HaltFor(Halt(log.schema_conflict))
+        return Halt(log.schema_conflict)
     return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

@@ -8,7 +8,6 @@ unknown (may have happened, may happen later, may never).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,7 +182,8 @@ class Unknown:
     reason: str
 
 
-Outcome = Done | Refused | Failed | Unknown
+NotDone = Refused | Failed | Unknown
+Outcome = Done | NotDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,3 @@ class Drain:
 
 
 Event = Answered | KeeperChanged | ParticipantViewSeen | StoreSeen | Admission | Tick | Drain
-
-
-def unique(names: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(names)))

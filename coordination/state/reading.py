@@ -102,7 +102,48 @@ class TreeReader(Reader[KeeperView]):
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
-        return _keeper_view(snapshot, decoded)
+        children = _children(snapshot)
+        states: dict[TopicPartition, PartitionState] = {}
+        shards: dict[str, int] = {}
+        for topic in children.get(PARTITIONS, ()):
+            for shard in children.get(f"{PARTITIONS}/{topic}", ()):
+                path = f"{PARTITIONS}/{topic}/{shard}"
+                shards[path] = snapshot[path].version
+                for partition, state in decoded(path, codec.decode_states).items():
+                    states[TopicPartition(topic, partition)] = state
+        ledger = snapshot.get(TRANSACTIONS, _NEW)
+        if shards and ledger == _NEW:
+            # Its gaps are lost with it, and no commit carries the newest of them yet: the states do not name them.
+            raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
+        numbers = sorted(children.get(TRANSACTIONS, ()))
+        if invalid_names := [name for name in numbers if not name.isdecimal()]:
+            raise Corrupt(f"{TRANSACTIONS}/{invalid_names[0]} is no transaction")
+        open_names = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
+        control = _control(snapshot, decoded)
+        members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
+        contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
+        return KeeperView(
+            info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
+            info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
+            members=tuple(sorted(map(control.with_drain_state, members))),
+            contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
+            epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
+            epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
+            states=states,
+            topics=tuple(sorted(children.get(PARTITIONS, ()))),
+            is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, CONTROL, *SKELETON)),
+            shard_versions=shards,
+            ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
+            ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
+            transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_names),
+            incomplete_plan_paths=tuple(
+                path for n in numbers if n not in open_names for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
+            ),
+            highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
+            halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
+            control=control,
+            control_version=snapshot[CONTROL].version if CONTROL in snapshot else -1,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,51 +214,6 @@ class ParticipantViewReader(Reader[ParticipantView]):
             is_current = part.data.decode(errors="replace") == header.plan_digest
             tasks = _tasks(snapshot, plan, pieces, decoded) if is_current else None
         return Assignment(header, snapshot[path].version, tasks)
-
-
-def _keeper_view(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
-    children = _children(snapshot)
-    states: dict[TopicPartition, PartitionState] = {}
-    shards: dict[str, int] = {}
-    for topic in children.get(PARTITIONS, ()):
-        for shard in children.get(f"{PARTITIONS}/{topic}", ()):
-            path = f"{PARTITIONS}/{topic}/{shard}"
-            shards[path] = snapshot[path].version
-            for partition, state in decoded(path, codec.decode_states).items():
-                states[TopicPartition(topic, partition)] = state
-    ledger = snapshot.get(TRANSACTIONS, _NEW)
-    if shards and ledger == _NEW:
-        # Its gaps are lost with it, and no commit carries the newest of them yet: the states alone do not name them.
-        raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
-    numbers = sorted(children.get(TRANSACTIONS, ()))
-    if invalid_names := [name for name in numbers if not name.isdecimal()]:
-        raise Corrupt(f"{TRANSACTIONS}/{invalid_names[0]} is no transaction")
-    open_names = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
-    control = _control(snapshot, decoded)
-    members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
-    contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
-    return KeeperView(
-        info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
-        info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
-        members=tuple(sorted(map(control.with_drain_state, members))),
-        contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
-        epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
-        epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
-        states=states,
-        topics=tuple(sorted(children.get(PARTITIONS, ()))),
-        is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, CONTROL, *SKELETON)),
-        shard_versions=shards,
-        ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
-        ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
-        transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_names),
-        incomplete_plan_paths=tuple(
-            path for n in numbers if n not in open_names for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
-        ),
-        highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
-        halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
-        control=control,
-        control_version=snapshot[CONTROL].version if CONTROL in snapshot else -1,
-    )
 
 
 def _control(snapshot: Snapshot, decoded: Decoded) -> Control:

@@ -9,9 +9,9 @@ import asyncio
 import gzip
 import hmac
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coordination.errors import ConfigError, SinkError, Unavailable
@@ -31,6 +31,11 @@ MOST_TABLES = 2
 """The most readings of tables that wait or run: quick answers need the other threads of the pool."""
 MOST_VERBS = 8
 """The most verbs that wait or run."""
+_DOCUMENTS: Mapping[str, Callable[[Fleet, Sequence[str]], bytes]] = {
+    "status": documents.status,
+    "history": documents.history,
+    "overview": documents.overview,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +58,6 @@ class UnknownSink(Exception):
         super().__init__(f"this worker hosts no sink {name[:100]!r}; it hosts: {hosted}")
 
 
-@dataclass(slots=True)
-class _DocumentCache:
-    """The documents of one reading, by kind and sink."""
-
-    fleet: Fleet
-    documents: dict[tuple[str, str], Answer] = field(default_factory=dict)
-
-
 class Answers:
     def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
         self._token = settings.http_token
@@ -68,12 +65,15 @@ class Answers:
         self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts)
         self._cache_lock = threading.Lock()
-        self._cache: _DocumentCache | None = None
+        self._documents: dict[tuple[str, str], Answer] = {}
+        """By kind and sink, of one reading."""
+        self._documented: Fleet | None = None
+        """That reading."""
         self._pool = ThreadPoolExecutor(4, "http-answers")
         self._verbs = ThreadPoolExecutor(1, "http-verbs")
-        self._verbs_waiting = 0
+        self._verb_places = asyncio.Semaphore(MOST_VERBS)
         self._tables = TableReports()
-        self._tables_waiting = 0
+        self._table_places = asyncio.Semaphore(MOST_TABLES)
 
     def close(self) -> None:
         """Cancels pending work, and does not wait for running work."""
@@ -82,55 +82,47 @@ class Answers:
         for pool in (self._pool, self._verbs):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def liveness(self) -> Answer:
-        return self._by_reasons(self._facts.liveness())
-
-    def readiness(self) -> Answer:
-        return self._by_reasons(self._facts.readiness())
+    async def query(self, kind: str, sink: str) -> Answer:
+        """Answers a question about one sink, or about all if none is named."""
+        match kind:
+            case "liveness":
+                return self._by_reasons(self._facts.liveness())
+            case "readiness":
+                return self._by_reasons(self._facts.readiness())
+            case "coordinator":
+                return self._coordinator(sink)
+            case "table":
+                return await self._table(sink)
+            case "metrics":
+                text, zipped = await self._in_pool(self._metrics.text)
+                return Answer(200, text, CONTENT_TYPE, zipped)
+            case _:
+                return await self._in_pool(lambda: self._document(kind, "" if kind == "overview" else sink))
 
     def _by_reasons(self, reasons: Sequence[str]) -> Answer:
         document = {"worker": self._facts.worker, "ok": not reasons, "reasons": list(reasons)}
         return Answer(503 if reasons else 200, documents.to_bytes(document))
 
-    def coordinator(self, sink: str) -> Answer:
+    def _coordinator(self, sink: str) -> Answer:
         """Answers 200 if this worker leads the sink, or any sink if none is named."""
-        names = self._hosted(sink)
-        led_sinks = [name for name in names if self._facts.leads(name)]
+        led_sinks = sorted(hosted.settings.name for hosted in self._hosted(sink) if hosted.leads)
         document = {"worker": self._facts.worker, "leads": led_sinks}
         return Answer(200 if led_sinks else 503, documents.to_bytes(document))
 
-    async def health(self, sink: str) -> Answer:
-        return await self._of_fleet("health", sink)
-
-    async def status(self, sink: str) -> Answer:
-        return await self._of_fleet("status", sink)
-
-    async def history(self, sink: str) -> Answer:
-        return await self._of_fleet("history", sink)
-
-    async def overview(self) -> Answer:
-        return await self._of_fleet("overview", "")
-
-    async def table(self, sink: str) -> Answer:
+    async def _table(self, sink: str) -> Answer:
         """Answers with the files and bad records of one sink's table."""
-        names = self._hosted(sink)
-        if len(names) != 1:
+        hosted = self._hosted(sink)
+        if len(hosted) != 1:
+            names = sorted(candidate.settings.name for candidate in hosted)
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
-        settings = next(hosted.settings for hosted in self._facts.sinks if hosted.settings.name == names[0])
-        if self._tables_waiting >= MOST_TABLES:
+        if self._table_places.locked():
             return refusal(503, "other tables are being read; ask again in some seconds")
-        self._tables_waiting += 1
-        try:
-            report = await self._in_pool(lambda: self._tables.report_of(settings))
-        except SinkError as error:
-            return refusal(503, str(error))
-        finally:
-            self._tables_waiting -= 1
+        async with self._table_places:
+            try:
+                report = await self._in_pool(lambda: self._tables.report_of(hosted[0].settings))
+            except SinkError as error:
+                return refusal(503, str(error))
         return Answer(200, documents.to_bytes(report))
-
-    async def metrics(self) -> Answer:
-        text, zipped = await self._in_pool(self._metrics.text)
-        return Answer(200, text, CONTENT_TYPE, zipped)
 
     async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> Answer:
         """Performs the verb on one sink, or on all sinks of this worker."""
@@ -142,16 +134,12 @@ class Answers:
             return refusal(404, f"this worker has no verb {verb!r}")
         if verb == "drain" and not worker:
             return refusal(400, "drain needs the worker to drain: ?worker=NAME")
-        names = self._hosted(sink)
-        hosted = [candidate for candidate in self._facts.sinks if candidate.settings.name in names]
-        if self._verbs_waiting >= MOST_VERBS:
+        hosted = self._hosted(sink)
+        if self._verb_places.locked():
             return refusal(503, f"{MOST_VERBS} verbs are under way already; try again")
-        self._verbs_waiting += 1
-        try:
+        async with self._verb_places:
             task = in_context(lambda: _perform(perform, hosted, worker))
             return await asyncio.get_running_loop().run_in_executor(self._verbs, task)
-        finally:
-            self._verbs_waiting -= 1
 
     def _denial(self, authorization: str) -> Answer | None:
         """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
@@ -165,17 +153,13 @@ class Answers:
             return refusal(403, "that is not the token of http.token")
         return None
 
-    def _hosted(self, sink: str) -> list[str]:
-        """Returns the sink's name, or all. Raises UnknownSink."""
-        names = sorted(hosted.settings.name for hosted in self._facts.sinks)
-        if not sink:
-            return names
-        if sink not in names:
-            raise UnknownSink(sink, names)
-        return [sink]
-
-    async def _of_fleet(self, kind: str, sink: str) -> Answer:
-        return await self._in_pool(lambda: self._document(kind, sink))
+    def _hosted(self, sink: str) -> list[HostedSink]:
+        """Returns the sink of that name, or all without a name. Raises UnknownSink."""
+        sinks = self._facts.sinks
+        chosen = [hosted for hosted in sinks if sink in ("", hosted.settings.name)]
+        if sink and not chosen:
+            raise UnknownSink(sink, sorted(hosted.settings.name for hosted in sinks))
+        return chosen
 
     async def _in_pool(self, make: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)
@@ -190,24 +174,14 @@ class Answers:
             healthy, body = documents.health(fleet, chosen)
             return Answer(200 if healthy else 503, body)
         with self._cache_lock:
-            if self._cache is None or self._cache.fleet is not fleet:
-                self._cache = _DocumentCache(fleet)
-            answer = self._cache.documents.get((kind, sink))
+            if self._documented is not fleet:
+                self._documented, self._documents = fleet, {}
+            answer = self._documents.get((kind, sink))
             if answer is None:
-                answer = self._cache.documents[kind, sink] = _make_document(kind, fleet, chosen)
+                body = _DOCUMENTS[kind](fleet, chosen)
+                zipped = gzip.compress(body, 1) if len(body) >= ZIPPED_FROM else None
+                answer = self._documents[kind, sink] = Answer(200, body, zipped=zipped)
             return answer
-
-
-def _make_document(kind: str, fleet: Fleet, names: Sequence[str]) -> Answer:
-    if kind == "overview":
-        body = documents.overview(fleet)
-    else:
-        body = documents.status(fleet, names) if kind == "status" else documents.history(fleet, names)
-    return Answer(200, body, zipped=_zipped(body))
-
-
-def _zipped(body: bytes) -> bytes | None:
-    return gzip.compress(body, 1) if len(body) >= ZIPPED_FROM else None
 
 
 def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> Answer:

@@ -15,7 +15,7 @@ from typing import Any
 from sink.http.fleet import Fleet, SinkNow
 from sink.operations.health import Judgement, last_commit
 from sink.operations.remedies import finding
-from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, Status, ended_status
+from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
 from sink.operations.trend import PartitionTrend, Trend
 from sink.telemetry.version import sink_version
 
@@ -37,17 +37,11 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
     reasons: list[dict[str, str]] = []
     for name in names:
         judgement = fleet.judgement(name)
-        problems = list(judgement.reasons)
         if age > STALE_SECONDS:
-            problems.append(
-                finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow")
-            )
-        sinks[name] = {
-            "healthy": not problems,
-            "reasons": [reason.to_json() for reason in problems],
-            "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
-        }
-        reasons += [{"sink": name, **reason.to_json()} for reason in problems]
+            stale = finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow")
+            judgement = replace(judgement, reasons=(*judgement.reasons, stale))
+        sinks[name] = _health(judgement)
+        reasons += [{"sink": name, **reason} for reason in sinks[name]["reasons"]]
     if not fleet.sinks:
         reasons.append(finding("not-read", "this worker has no session of ZooKeeper yet, or hosts no sink").to_json())
     document = {"format": 1, "worker": fleet.worker, "at": fleet.at, "healthy": not reasons}
@@ -66,11 +60,11 @@ def history(fleet: Fleet, names: Iterable[str]) -> bytes:
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
-def overview(fleet: Fleet) -> bytes:
+def overview(fleet: Fleet, names: Iterable[str]) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
     age = round(time.monotonic() - fleet.read_at, 1)
-    sinks = [_line(fleet, name) for name in fleet.names]
+    sinks = [_line(fleet, name) for name in names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 
 
@@ -87,11 +81,6 @@ def _status(fleet: Fleet, name: str) -> dict[str, Any]:
         return {"sink": name, "health": health_document}
     # Build partitions by hand: there may be thousands, and asdict takes ten times as long.
     document = replace(evidence.status, partitions=()).to_json()
-    document["health"] = health_document
-    document["bad_records"] = _bad_records(evidence.settings.errors_tolerance, evidence.status)
-    document["waiting_seconds"] = round(sink.trend.waiting, 1)
-    document["catch_up_seconds"] = _rounded(sink.trend.catch_up)
-    document["last_commit"] = last_commit(evidence.view)
     for entry, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
         entry["entered"] = dict(transaction.header.times)
     for entry, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
@@ -100,34 +89,39 @@ def _status(fleet: Fleet, name: str) -> dict[str, Any]:
         (topic_partition.topic, topic_partition.partition): trend
         for topic_partition, trend in sink.trend.partitions.items()
     }
-    document["partitions"] = [
-        _partition(partition, trends.get((partition.topic, partition.partition)))
-        for partition in evidence.status.partitions
-    ]
-    return document
+    recent_errors = sum(ended.errors for ended in evidence.status.history)
+    return {
+        **document,
+        "health": health_document,
+        "bad_records": {"tolerance": evidence.settings.errors_tolerance, "recent": recent_errors},
+        "waiting_seconds": round(sink.trend.waiting, 1),
+        "catch_up_seconds": _rounded(sink.trend.catch_up),
+        "last_commit": last_commit(evidence.view),
+        "partitions": [
+            _partition(partition, trends.get((partition.topic, partition.partition)))
+            for partition in evidence.status.partitions
+        ],
+    }
 
 
 def _partition(partition: PartitionStatus, trend: PartitionTrend | None) -> dict[str, Any]:
     document: dict[str, Any] = {name: getattr(partition, name) for name in PartitionStatus.__slots__}
     if trend is not None:
-        document["waiting_seconds"] = round(trend.waiting, 1)
-        document["landed_per_second"] = _rounded(trend.landed_per_second)
-        document["arrived_per_second"] = _rounded(trend.arrived_per_second)
-        document["catch_up_seconds"] = _rounded(trend.catch_up)
-        document["grows"] = trend.grows
+        document |= {
+            "waiting_seconds": round(trend.waiting, 1),
+            "landed_per_second": _rounded(trend.landed_per_second),
+            "arrived_per_second": _rounded(trend.arrived_per_second),
+            "catch_up_seconds": _rounded(trend.catch_up),
+            "grows": trend.grows,
+        }
     return document
 
 
-def _bad_records(tolerance: str, sink_status: Status) -> dict[str, Any]:
-    return {"tolerance": tolerance, "recent": sum(ended.errors for ended in sink_status.history)}
-
-
 def _health(judgement: Judgement) -> dict[str, Any]:
-    reasons, notes = judgement.reasons, judgement.notes[:SHOWN_NOTES]
     return {
-        "healthy": not reasons,
-        "reasons": [reason.to_json() for reason in reasons],
-        "notes": [note.to_json() for note in notes],
+        "healthy": not judgement.reasons,
+        "reasons": [reason.to_json() for reason in judgement.reasons],
+        "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
     }
 
 

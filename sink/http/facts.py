@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from coordination.state.model import LogView
+from sink.clients.shared_log import SharedLog
 from sink.config import Settings
 
 Verb = Callable[[Settings, KazooClient, str], Any]
@@ -16,22 +16,19 @@ Verb = Callable[[Settings, KazooClient, str], Any]
 SinkError."""
 
 
-class RecentLog(Protocol):
-    """Kafka's offsets for readers that make no decisions; for any thread."""
-
-    def recent(
-        self, topics: Sequence[str], age: float, optional: Sequence[str] = (), patterns: Sequence[str] = (), /
-    ) -> LogView:
-        """Returns as `sink.clients.shared_log.SharedLog.recent`."""
-
-
 @dataclass(frozen=True, slots=True)
 class HostedSink:
-    """One sink that the process hosts, with its clients."""
+    """One sink that the process hosts: its clients, and its state at the moment of the question. `leads`: this worker
+    coordinates it. `retention` is Kafka's, in seconds, by topic, as far as this worker knows it. `troubles` are the
+    failures of servers (store, registry) that keep this worker from its work on the sink.
+    """
 
     settings: Settings
     client: KazooClient
-    log: RecentLog
+    log: SharedLog
+    leads: bool = False
+    retention: Mapping[str, float] = field(default_factory=dict)
+    troubles: tuple[str, ...] = ()
 
 
 class WorkerFacts(Protocol):
@@ -61,12 +58,3 @@ class WorkerFacts(Protocol):
 
     def readiness(self) -> Sequence[str]:
         """Returns the reasons why this worker takes no part in the fleet (yet, or any more)."""
-
-    def leads(self, sink: str) -> bool:
-        """Whether this worker coordinates the sink."""
-
-    def retention(self, sink: str, /) -> Mapping[str, float]:
-        """Returns Kafka's retention in seconds, by topic, as far as this worker knows it."""
-
-    def troubles(self, sink: str, /) -> Sequence[str]:
-        """Returns the failures of servers (store, registry) that keep this worker from its work on the sink."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -35,6 +35,8 @@ from sink.telemetry.logs import ContextThread
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 3.0
 LOG_SECONDS = 5.0
+FIRST_LOG_SECONDS = 0.2
+"""Seconds between two looks at the logs while no sink is known yet."""
 SHARE = 0.1
 """The share of one core that looking may take at most."""
 WHOLE_SECONDS = 60.0
@@ -121,8 +123,11 @@ class FleetWatch:
             self._asked_at = now
             if not self._started and not self._ended:
                 self._started = True
-                for run, name in ((self._read_trees, "http-trees"), (self._refresh_logs, "http-logs")):
-                    ContextThread(target=run, name=name, daemon=True).start()
+                for name, look, pause in (
+                    ("http-trees", self._read_all, lambda: POLL_SECONDS),
+                    ("http-logs", self._refresh_logs, lambda: LOG_SECONDS if self._watched else FIRST_LOG_SECONDS),
+                ):
+                    ContextThread(target=self._repeat, args=(look, pause), name=name, daemon=True).start()
             self._waking.notify_all()
             seconds_left = max(0.0, self._resumed_at + FIRST_SECONDS - now)
             self._waking.wait_for(lambda: self._fleet.read_at >= self._resumed_at or self._ended, seconds_left)
@@ -140,27 +145,21 @@ class FleetWatch:
             self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
             return not self._ended
 
-    def _read_trees(self) -> None:
+    def _repeat(self, look: Callable[[], None], shortest_pause: Callable[[], float]) -> None:
+        """Looks again and again, with pauses that keep to the share of a core."""
         pause = 0.0
         while self._pause(pause):
             cpu_before = time.thread_time()
             try:
-                self._read_all()
+                look()
             except Exception:  # a defect: the page stands still, the worker does not
                 LOG.exception("http.look_failed")
-            pause = max(POLL_SECONDS, (time.thread_time() - cpu_before) / SHARE)
+            pause = max(shortest_pause(), (time.thread_time() - cpu_before) / SHARE)
 
     def _refresh_logs(self) -> None:
-        pause = 0.0
-        while self._pause(pause):
-            cpu_before = time.thread_time()
-            try:
-                # A copy: sinks come and go on the other thread.
-                views = {name: (watched.hosted, watched.view) for name, watched in self._watched.copy().items()}
-                self._logs.refresh(views)
-            except Exception:
-                LOG.exception("http.look_failed")
-            pause = max(LOG_SECONDS, (time.thread_time() - cpu_before) / SHARE) if self._watched else 0.2
+        # A copy: sinks come and go on the other thread.
+        views = {name: (watched.hosted, watched.view) for name, watched in self._watched.copy().items()}
+        self._logs.refresh(views)
 
     def _read_all(self) -> None:
         self._follow_sinks()
@@ -187,13 +186,10 @@ class FleetWatch:
             self._drop(name)
         for name, sink in hosted.items():
             watched = self._watched.get(name)
-            if (
-                watched is not None
-                and watched.hosted.client is sink.client
-                and watched.hosted.settings is sink.settings
-            ):
-                continue
             if watched is not None:
+                if watched.hosted.client is sink.client and watched.hosted.settings is sink.settings:
+                    watched.hosted = sink
+                    continue
                 self._drop(name)
             changed = threading.Event()
             keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
@@ -231,15 +227,15 @@ class FleetWatch:
             watched.unread = None
 
     def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
-        settings, view = watched.hosted.settings, watched.view
-        troubles, silent = tuple(self._facts.troubles(name)), tuple(self._facts.liveness())
-        evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
+        hosted, view = watched.hosted, watched.view
+        settings, silent = hosted.settings, tuple(self._facts.liveness())
+        evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if view is not None:
             log, error = self._logs.view_of(name)
             watched.trend.observe(view.states, log, last_commit(view), wall, planned_since(view))
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
-            outside = self._outside.workers_of(watched.hosted)
+            outside = self._outside.workers_of(hosted)
             evidence = replace(
                 evidence,
                 view=view,
@@ -248,7 +244,7 @@ class FleetWatch:
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),
                 trend=watched.trend,
-                retention=self._facts.retention(name),
+                retention=hosted.retention,
             )
         return SinkNow(evidence, judge(evidence), watched.trend)
 

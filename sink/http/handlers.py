@@ -14,6 +14,7 @@ from tornado.web import HTTPError, RequestHandler
 from sink.http import page
 from sink.http.answers import Answer, Answers, UnknownSink, refusal
 from sink.http.limits import Limits
+from sink.operations.control import VERBS
 
 LOG = structlog.get_logger("sink.worker")
 TAKE_SECONDS = 20.0
@@ -105,27 +106,7 @@ class QueryHandler(Handler):
     """Answers questions; `route_options["kind"]` is the kind of question."""
 
     async def get(self) -> None:
-        sink, answers = self.argument("sink"), self.answers
-        match self.route_options["kind"]:
-            case "liveness":
-                answer = answers.liveness()
-            case "readiness":
-                answer = answers.readiness()
-            case "coordinator":
-                answer = answers.coordinator(sink)
-            case "health":
-                answer = await answers.health(sink)
-            case "status":
-                answer = await answers.status(sink)
-            case "history":
-                answer = await answers.history(sink)
-            case "table":
-                answer = await answers.table(sink)
-            case "overview":
-                answer = await answers.overview()
-            case _:
-                answer = await answers.metrics()
-        await self.answer(answer)
+        await self.answer(await self.answers.query(self.route_options["kind"], self.argument("sink")))
 
     head = get
 
@@ -148,7 +129,6 @@ class PageHandler(Handler):
 
 
 QUERIES = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
-VERBS = ("pause", "resume", "flush", "drain", "switchover")
 ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
     (r"/", PageHandler, {}),
     *((f"/{kind}", QueryHandler, {"kind": kind}) for kind in QUERIES),

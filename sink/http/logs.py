@@ -17,7 +17,8 @@ from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from coordination.state.tree import KeeperView
 from sink.clients.kafka import Unsettled
-from sink.http.facts import HostedSink, RecentLog
+from sink.clients.shared_log import SharedLog
+from sink.http.facts import HostedSink
 
 AGE_SECONDS = 4.0
 REFUSED_SECONDS = 30.0
@@ -28,7 +29,7 @@ REFUSED_SECONDS = 30.0
 class _Question:
     """`recorded` topics may be configured, too."""
 
-    log: RecentLog
+    log: SharedLog
     configured: tuple[str, ...]
     recorded: tuple[str, ...]
     pattern: str | None

@@ -12,27 +12,20 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from coordination.errors import Unavailable
-from coordination.zookeeper.catalog_progress import CatalogState
+from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
-from sink.telemetry.logs import ContextThread
+from sink.runtime.pools import Background
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
-
-
-class Record(Protocol):
-    def last(self) -> CatalogState | None: ...
-
-    def record(self, state: CatalogState) -> None: ...
 
 
 def retry_seconds(failures: int) -> float:
@@ -50,7 +43,7 @@ def seconds_to_next(state: CatalogState, committed: int, interval: float) -> flo
     return interval if committed and committed != state.committed else None
 
 
-class CatalogSync:
+class CatalogSync(Background):
     """Syncs for one incarnation. `register` registers the table and returns the newest instant that the catalogue knows
     then; `committed` is the sink's newest transaction. Works between `follow` and `pause`.
     """
@@ -58,11 +51,12 @@ class CatalogSync:
     def __init__(
         self,
         settings: Settings,
-        record: Record,
+        record: CatalogRecord,
         register: Callable[[], str],
         committed: Callable[[], int],
         metrics: SinkMetrics,
     ) -> None:
+        super().__init__("catalog", self._run)
         self._record = record
         self._register = register
         self._committed = committed
@@ -72,11 +66,6 @@ class CatalogSync:
         self._state = CatalogState(settings.catalog_name)
         self._tried = -math.inf
         self._following = threading.Event()
-        self._ended = threading.Event()
-        self._thread = ContextThread(target=self._run, name="catalog", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def follow(self) -> None:
         """Begins to sync: this worker holds the lock of the table services."""
@@ -86,9 +75,8 @@ class CatalogSync:
         """Begins no further sync; one under way goes on."""
         self._following.clear()
 
-    def end(self) -> None:
-        """Does not wait for a sync under way."""
-        self._ended.set()
+    def stop(self) -> None:
+        super().stop()
         # The thread waits for it.
         self._following.set()
 

@@ -79,7 +79,8 @@ def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, n
     """Makes one commit as after a takeover: by a table object that has made none. A rollback follows the last one."""
     try:
         instant = table.begin(number, 1)
-        stats = [_one_file(base, instant, settings, schema)] if _appends(settings) else ()
+        # Hudi itself writes the files of other tables, and names them by its index.
+        stats = [_one_file(base, instant, settings, schema)] if settings.operation == "append" else ()
         outcome = table.complete(instant, stats, _checkpoint(settings, number), lambda _: None)
         if outcome is not TableOutcome.COMPLETED:
             raise Unavailable(f"the rehearsal's commit ended {outcome.name}")
@@ -88,11 +89,6 @@ def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, n
     finally:
         # Else they go on, and make the directory anew.
         table.stop_heartbeats()
-
-
-def _appends(settings: Settings) -> bool:
-    """Whether the table only appends. Hudi itself writes the files of other tables, and names them by its index."""
-    return settings.operation == "append"
 
 
 def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema) -> str:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from threading import Event
-from typing import Protocol
 
 import structlog
 
 from coordination.errors import SinkError
+from sink.clients.shared_log import SharedLog
 from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
-from sink.telemetry.logs import ContextThread, hide
+from sink.runtime.pools import Background
+from sink.telemetry.logs import hide
 from sink.write.row_spec import registry_access
 
 LOG = structlog.get_logger("sink.worker")
@@ -27,42 +27,20 @@ REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
 
-class TopicList(Protocol):
-    """Names of a cluster's topics: `sink.clients.kafka_process.LogProcess`."""
+class TopicDiscovery(Background):
+    """Reports what it finds to the log, each finding once. Any thread may read its attributes."""
 
-    def topics(self) -> tuple[str, ...]: ...
-
-
-class TopicDiscovery:
-    """Calls back from one thread, never twice at once. `problems` gets all unusable topics, whenever they change;
-    `disappeared` gets missing topics.
-    """
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        kafka: Callable[[Settings], TopicList],
-        disappeared: Callable[[Sequence[str]], None],
-        problems: Callable[[Sequence[TopicProblem]], None],
-    ) -> None:
+    def __init__(self, fleet: Fleet, kafka: Callable[[Settings], SharedLog]) -> None:
+        super().__init__("discovery", self._run)
         self.sinks: tuple[Settings, ...] = ()
-        """The sinks of all topics that have been found, hosted by this worker or not. Any thread may read them."""
+        """The sinks of all topics that have been found, hosted by this worker or not."""
+        self.missing: frozenset[str] = frozenset()
+        """Topics that have become sinks and are gone from Kafka."""
+        self.problems: tuple[TopicProblem, ...] = ()
+        """All topics that cannot become sinks."""
         self._fleet = fleet
         self._kafka = kafka
-        self._disappeared = disappeared
-        self._problems = problems
-        self._missing: frozenset[str] = frozenset()
-        self._reported: tuple[TopicProblem, ...] = ()
         self._waits_for = ""
-        self._stop = Event()
-        self._thread = ContextThread(target=self._run, name="discovery", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends without waiting for a look under way."""
-        self._stop.set()
 
     def update_fleet(self, fleet: Fleet) -> None:
         """Takes the configuration that was read again; its patterns are the same."""
@@ -79,9 +57,10 @@ class TopicDiscovery:
         usable, unregistered = _with_schema(new_sinks)
         self.sinks = (*known, *usable)
         self._report_missing(topics)
-        if (reported := (*problems, *unregistered)) != self._reported:
-            self._reported = reported
-            self._problems(reported)
+        if (found_problems := (*problems, *unregistered)) != self.problems:
+            self.problems = found_problems
+            for problem in found_problems:
+                LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
         if unreachable:
             raise unreachable[0]
 
@@ -109,12 +88,12 @@ class TopicDiscovery:
             for topic in settings.topics
             if settings.bootstrap in clusters and topic not in clusters[settings.bootstrap]
         )
-        if newly_missing := sorted(missing - self._missing):
-            self._disappeared(newly_missing)
-        self._missing = missing
+        if newly_missing := sorted(missing - self.missing):
+            LOG.warning("discovery.topics_gone", topics=newly_missing, action="their sinks stay")
+        self.missing = missing
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ended.is_set():
             try:
                 self.poll()
             except SinkError as error:
@@ -123,7 +102,7 @@ class TopicDiscovery:
                 self._waits_for = str(error)
             else:
                 self._waits_for = ""
-            self._stop.wait(POLL_SECONDS)
+            self._ended.wait(POLL_SECONDS)
 
 
 def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:

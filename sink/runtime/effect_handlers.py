@@ -13,8 +13,8 @@ from coordination.errors import (
     BadRecord,
     Conflict,
     Corrupt,
-    DataLoss,
     NotLeader,
+    OffsetError,
     OutcomeUnknown,
     SinkError,
     TableError,
@@ -95,9 +95,7 @@ class CoordinatorEffectHandler:
             match operation:
                 case messages.Write():
                     return _write(self._keeper, operation)
-                case messages.Complete():
-                    return self._complete(operation)
-                case messages.Begin() | messages.RollBack():
+                case messages.Begin() | messages.RollBack() | messages.Complete():
                     return self._change_table(operation)
                 case _:
                     return Done(self._read(operation))
@@ -158,13 +156,21 @@ class CoordinatorEffectHandler:
                 f" It counts as deleted after {DELETED_SECONDS:g} s."
             )
 
-    def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
+    def _change_table(self, operation: messages.Begin | messages.RollBack | messages.Complete) -> Outcome:
         try:
-            if isinstance(operation, messages.Begin):
-                return Done(self._table.begin(operation.number, operation.epoch))
-            self._table.roll_back(operation.instant)
-            return Done()
-        except (TableError, Unavailable, Conflict) as error:
+            match operation:
+                case messages.Begin(number, epoch):
+                    return Done(self._table.begin(number, epoch))
+                case messages.RollBack(instant):
+                    self._table.roll_back(instant)
+                    return Done()
+                case messages.Complete():
+                    return self._complete(operation)
+        except Disproved as error:
+            return Refused(str(error))
+        except NotLeader as error:
+            return Refused(str(error), fenced=True)
+        except (Conflict, Unavailable, TableError) as error:
             return Failed(str(error), invalid=isinstance(error, TableError))
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Unknown(error_summary(error))
@@ -188,20 +194,11 @@ class CoordinatorEffectHandler:
             self._fence(operation)
             self._failpoints.reach("Complete.guarded")
 
-        try:
-            if (unpublished := self._publish(operation)) is not None:
-                return unpublished
-            outcome = self._table.complete(
-                operation.instant, operation.stats, operation.checkpoint, guard, operation.columns
-            )
-        except Disproved as error:
-            return Refused(str(error))
-        except NotLeader as error:
-            return Refused(str(error), fenced=True)
-        except (Conflict, Unavailable, TableError) as error:
-            return Failed(str(error), invalid=isinstance(error, TableError))
-        except (SinkError, *JAVA_ERRORS, OSError) as error:
-            return Unknown(error_summary(error))
+        if (unpublished := self._publish(operation)) is not None:
+            return unpublished
+        outcome = self._table.complete(
+            operation.instant, operation.stats, operation.checkpoint, guard, operation.columns
+        )
         self._metrics.table(self._table.active_instants)
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
 
@@ -220,8 +217,6 @@ class CoordinatorEffectHandler:
                 return Failed(str(error), invalid=True)
             completed = state is InstantState.COMPLETED
             return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
-        except TableError as error:
-            return Failed(str(error), invalid=True)
         self._failpoints.reach("Complete.published")
         return None
 
@@ -285,10 +280,9 @@ class ParticipantEffectHandler:
             report = self._engine.write(
                 operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
             )
-        except BadRecord as error:
-            return _failed(FailureKind.BAD_RECORD, error)
-        except DataLoss as error:
-            return _failed(FailureKind.DATA_LOSS, error)
+        except OffsetError as error:
+            kind = FailureKind.BAD_RECORD if isinstance(error, BadRecord) else FailureKind.DATA_LOSS
+            return Failed(str(error), Failure(kind, str(error), error.topic, error.partition, error.offset))
         except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
             if from_memory(error):
                 return Failed(error_summary(error), Failure(FailureKind.OUT_OF_MEMORY, error_summary(error)))
@@ -318,7 +312,3 @@ def _write(keeper: Keeper, operation: messages.Write) -> Outcome:
         return Refused(str(error))
     except OutcomeUnknown as error:
         return Unknown(str(error))
-
-
-def _failed(kind: FailureKind, error: BadRecord | DataLoss) -> Failed:
-    return Failed(str(error), failure=Failure(kind, str(error), error.topic, error.partition, error.offset))

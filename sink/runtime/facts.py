@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kazoo.client import KazooClient
 
+from sink.clients.shared_log import SharedLog
 from sink.config import ProcessSettings, Settings
-from sink.http.facts import HostedSink, RecentLog, Verb
+from sink.http.facts import HostedSink, Verb
 from sink.operations.control import VERBS
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.sink import Sink, SinkState
@@ -38,7 +39,7 @@ class ProcessFacts:
         self._misconfigured = misconfigured
         self._metrics = metrics
         self._client: KazooClient | None = None
-        self._log: Callable[[Settings], RecentLog] | None = None
+        self._log: Callable[[Settings], SharedLog] | None = None
         self.watchdog: JvmWatchdog | None = None
         self.draining = False
 
@@ -51,7 +52,10 @@ class ProcessFacts:
         client, log = self._client, self._log
         if client is None or log is None:
             return ()
-        return tuple(HostedSink(sink.settings, client, log(sink.settings)) for sink in tuple(self._sinks.values()))
+        return tuple(
+            HostedSink(sink.settings, client, log(sink.settings), sink.leads, sink.retention, sink.troubles)
+            for sink in tuple(self._sinks.values())
+        )
 
     @property
     def misconfigured(self) -> Mapping[str, str]:
@@ -61,7 +65,7 @@ class ProcessFacts:
     def verbs(self) -> Mapping[str, Verb]:
         return VERBS
 
-    def publish_sinks(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
+    def publish_sinks(self, client: KazooClient, log: Callable[[Settings], SharedLog]) -> None:
         """Makes the sinks visible. `log` gives the log of a sink's Kafka cluster."""
         self._client, self._log = client, log
 
@@ -87,15 +91,3 @@ class ProcessFacts:
             return ()
         reasons = [f"{sink.settings.name}: {sink.reason}" for sink in sinks if sink.reason]
         return reasons or ["it has not joined the fleet yet"]
-
-    def leads(self, sink: str) -> bool:
-        hosted = self._sinks.get(sink)
-        return hosted is not None and hosted.leads
-
-    def retention(self, sink: str) -> Mapping[str, float]:
-        hosted = self._sinks.get(sink)
-        return {} if hosted is None else hosted.retention
-
-    def troubles(self, sink: str) -> Sequence[str]:
-        hosted = self._sinks.get(sink)
-        return () if hosted is None else hosted.troubles

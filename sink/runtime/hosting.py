@@ -68,19 +68,13 @@ class HostedSinks:
             if name in self.sinks or name in draining or not self.fleet.hosts(name):
                 continue
             if name not in configured:
-                if self._is_claimed(settings):
+                unusable = self.fleet.misconfigured.values()
+                if any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics):
                     continue
                 LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
-            self._begin(settings)
-
-    def _is_claimed(self, settings: Settings) -> bool:
-        unusable = self.fleet.misconfigured.values()
-        return any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics)
-
-    def _begin(self, settings: Settings) -> None:
-        hide(settings.secrets)
-        sink = self.sinks[settings.name] = self._new_sink(settings)
-        sink.start()
+            hide(settings.secrets)
+            self.sinks[name] = self._new_sink(settings)
+            self.sinks[name].start()
 
     def _report_misconfigured(self, misconfigured: Mapping[str, str]) -> None:
         """Reports sinks that cannot be made from the configuration. A running one goes on as it was."""
@@ -100,7 +94,7 @@ class HostedSinks:
         sink.leave()
 
     def forget_released(self) -> None:
-        for sink in [sink for sink in self._leaving if sink.has_ended]:
+        for sink in [sink for sink in self._leaving if sink.ended.is_set()]:
             self._leaving.remove(sink)
             self._metrics.remove(sink.settings.name)
             LOG.info("sink.released", sink=sink.settings.name)
@@ -138,7 +132,7 @@ class HostedSinks:
         with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
             list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), sinks))
         for sink in sinks:
-            sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
+            sink.ended.wait(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def require_a_sink(self) -> None:
         """Reports each refusal once. Raises SinkError when every sink was refused or is misconfigured, none drains, and
@@ -166,7 +160,7 @@ class HostedSinks:
     def have_left(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
         sinks = self.sinks.values()
-        return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
+        return all(sink.ended.is_set() for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
 
     def session_changed(self, state: str) -> None:
         for sink in (*tuple(self.sinks.values()), *self._leaving):

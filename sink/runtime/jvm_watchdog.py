@@ -7,7 +7,6 @@ ever; so a JVM that gives no sign of life for the session time-out counts as dea
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import psutil
@@ -15,30 +14,23 @@ import structlog
 from pyspark.sql import SparkSession
 
 from sink.clients.java_errors import JAVA_ERRORS
-from sink.telemetry.logs import ContextThread
+from sink.runtime.pools import Background
 
 LOG = structlog.get_logger("sink.worker")
 EXIT_JVM_SILENT = 70
 PING_SECONDS = 1.0
 
 
-class JvmWatchdog:
+class JvmWatchdog(Background):
     """`answered_at` is when the JVM last gave a sign of life, in monotonic seconds."""
 
     def __init__(self, spark: SparkSession) -> None:
+        super().__init__("guardian", self._ping)
         self._context = spark.sparkContext._jsc
         self.answered_at = time.monotonic()
-        self._stopped = threading.Event()
-        self._thread = ContextThread(target=self._ping, name="guardian", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
 
     def _ping(self) -> None:
-        while not self._stopped.wait(PING_SECONDS):
+        while not self._ended.wait(PING_SECONDS):
             try:
                 stopped = self._context.sc().isStopped()
             except (*JAVA_ERRORS, OSError, EOFError) as error:

@@ -85,7 +85,7 @@ class Membership:
         self._has_joined = False
         self._has_left = False
         self._znode_lock = threading.Lock()
-        self._ended = threading.Event()
+        self.ended = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
         self.is_asked_to_drain = False
@@ -121,10 +121,6 @@ class Membership:
             MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
             resources.services.run,
         )
-
-    @property
-    def ended(self) -> bool:
-        return self._ended.is_set()
 
     @property
     def leads(self) -> bool:
@@ -173,7 +169,7 @@ class Membership:
         self._view_reader.trigger()
 
     def session_changed(self, state: str) -> None:
-        if state == KazooState.LOST and not self.ended:
+        if state == KazooState.LOST and not self.ended.is_set():
             LOG.warning("session.lost", incarnation=self._member.incarnation)
             self.end()
 
@@ -201,18 +197,15 @@ class Membership:
             candidacy.withdraw()
         has_campaign_ended = self._campaign_ended.wait(max(0.0, deadline - time.monotonic()))
         self._participant.post(Drain(time.monotonic()))
-        self._ended.wait(max(0.0, deadline - time.monotonic()))
+        self.ended.wait(max(0.0, deadline - time.monotonic()))
         self.end()
         return has_campaign_ended and self._drained.is_set()
 
     def end(self) -> None:
-        self._ended.set()
+        self.ended.set()
         self._services.end()
         if (candidacy := self._candidacy) is not None:
             candidacy.withdraw()
-
-    def wait_ended(self) -> None:
-        self._ended.wait()
 
     def close(self, timeout: float) -> None:
         """Stops the participant and gives back the session's znodes, after `end` and `campaign`."""
@@ -266,13 +259,13 @@ class Membership:
 
     def _read_participant_view(self) -> None:
         # A view from before it joined would say that its member znode is gone.
-        if self._ended.is_set() or not self._has_joined:
+        if self.ended.is_set() or not self._has_joined:
             return
         try:
             view = self._resources.keeper.participant_view(self._member.incarnation)
         except (Unavailable, Corrupt) as error:
             LOG.warning("keeper.unread", reason=str(error))
-            self._ended.wait(RETRY_SECONDS)
+            self.ended.wait(RETRY_SECONDS)
             self._view_reader.trigger()
             return
         self._resources.observer.metrics.halted(view.halted)
@@ -297,11 +290,11 @@ class Membership:
             self._campaign_ended.set()
 
     def _campaign(self) -> None:
-        while not self._ended.is_set() and not self._draining.is_set():
+        while not self.ended.is_set() and not self._draining.is_set():
             candidacy = self._candidacy = Candidacy(
                 self._resources.client, self._resources.root, self._member.incarnation
             )
-            if self._ended.is_set() or self._draining.is_set():
+            if self.ended.is_set() or self._draining.is_set():
                 return  # `end` and `drain` may have seen the candidacy before this one
             try:
                 # An operator may have removed the tree, or a part of it, since this incarnation joined.
@@ -309,11 +302,11 @@ class Membership:
                 lock_path = candidacy.campaign()
             except Unavailable as error:
                 LOG.warning("election.interrupted", reason=str(error))
-                self._ended.wait(RETRY_SECONDS)
+                self.ended.wait(RETRY_SECONDS)
                 continue
             if lock_path is not None:
                 try:
-                    if not self._ended.is_set():
+                    if not self.ended.is_set():
                         self._coordinate(lock_path)
                 finally:
                     self._give_up(candidacy)
@@ -357,7 +350,7 @@ class Membership:
         self._resources.observer.metrics.coordinating(True)
         if self._draining.is_set():
             actor.post(Drain(time.monotonic()))
-        while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
+        while not resigned.wait(RETRY_SECONDS) and not self.ended.is_set():
             actor.post(StoreSeen(time.monotonic(), self._resources.observer.storage.is_faulty))
             if not actor.alive:
                 LOG.error("coordinator.died")

@@ -4,7 +4,8 @@ Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool t
 hangs keeps a thread of the pool, and nothing of another executor. `Turns` runs its jobs in few threads, in the order in
 which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
 however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
-are, so that their number does not decide what an idle process costs. Only `Turns.run` raises what a job raises.
+are, so that their number does not decide what an idle process costs. `Background` is what has a thread of its own
+all the same. Only `Turns.run` raises what a job raises.
 """
 
 from __future__ import annotations
@@ -151,20 +152,28 @@ class CoalescedRun:
             LOG.exception("run.failed")
 
 
-class Ticker:
-    """Subscribers must return at once."""
+class Background:
+    """A thread of its own, from `start` to `stop`. `run` returns soon after `_ended` is set."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._subscribers: tuple[Callable[[], None], ...] = ()
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
         self._ended = threading.Event()
-        self._thread = ContextThread(target=self._run, name="ticker", daemon=True)
+        self._thread = ContextThread(target=run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
+        """Tells the thread to end, and does not wait for it."""
         self._ended.set()
+
+
+class Ticker(Background):
+    """Subscribers must return at once."""
+
+    def __init__(self) -> None:
+        super().__init__("ticker", self._run)
+        self._lock = threading.Lock()
+        self._subscribers: tuple[Callable[[], None], ...] = ()
 
     def subscribe(self, tick: Callable[[], None]) -> None:
         with self._lock:

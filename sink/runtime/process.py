@@ -10,7 +10,7 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from threading import Event
@@ -24,7 +24,7 @@ from sink.clients.java_errors import error_summary
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
-from sink.config import Fleet, TopicProblem
+from sink.config import Fleet
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.commit_warmup import CommitWarmup
@@ -72,7 +72,7 @@ class WorkerProcess:
         self._shared: Future[SharedParts] = Future()
         self._metrics = ProcessMetrics(self._settings.worker_id)
         self._kafka = KafkaProcesses()
-        self._discovery = TopicDiscovery(fleet, self._kafka.log_of, _report_gone, _report_problems)
+        self._discovery = TopicDiscovery(fleet, self._kafka.log_of)
         self._hosted = HostedSinks(
             fleet,
             self._discovery,
@@ -284,12 +284,3 @@ class WorkerProcess:
         """Feeds systemd's watchdog, which begins when the worker is ready."""
         if self._is_ready:
             self._notifier.notify("WATCHDOG=1")
-
-
-def _report_gone(topics: Sequence[str]) -> None:
-    LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
-
-
-def _report_problems(topic_problems: Sequence[TopicProblem]) -> None:
-    for problem in topic_problems:
-        LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))

@@ -121,7 +121,7 @@ class Sink:
         metrics.configured(settings.interval_ms / 1000, settings.writestatus_timeout_ms / 1000)
         metrics.waits_for("zookeeper", True)
         self._stop = Event()
-        self._ended = Event()
+        self.ended = Event()
         self._is_new_table = False
         self._locks: tuple[TableLocks, ...] = ()
         self._keeper: Keeper | None = None
@@ -156,10 +156,6 @@ class Sink:
         """How long Kafka keeps a record, in seconds, by topic; empty where this worker does not coordinate."""
         return self._metrics.retention_by_topic
 
-    @property
-    def has_ended(self) -> bool:
-        return self._ended.is_set()
-
     def start(self) -> None:
         with bound(sink=self.settings.name):
             self._thread.start()
@@ -190,7 +186,7 @@ class Sink:
     def leave_to_others(self) -> None:
         """Ends the membership if a request of its coordinator hangs; joins again when the request has returned."""
         membership = self._membership
-        if membership is None or membership.ended or self._silent(membership) <= REQUEST_SECONDS:
+        if membership is None or membership.ended.is_set() or self._silent(membership) <= REQUEST_SECONDS:
             return
         self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
         with bound(sink=self.settings.name):
@@ -223,15 +219,12 @@ class Sink:
         self._stop.set()
         membership = self._membership
         drained = True
-        if membership is not None and not membership.ended:
+        if membership is not None and not membership.ended.is_set():
             with bound(sink=self.settings.name):
                 drained = membership.drain(seconds)
                 if not drained:
                     LOG.warning("drain.abandoned", seconds=seconds)
         return drained
-
-    def wait_ended(self, seconds: float) -> bool:
-        return self._ended.wait(seconds)
 
     def session_changed(self, state: str) -> None:
         self._metrics.waits_for("zookeeper", state != KazooState.CONNECTED)
@@ -254,7 +247,7 @@ class Sink:
             self._become(SinkState.REFUSED, repr(error))
             LOG.exception("sink.failed", reason=repr(error))
         finally:
-            self._ended.set()
+            self.ended.set()
 
     def _open_and_take_part(self) -> None:
         settings = self.settings
@@ -297,7 +290,10 @@ class Sink:
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
         self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
         kafka = shared.kafka(settings)
-        self._until_stopped("the store", lambda: self._in_store(self._ask_store))
+        # With the current keys of `settings.storage`: older ones may have expired.
+        self._until_stopped(
+            "the store", lambda: self._in_store(lambda: require_answer(settings.base_path, settings.storage))
+        )
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
         LOG.debug("worker.reached", phase="table")
         self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
@@ -344,7 +340,7 @@ class Sink:
             membership.start()
             self._become(SinkState.JOINED)
             membership.campaign()
-            membership.wait_ended()
+            membership.ended.wait()
             membership.close(CLOSE_SECONDS)
         except (Corrupt, Unavailable) as error:
             LOG.warning("worker.waits", reason=str(error))
@@ -379,10 +375,6 @@ class Sink:
         self._become(SinkState.OPENING)
         self._metrics.waits_for(WAITING_FOR[server], False)
         return result
-
-    def _ask_store(self) -> None:
-        """Asks the store with the current keys: older ones may have expired."""
-        require_answer(self.settings.base_path, self.settings.storage)
 
     def _in_store(self, action: Callable[[], _Done]) -> _Done:
         """Raises a known fault of the store in its own sentence: a ConfigError if waiting does not help."""

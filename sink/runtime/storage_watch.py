@@ -126,11 +126,6 @@ class StorageWatch:
         """The fault of the store that was logged and lasts; empty without one."""
         return self._reason if self._logged and self._since is not None else ""
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether the store has a question of the watch that it has not answered."""
-        return self._asking
-
     def fault(self, reason: str) -> Fault | None:
         """Returns the store's fault that a request failed for; None if it failed for another reason."""
         return fault_of_store(reason, self._base_path, self._access)

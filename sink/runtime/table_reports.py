@@ -9,21 +9,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
 from coordination.errors import SinkError
-from coordination.zookeeper.audit_record import AuditAnswer
+from coordination.zookeeper.audit_record import AuditRecord
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 AUDIT_SECONDS = 10.0
 FILES_SECONDS = 900.0
-
-
-class Record(Protocol):
-    def last(self) -> AuditAnswer | None: ...
 
 
 class TableReports:
@@ -33,7 +28,7 @@ class TableReports:
 
     def __init__(
         self,
-        audit: Record,
+        audit: AuditRecord,
         count_files: Callable[[], int | None],
         metrics: SinkMetrics,
         clock: Callable[[], float] = time.monotonic,
@@ -42,26 +37,29 @@ class TableReports:
         self._count_files = count_files
         self._metrics = metrics
         self._clock = clock
-        self._audit_read = self._files_counted = -math.inf
+        self._reported_at: dict[Callable[[], None], float] = {}
 
     def poll(self) -> None:
-        now = self._clock()
-        if now - self._audit_read < AUDIT_SECONDS:
-            return
-        self._audit_read = now
-        try:
-            if (answer := self._audit.last()) is not None:
-                self._metrics.audited(answer.held, answer.ended)
-        except SinkError as error:
-            LOG.debug("table.not_reported", reason=str(error))
+        self._report(self._tell_audit, AUDIT_SECONDS)
 
     def services_ran(self) -> None:
+        self._report(self._tell_files, FILES_SECONDS)
+
+    def _tell_audit(self) -> None:
+        if (answer := self._audit.last()) is not None:
+            self._metrics.audited(answer.held, answer.ended)
+
+    def _tell_files(self) -> None:
+        if (files := self._count_files()) is not None:
+            self._metrics.table_files(files)
+
+    def _report(self, tell: Callable[[], None], seconds: float) -> None:
+        """Calls `tell` unless it was called less than so many seconds ago."""
         now = self._clock()
-        if now - self._files_counted < FILES_SECONDS:
+        if now - self._reported_at.get(tell, -math.inf) < seconds:
             return
-        self._files_counted = now
+        self._reported_at[tell] = now
         try:
-            if (files := self._count_files()) is not None:
-                self._metrics.table_files(files)
+            tell()
         except SinkError as error:
             LOG.debug("table.not_reported", reason=str(error))

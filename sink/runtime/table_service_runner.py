@@ -55,10 +55,10 @@ class TableServiceRunner:
         run: Run,
         leads: Callable[[], bool],
         metrics: SinkMetrics,
-        catalog: CatalogSync | None = None,
-        reports: TableReports | None = None,
-        metadata: MetadataUpkeep | None = None,
-        in_turn: Callable[[Run], tuple[Service, ...]] = lambda run: run(),
+        catalog: CatalogSync | None,
+        reports: TableReports,
+        metadata: MetadataUpkeep,
+        in_turn: Callable[[Run], tuple[Service, ...]],
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -81,7 +81,7 @@ class TableServiceRunner:
         """Begins nothing new; a run under way goes on."""
         self._ended.set()
         if self._catalog is not None:
-            self._catalog.end()
+            self._catalog.stop()
         self._lock.withdraw()
 
     def join(self, seconds: float) -> None:
@@ -113,12 +113,10 @@ class TableServiceRunner:
                 if committed < last_committed or committed - last_committed >= self._settings.services_interval:
                     self._run(committed)
                     last_committed = committed
-                    if self._reports is not None:
-                        self._reports.services_ran()
+                    self._reports.services_ran()
                 else:
                     served = self._kept_up(served)
-                if self._reports is not None:
-                    self._reports.poll()
+                self._reports.poll()
                 self._ended.wait(POLL_SECONDS)
         finally:
             if self._catalog is not None:
@@ -129,13 +127,11 @@ class TableServiceRunner:
     def _kept_up(self, served: int) -> int:
         """Serves the metadata table if that may be due. `served`: the transaction up to which it has been served."""
         committed = self._lock.committed()
-        if self._metadata is None or 0 <= committed - served < self._metadata.interval:
+        if 0 <= committed - served < self._metadata.interval:
             return served
         # Each takes cores and the table lock from transactions: one at a look.
         wait = partial(self._ended.wait, POLL_SECONDS)
-        services = self._outcomes("metadata table", partial(self._metadata.run, wait))
-        self._report(services)
-        if services:
+        if self._outcomes("metadata table", partial(self._metadata.run, wait)):
             return self._lock.committed()
         # Too early: some of these transactions were complete before it was served last.
         return committed - self._metadata.interval // 2
@@ -152,20 +148,17 @@ class TableServiceRunner:
     def _run(self, committed: int) -> None:
         LOG.debug("services.begun", committed=committed)
         services = self._outcomes("table", self._perform)
-        self._report(services)
         self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
 
     def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
+        """Runs services when it is their turn. Returns and reports the outcome of each."""
         try:
             services = self._in_turn(lambda: () if self._ended.is_set() else run())
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             services = (Service(name, 0.0, "", error_summary(error)),)
         if self._ended.is_set():
             # Spark is being stopped, so that a failure says nothing of the table.
-            return tuple(service for service in services if not service.reason)
-        return services
-
-    def _report(self, services: tuple[Service, ...]) -> None:
+            services = tuple(service for service in services if not service.reason)
         for service in services:
             self._metrics.served(service)
             if service.reason:
@@ -174,3 +167,4 @@ class TableServiceRunner:
                 LOG.info("services.done", service=service.name, seconds=service.seconds, instant=service.instant)
             else:
                 LOG.debug("services.idle", service=service.name, seconds=service.seconds)
+        return services

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
 from sink.clients import kafka as kafka_client
@@ -25,18 +26,13 @@ pytestmark = pytest.mark.integration
 class Reports:
     """Everything that a discovery has found and reported."""
 
-    def __init__(self) -> None:
-        self.gone: list[str] = []
-        self.problems: list[str] = []
-
-    def discovery_of(self, fleet: Fleet, log: LogProcess) -> TopicDiscovery:
-        self.discovery = TopicDiscovery(
-            fleet,
-            lambda _: log,
-            self.gone.extend,
-            lambda problems: setattr(self, "problems", list(map(str, problems))),
-        )
+    def discovery_of(self, fleet: Fleet, log: Any) -> TopicDiscovery:
+        self.discovery = TopicDiscovery(fleet, lambda _: log)
         return self.discovery
+
+    @property
+    def problems(self) -> list[str]:
+        return list(map(str, self.discovery.problems))
 
     @property
     def names(self) -> list[str]:
@@ -86,9 +82,10 @@ def test_topics_become_sinks_once_and_those_that_go_are_told_of(fleet, log, kafk
     eventually("the next one, too", lambda: topic_discovery.poll() or reports.names == [first, second])
     admin = AdminClient({"bootstrap.servers": kafka.address})
     admin.delete_topics([first])[first].result(30)
-    eventually("it is gone", lambda: topic_discovery.poll() or reports.gone == [first])
-    topic_discovery.poll()
-    assert reports.gone == [first]
+    with capture_logs() as lines:
+        eventually("it is gone", lambda: topic_discovery.poll() or topic_discovery.missing == {first})
+        topic_discovery.poll()
+    assert [(line["event"], line["topics"]) for line in lines] == [("discovery.topics_gone", [first])]
     assert reports.names == [first, second]
     assert reports.problems == []
 
@@ -144,7 +141,7 @@ def test_the_thread_finds_a_topic_and_outlasts_a_broker_that_does_not_answer(
     failing_logs = iter([LogProcess({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.5)])
     working_log = LogProcess({"bootstrap.servers": kafka.address})
     name = topic(name=f"{prefix}-a")
-    topic_discovery = TopicDiscovery(fleet(), lambda _: next(failing_logs, working_log), print, print)
+    topic_discovery = TopicDiscovery(fleet(), lambda _: next(failing_logs, working_log))
     try:
         topic_discovery.start()
         eventually("the topic is seen", lambda: [settings.topics for settings in topic_discovery.sinks] == [(name,)])

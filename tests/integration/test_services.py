@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
 from coordination.state import codec
+from coordination.zookeeper.audit_record import AuditRecord
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
@@ -22,7 +23,8 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
-from sink.runtime.table_service_runner import TableServiceRunner
+from sink.runtime.table_reports import TableReports
+from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
@@ -47,8 +49,17 @@ class Worker:
         self.may_end.set()
         worker_settings = table_settings(directory / name, chroot, worker__id=name, services__interval__commits="5")
         self.lock = TableServiceLock(self.client, "/s", name)
+        metrics = ProcessMetrics().sink(name)
         self.services = TableServiceRunner(
-            worker_settings, self.lock, self.run, lambda: self.leads, ProcessMetrics().sink(name)
+            worker_settings,
+            self.lock,
+            self.run,
+            lambda: self.leads,
+            metrics,
+            None,
+            TableReports(AuditRecord(self.client, "/s"), lambda: None, metrics),
+            MetadataUpkeep(lambda _wait: (), 1000),
+            lambda run: run(),
         )
         self.services.start()
 

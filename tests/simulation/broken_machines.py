@@ -110,7 +110,7 @@ def old_answers_accepted(patch: Patch) -> None:
     original = Coordinator._answered
 
     def answered(self: Coordinator, id: int, outcome: Any) -> None:
-        original(self, self._outstanding.id if self._outstanding else id, outcome)
+        original(self, self._term.outstanding.id if self._term.outstanding else id, outcome)
 
     patch(Coordinator, "_answered", answered)
 
@@ -119,7 +119,7 @@ def unknown_taken_for_done(patch: Patch) -> None:
     original = Coordinator.step
 
     def step(self: Coordinator, event: Any) -> Any:
-        operation = self._outstanding.operation if self._outstanding else None
+        operation = self._term.outstanding.operation if self._term.outstanding else None
         if (
             isinstance(event, Answered)
             and isinstance(event.outcome, Unknown)
@@ -253,7 +253,7 @@ def file_left_out(patch: Patch) -> None:
 
     def next_(self: Coordinator) -> Any:
         op = original(self)
-        return replace(op, stats=op.stats[:-1]) if isinstance(op, Complete) and self._requests % 2 else op
+        return replace(op, stats=op.stats[:-1]) if isinstance(op, Complete) and self._term.requests % 2 else op
 
     patch(Coordinator, "_next", next_)
 

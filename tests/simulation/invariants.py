@@ -80,7 +80,7 @@ class Invariants:
         """Checks that a machine's queues and collections do not grow with its age, but depend on what is open."""
         attributes = vars(machine._term if isinstance(machine, Coordinator) else machine)
         sizes = {name: len(value) for name, value in attributes.items() if isinstance(value, _COLLECTIONS)}
-        group = sizes["group" if isinstance(machine, Coordinator) else "_group"]
+        group = sizes["group"]
         if sum(sizes.values()) - group > REMEMBERED or group > QUEUED:
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
 

@@ -140,7 +140,7 @@ class World:
         def run() -> None:
             while not sink._stop.is_set():
                 sink._take_part(self.resources, shared)
-            sink._ended.set()
+            sink.ended.set()
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()

@@ -8,7 +8,7 @@ import pytest
 
 from coordination.errors import Corrupt
 from coordination.machines.pacing import MAX_CONSECUTIVE_FAILURES
-from coordination.planning.planner import Nothing, OpenBatch, next_step
+from coordination.planning.planner import OpenBatch, next_step
 from coordination.state import tree
 from coordination.state.messages import (
     Answered,
@@ -402,7 +402,7 @@ def test_nothing_is_planned_from_a_reading_that_is_not_whole(env: Environment) -
     view = replace(env.view, transactions=(), states={})
     table, log = env.table.view(()), env.log.view((SOURCE.topic,))
     assert isinstance(next_step(view, table, log, config, config.limits, True), OpenBatch)
-    assert next_step(replace(view, is_complete=False), table, log, config, config.limits, True) == Nothing()
+    assert next_step(replace(view, is_complete=False), table, log, config, config.limits, True) is None
 
 
 def test_a_started_transaction_of_a_dead_coordinator_is_aborted(env: Environment) -> None:

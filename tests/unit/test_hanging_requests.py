@@ -36,7 +36,8 @@ class FreeLock:
 class HungMembership:
     """A membership whose coordinator's request began long ago."""
 
-    ended = False
+    def __init__(self) -> None:
+        self.ended = Event()
 
     def last_heartbeat(self) -> float:
         return time.monotonic()
@@ -45,7 +46,7 @@ class HungMembership:
         return time.monotonic() - sinks.REQUEST_SECONDS - 1.0
 
     def end(self) -> None:
-        self.ended = True
+        self.ended.set()
 
 
 class Worker:
@@ -90,7 +91,7 @@ def test_a_request_that_hangs_without_the_lock_leaves_the_sink_to_other_workers(
     worker: Worker, kills: list[int]
 ) -> None:
     worker.supervise()
-    assert worker.membership.ended
+    assert worker.membership.ended.is_set()
     assert kills == []
 
 
@@ -121,5 +122,5 @@ def test_a_sink_that_does_not_hang_may_keep_the_lock_for_long(worker: Worker, ki
     with worker.locks():
         time.sleep(0.3)
         worker.supervise()
-    assert not worker.membership.ended
+    assert not worker.membership.ended.is_set()
     assert kills == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -30,13 +31,13 @@ def of_topic(topic: str, **more: object) -> dict[str, object]:
 
 
 class FakeSink:
-    """A sink without servers. It drains until `has_ended` is set."""
+    """A sink without servers. It drains until `ended` is set."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.refusal: SinkError | None = None
         self.is_asked_to_drain = False
-        self.has_ended = False
+        self.ended = Event()
         self.is_leaving = False
 
     def start(self) -> None:
@@ -62,7 +63,7 @@ class World:
     def begin(self) -> HostedSinks:
         fleet = load_fleet(self.path, {}, strict=False)
         self.metrics = ProcessMetrics("w1")
-        self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka), lambda _: None, lambda _: None)
+        self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka))
         self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink, self.hear_refusal)
         self.hosted.begin()
         return self.hosted
@@ -94,7 +95,7 @@ class World:
 
     def end(self, sink: Any) -> None:
         """Lets a sink that drains have drained, and the process notice it."""
-        sink.has_ended = True
+        sink.ended.set()
         self.pass_by()
 
     @property
@@ -226,7 +227,7 @@ def test_the_process_goes_on_while_a_removed_sink_drains_though_the_only_other_o
     hosted.reload()
     world.sink("a").refusal = ConfigError("the table has other columns")
     world.pass_by()
-    old.has_ended = True
+    old.ended.set()
     with pytest.raises(ConfigError, match="other columns"):
         world.pass_by()
 

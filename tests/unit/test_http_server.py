@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def test_liveness_and_readiness_are_what_the_process_says_of_itself(served: Serv
 def test_the_coordinator_is_asked_of_one_sink_or_of_any(served: Served) -> None:
     served.hosts("clicks", "orders")
     assert served.client.ask("/coordinator").status == 503
-    served.facts.led = {"orders"}
+    served.facts.sinks[1] = replace(served.facts.sinks[1], leads=True)
     assert served.client.ask("/coordinator").status == 200
     assert served.client.ask("/coordinator?sink=orders").status == 200
     assert served.client.ask("/coordinator?sink=clicks").status == 503

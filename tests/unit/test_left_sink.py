@@ -35,7 +35,12 @@ def test_a_halt_and_a_pause_show_no_longer_than_the_membership_however_it_ends(
         if error is not None:
             raise error
 
-    parts = {"campaign": take_part, "start": lambda: None, "wait_ended": lambda: None, "close": lambda _seconds: None}
+    parts = {
+        "campaign": take_part,
+        "start": lambda: None,
+        "ended": SimpleNamespace(wait=lambda: None),
+        "close": lambda _seconds: None,
+    }
     monkeypatch.setattr(runtime, "Membership", lambda *_: SimpleNamespace(**parts))
     monkeypatch.setattr(runtime, "REJOIN_SECONDS", 0.0)
     hosted = Sink(settings_in(tmp_path, "127.0.0.1:1"), Future(), metrics)

@@ -62,7 +62,7 @@ def test_a_sink_that_is_told_to_stop_while_it_joins_leaves_at_once(world: World)
         world.keeper.may_join.set()
         assert drain.result(10.0)
     taking_part.join(10.0)
-    assert sink.has_ended
+    assert sink.ended.is_set()
     assert not world.keeper.members
 
 

@@ -48,7 +48,7 @@ class Store:
                 self.now += 0.5
                 self.watch.poll()
                 if self.answers.is_set():
-                    eventually("the question is answered", lambda: not self.watch.is_asking, 30)
+                    eventually("the question is answered", lambda: not self.watch._asking, 30)
         return [line for line in lines if line["event"].startswith("store.")]
 
 
