@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from kazoo.client import KazooClient
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from coordination.state.model import LogView, TopicPartition
@@ -20,7 +19,7 @@ from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log, topics_of
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings
 from sink.operations.reset import Reset, TimelineSnapshot, write_plans
@@ -93,15 +92,12 @@ def _log(settings: Settings) -> LogView:
 
 
 def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("partition", "begins at", "log from", "log to", "to be read"):
-        table.add_column(name, justify="left" if name == "partition" else "right")
-    for partition, offset in sorted(offsets.items()):
-        log_range = log.partitions[partition]
-        table.add_row(
-            str(partition), f"{offset:,}", f"{log_range.start:,}", f"{log_range.end:,}", f"{log_range.end - offset:,}"
-        )
-    out.print(table)
+    ranges = ((partition, offset, log.partitions[partition]) for partition, offset in sorted(offsets.items()))
+    rows = [
+        (str(partition), f"{offset:,}", f"{log_range.start:,}", f"{log_range.end:,}", f"{log_range.end - offset:,}")
+        for partition, offset, log_range in ranges
+    ]
+    out.print(text_table(("partition", "begins at>", "log from>", "log to>", "to be read>"), rows))
 
 
 def _warn(

@@ -1,12 +1,14 @@
-"""Options that the commands of `sink` share, and the choice of sinks."""
+"""What the commands of `sink` share: options, the choice of sinks, and tables of text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 
 from sink.config import Settings, load_fleet
 from sink.telemetry.terminal import quiet
@@ -44,3 +46,13 @@ def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
     fleet = load_fleet(config, strict=False)
     quiet(fleet.secrets)
     return choose(fleet, names or ())
+
+
+def text_table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], title: str | None = None) -> Table:
+    """Returns a table without lines. The cells of a column whose name ends with `>` are at its right edge."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table

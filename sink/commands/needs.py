@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from coordination.state.tree import KeeperView
+from sink.commands.common import text_table
 from sink.config import Settings
 from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.operations.remedies import Finding, finding
@@ -114,23 +114,24 @@ def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
 
 def overview(reports: Sequence[SinkReport], now: float) -> Group:
     """Returns a table with a line for each sink, below what needs doing."""
-    table = Table(title=f"{len(reports)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
-        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
-    for report in _worst_first(reports):
-        status = report.status
-        worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
-        table.add_row(
-            Text(report.name, style="bold"),
-            Text(report.state, style=_COLOURS[report.urgency]),
-            "" if status is None else (status.coordinator or "none").rpartition(":")[0],
-            "" if status is None else str(len(status.members)),
-            "" if status is None or status.lag is None else f"{status.lag:,}",
-            "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
-            "" if status is None else str(len(status.transactions)),
-            "" if worst is None else worst.kind,
-        )
-    return Group(*needs(reports), table)
+    names = ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs")
+    rows = (_overview_row(report, now) for report in _worst_first(reports))
+    return Group(*needs(reports), text_table(names, rows, f"{len(reports)} sinks"))
+
+
+def _overview_row(report: SinkReport, now: float) -> Sequence[RenderableType]:
+    status = report.status
+    worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
+    return (
+        Text(report.name, style="bold"),
+        Text(report.state, style=_COLOURS[report.urgency]),
+        "" if status is None else (status.coordinator or "none").rpartition(":")[0],
+        "" if status is None else str(len(status.members)),
+        "" if status is None or status.lag is None else f"{status.lag:,}",
+        "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
+        "" if status is None else str(len(status.transactions)),
+        "" if worst is None else worst.kind,
+    )
 
 
 _COLOURS = ("green", "yellow", "red", "bold red")

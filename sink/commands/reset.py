@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 from kazoo.client import KazooClient
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt
@@ -25,7 +24,7 @@ from coordination.state.tree import KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.times import parse_log_time
 from sink.config import Settings
 from sink.operations.catching_up import positions_at
@@ -192,14 +191,16 @@ def _print_plan(out: Console, planned_reset: Reset) -> None:
         sentence = f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
         out.print(Text(sentence))
     if planned_reset.moves:
-        table = Table(box=None, pad_edge=False)
-        for name in ("partition", "committed to", "goes on at", "generation"):
-            table.add_column(name, justify="left" if name == "partition" else "right")
-        table.add_column("effect")
-        for move in planned_reset.moves:
-            committed_to = "" if move.committed_end is None else f"{move.committed_end:,}"
-            after = move.after
-            table.add_row(str(move.source), committed_to, f"{after.end:,}", str(after.generation), move.effect)
-        out.print(table)
+        rows = [
+            (
+                str(move.source),
+                "" if move.committed_end is None else f"{move.committed_end:,}",
+                f"{move.after.end:,}",
+                str(move.after.generation),
+                move.effect,
+            )
+            for move in planned_reset.moves
+        ]
+        out.print(text_table(("partition", "committed to>", "goes on at>", "generation>", "effect"), rows))
     if following_count := len(planned_reset.changed) - len(planned_reset.moves):
         out.print(Text(f"Others go on where the table ends, which ZooKeeper is behind: {following_count:,}."))
