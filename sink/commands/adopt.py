@@ -7,6 +7,7 @@ Errors as `sink.operations.adoption`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -59,7 +60,8 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     adoption.require_not_begun(settings.name, table, foreign_offsets, topics)
     commit_offsets = adoption.choose(settings.base_path, foreign_offsets)
     offsets = adoption.offsets_of(commit_offsets, topics, topic)
-    log = _log(settings)
+    with closing(Log(settings.kafka_native)) as reader:
+        log = reader.view(settings.topics, settings.topic_pattern)
 
     def plan_adoption(keeper_view: KeeperView) -> Reset:
         return adoption.adopt(keeper_view, settings.name, offsets, table, log)
@@ -81,14 +83,6 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
         lambda keeper_view: write_plans(keeper_view, plan_adoption(keeper_view)),
     )
     out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
-
-
-def _log(settings: Settings) -> LogView:
-    log = Log(settings.kafka_native)
-    try:
-        return log.view(settings.topics, settings.topic_pattern)
-    finally:
-        log.close()
 
 
 def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
 
@@ -143,15 +144,12 @@ def _log(
     """Returns the log, if it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
-    log = Log(settings.kafka_native)
-    try:
+    with closing(Log(settings.kafka_native)) as log:
         log_view = log.view(settings.topics, settings.topic_pattern)
         if unfinished := unfinished_topics(view.states, {*settings.topics, *(log_view.matching or ())}):
             # Topics that exist and are no longer configured keep their ranges.
             log_view = replace(log_view, deleted=log.view((), optional=unfinished).deleted)
         return log_view, request if at is None else with_offsets(request, positions_at(log, log_view, at))
-    finally:
-        log.close()
 
 
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
@@ -104,13 +104,11 @@ def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
     topics_by_cluster: dict[str, tuple[str, ...] | SinkError] = {}
     for pattern in fleet.patterns:
         if pattern.probe.bootstrap not in topics_by_cluster:
-            log = Log(pattern.probe)
             try:
-                topics_by_cluster[pattern.probe.bootstrap] = log.topics()
+                with closing(Log(pattern.probe)) as log:
+                    topics_by_cluster[pattern.probe.bootstrap] = log.topics()
             except SinkError as error:
                 topics_by_cluster[pattern.probe.bootstrap] = error
-            finally:
-                log.close()
     return [topics_by_cluster[pattern.probe.bootstrap] for pattern in fleet.patterns]
 
 

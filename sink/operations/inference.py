@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,11 +286,8 @@ class Span:
 
 def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
     """Reads a sample. Raises UnknownTopic for a missing topic; a sample of empty topics is empty."""
-    log = Log(native)
-    try:
+    with closing(Log(native)) as log:
         view = log.view(topics)
-    finally:
-        log.close()
     sample = _read(native, spans(view, request.records, request.from_beginning))
     if not sample.values and not request.from_beginning:
         # Compaction and aborted transactions leave offsets without a record: there may be older records.

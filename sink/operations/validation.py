@@ -11,6 +11,7 @@ import json
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -160,11 +161,8 @@ def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
 
 
 def _kafka(settings: Settings) -> Iterator[CheckResult]:
-    log = Log(settings.kafka_native)
-    try:
+    with closing(Log(settings.kafka_native)) as log:
         view = log.view(settings.topics, settings.topic_pattern)
-    finally:
-        log.close()
     yield CheckResult("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
     topics = settings.topics if view.matching is None else view.matching
     if not topics:
@@ -285,15 +283,13 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
                 part, f"{base_path} holds {content}; name an empty place with errors.table.base.path", wrong=True
             )
     if settings.errors_topic is not None:
-        log = Log(settings.kafka_native)
         try:
-            log.view((settings.errors_topic,))
+            with closing(Log(settings.kafka_native)) as log:
+                log.view((settings.errors_topic,))
         except UnknownTopic:
             yield CheckResult(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
         else:
             yield CheckResult(part, f"topic {settings.errors_topic} takes a copy of each bad record")
-        finally:
-            log.close()
 
 
 def _offsets(settings: Settings) -> Iterator[CheckResult]:
