@@ -23,7 +23,7 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings
-from sink.operations.reset import Reset, TimelineSnapshot, write_plans
+from sink.operations.reset import Reset, TimelineSnapshot
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import workers, write
 from sink.telemetry.terminal import console
@@ -75,13 +75,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     if not yes:
         out.print(UNCHANGED)
         return
-    epoch = write(
-        client,
-        root,
-        settings.config_digest,
-        0,
-        lambda keeper_view: write_plans(keeper_view, plan_adoption(keeper_view)),
-    )
+    epoch = write(client, settings, 0, plan_adoption)
     out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from coordination.errors import ConfigError, Corrupt
 from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, TopicPartition
-from coordination.state.tree import KeeperView, Op
+from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
@@ -30,13 +30,13 @@ from sink.commands.times import parse_log_time
 from sink.config import Settings
 from sink.operations.catching_up import positions_at
 from sink.operations.reset import (
+    NO_TABLE,
     Position,
     Reset,
     ResetRequest,
     TimelineSnapshot,
     plan_reset,
     with_offsets,
-    write_plans,
 )
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import forget, recorded_paths, workers, write
@@ -121,18 +121,13 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     if not yes:
         out.print(UNCHANGED)
         return
-
-    def plan_writes(keeper_view: KeeperView) -> Sequence[Sequence[Op]]:
-        return write_plans(keeper_view, plan_reset(keeper_view, request, table, log))
-
     epoch_floor = table.checkpoint.epoch if table.checkpoint else 0
-    epoch = write(client, settings.root_znode, settings.config_digest, epoch_floor, plan_writes)
+    epoch = write(client, settings, epoch_floor, lambda keeper_view: plan_reset(keeper_view, request, table, log))
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
 def _snapshot(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
     # Imported here: clearing a halt does not read the table.
-    from sink.operations.reset import NO_TABLE
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
     return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
