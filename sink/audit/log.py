@@ -190,7 +190,8 @@ class LogReader:
             if error is None:
                 offsets[message.topic(), message.partition()].append(message.offset())
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.append((_source_of(message), int(message.offset() or 0)))
+                source = TopicPartition(str(message.topic()), int(message.partition() or 0))
+                ended.append((source, int(message.offset() or 0)))
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), delivered in offsets.items():
@@ -230,10 +231,6 @@ class LogReader:
 def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
     del pending[source]
     consumer.pause([KafkaPartition(source.topic, source.partition)])
-
-
-def _source_of(message: Message) -> TopicPartition:
-    return TopicPartition(str(message.topic()), int(message.partition() or 0))
 
 
 def as_kafka_prints(topic_id: object) -> str:
