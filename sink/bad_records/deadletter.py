@@ -23,15 +23,8 @@ HEADER = "__connect.errors."
 FLUSH_SECONDS = 60.0
 _PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
 """Only the topic limits the record size, because brokers accepted each of these records once."""
-CLASSES = {
-    "value": "org.apache.kafka.connect.errors.DataException",
-    "key": "org.apache.kafka.connect.errors.DataException",
-    "headers": "org.apache.kafka.connect.errors.DataException",
-    "partition": "org.apache.kafka.connect.errors.ConnectException",
-    "record key": "org.apache.kafka.connect.errors.ConnectException",
-}
-"""The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers."""
-STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HEADER_CONVERTER"}
+CONVERTERS = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HEADER_CONVERTER"}
+"""The stages of Kafka Connect for parts of a record that cannot be read. The sink itself refuses the other kinds."""
 
 
 class DeadLetters:
@@ -80,16 +73,18 @@ class DeadLetters:
 
 def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
     """Returns the record's own headers, followed by Kafka Connect's."""
-    kind = row["kind"]
+    stage = CONVERTERS.get(row["kind"], "TASK_PUT")
+    # The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers.
+    exception = "ConnectException" if stage == "TASK_PUT" else "DataException"
     connect = {
         "topic": row["_kafka_topic"],
         "partition": row["_kafka_partition"],
         "offset": row["_kafka_offset"],
         "connector.name": sink,
         "task.id": 0,
-        "stage": STAGES.get(kind, "TASK_PUT"),
+        "stage": stage,
         "class.name": "sink",
-        "exception.class.name": CLASSES[kind],
+        "exception.class.name": f"org.apache.kafka.connect.errors.{exception}",
         "exception.message": row["reason"],
     }
     record_headers = ((header["key"], _bytes(header["value"])) for header in row["_kafka_headers"] or ())
