@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import confluent_kafka as ck
@@ -25,7 +24,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
-from sink.clients.kafka import Log, UnknownTopic, topics_of
+from sink.clients.kafka import Log, QuietLogger, UnknownTopic, topics_of
 from sink.clients.spark import bare_jvm
 from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
@@ -210,7 +209,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
     """Reports this user's permissions, as the brokers describe them. A broker without authorisation lists none, or
     all.
     """
-    admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
+    admin = AdminClient({**settings.kafka_native}, logger=QuietLogger())
     topics = ck.TopicCollection(list(names))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
     for topic, answer in answers.items():
@@ -221,16 +220,6 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
             continue
         if allowed and "READ" not in {operation.name for operation in allowed}:
             yield CheckResult("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
-
-
-class _Silent:
-    """A logger that drops librdkafka's lines."""
-
-    def log(self, *_ignored: object) -> None:
-        return
-
-
-_SILENT: Any = _Silent()
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
