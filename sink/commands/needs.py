@@ -73,13 +73,9 @@ def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend
     return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
-def unread(settings: Settings, reason: str) -> SinkReport:
-    return SinkReport(settings.name, None, Judgement((finding("znode", reason),)))
-
-
-def unusable(name: str, reason: str) -> SinkReport:
-    """Returns the report on a sink whose configuration cannot be used."""
-    return SinkReport(name, None, Judgement((finding("refused", reason),)))
+def unread(name: str, kind: str, reason: str) -> SinkReport:
+    """Returns the report on a sink that has no status, for a reason of this kind."""
+    return SinkReport(name, None, Judgement((finding(kind, reason),)))
 
 
 def new_trend(settings: Settings) -> Trend:
@@ -101,15 +97,14 @@ def needs(reports: Sequence[SinkReport]) -> Iterator[RenderableType]:
 
 def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
     colour = "red" if is_ill else "yellow"
-    text = Text("  ")
-    text.append(f"{sink}: " if sink else "", style="bold")
-    text.append(f"{issue.kind}: ", style=f"bold {colour}")
-    text.append(f"{issue.text.removesuffix('.')}.", style=colour)
-    if issue.do:
-        text.append(f" {issue.do}")
-    if issue.section:
-        text.append(f" [docs/runbook.md#{issue.section}]", style="dim")
-    return text
+    return Text.assemble(
+        "  ",
+        (f"{sink}: " if sink else "", "bold"),
+        (f"{issue.kind}: ", f"bold {colour}"),
+        (f"{issue.text.removesuffix('.')}.", colour),
+        f" {issue.do}" if issue.do else "",
+        (f" [docs/runbook.md#{issue.section}]" if issue.section else "", "dim"),
+    )
 
 
 def overview(reports: Sequence[SinkReport], now: float) -> Group:

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 import typer
 from kazoo.client import KazooClient
@@ -25,15 +24,13 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks, text_table
-from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread
 from sink.config import Settings
+from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
 from sink.operations.health import last_commit, planned_since
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
-
-if TYPE_CHECKING:
-    from sink.operations.chosen import KnownSinks
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
@@ -76,7 +73,7 @@ class _StatusReader:
 
     def __init__(self, client: KazooClient, chosen_sinks: KnownSinks, lag: bool) -> None:
         self._sinks = sinks = chosen_sinks.sinks
-        self._unusable = [unusable(name, reason) for name, reason in chosen_sinks.misconfigured.items()]
+        self._unusable = [unread(name, "refused", reason) for name, reason in chosen_sinks.misconfigured.items()]
         self._lag = lag
         self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
         self._trends = {settings.name: new_trend(settings) for settings in sinks}
@@ -95,7 +92,7 @@ class _StatusReader:
         except Corrupt as error:
             if len(self._sinks) == 1:
                 raise
-            return unread(settings, str(error))
+            return unread(settings.name, "znode", str(error))
         view = reading.view
         trend.observe(view.states, reading.log, last_commit(view), time.time(), planned_since(view))
         return report_on(settings, view, reading.status, trend)
