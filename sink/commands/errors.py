@@ -123,7 +123,7 @@ def errors(
         return
     rows, total = list_errors(settings.errors_base_path, settings.storage, selection, limit)
     if as_json:
-        _print_json([_plain(row) for row in rows])
+        _print_json(rows)
     else:
         _print_records(console(), rows, total)
 
@@ -222,13 +222,10 @@ def _print_groups(out: Console, groups: list[dict[str, Any]]) -> None:
     out.print(text_table(("records>", "first", *(name.removeprefix("_kafka_") for name in names)), rows))
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns bytes as text for JSON, with bytes that are no UTF-8 written as escapes."""
-    return {name: _text(value) if isinstance(value, bytes) else value for name, value in row.items()}
-
-
 def _print_json(rows: list[dict[str, Any]]) -> None:
-    typer.echo(json.dumps(rows, indent=2, default=str))
+    typer.echo(
+        json.dumps(rows, indent=2, default=lambda value: _text(value) if isinstance(value, bytes) else str(value))
+    )
 
 
 def _time(value: datetime | str | None) -> str:
@@ -250,4 +247,5 @@ def _head(value: bytes | None) -> str:
 
 
 def _text(value: bytes) -> str:
+    """Returns bytes as text, with bytes that are no UTF-8 written as escapes."""
     return value.decode(errors="backslashreplace")
