@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -142,11 +143,8 @@ class LogReader:
         """Delivers the offsets of every range, also of aborted records."""
         if not ranges:
             return
-        consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)
-        try:
+        with closing(Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)) as consumer:
             self._read(consumer, ranges, receive)
-        finally:
-            consumer.close()
 
     def _read(
         self, consumer: Consumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
