@@ -39,7 +39,7 @@ _TYPES = {
     "replayed_instant": pa.string(),
 }
 _NARROW_TYPES = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
-"""Without the columns that may be large."""
+"""The types without those of columns that may be large."""
 _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
 _KEY_COLUMNS = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 

@@ -1,4 +1,4 @@
-"""What the commands of `sink` share: options, the choice of sinks, and tables of text."""
+"""Options that the commands of `sink` share, the choice of sinks, and tables of text."""
 
 from __future__ import annotations
 
