@@ -14,14 +14,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from hudi import HudiFileSlice, HudiReadOptions, HudiTable
 
 from coordination.errors import TableError, Unavailable
 from coordination.state.model import Checkpoint, TopicPartition
-from sink.audit.chain import Chain, CommittedRange, check_chain
+from sink.audit.chain import Chain, check_chain
 from sink.audit.compare import (
     check_changed,
     check_duplicates,
@@ -32,12 +33,21 @@ from sink.audit.compare import (
     partition_rows,
     range_groups,
 )
-from sink.audit.errors import ErrorCounts, add_errors
+from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
-from sink.audit.report import AuditFindings, FindingKind, PartitionRow, Report
-from sink.audit.rows import PROVENANCE, FileRows, OffsetLedger, provenance_of, raised_by_hudi, rust_table
+from sink.audit.report import AuditFindings, FindingKind, Report
+from sink.audit.rows import (
+    BATCH_ROWS,
+    PROVENANCE,
+    FileRows,
+    OffsetLedger,
+    Stream,
+    provenance_of,
+    raised_by_hudi,
+    rust_table,
+)
 from sink.audit.timeline import (
     AuditedTimeline,
     TableFiles,
@@ -60,6 +70,7 @@ LOOKS = 20
 class _TableState:
     """A consistent snapshot of the table: its timeline, and the file slices that hudi-rs shows."""
 
+    files: TableFiles
     timeline: AuditedTimeline
     table: HudiTable | MirroredTable
     slices: Sequence[HudiFileSlice]
@@ -78,130 +89,115 @@ def audit(
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
     """
     started = time.monotonic()
-    files = open_table(base_path, storage)
-    table_state = _read_table_state(files)
-    if not table_state.timeline.commits and not table_state.timeline.problems:
-        return _empty(files, table_state.timeline, sink, access, started)
-    name = _choose(base_path, sink, table_state.timeline)
+    state = _read_table_state(open_table(base_path, storage))
+    timeline = state.timeline
     findings = AuditFindings()
-    findings.extend(table_state.timeline.problems)
-    chain = check_chain(name, table_state.timeline.commits)
-    findings.extend(chain.findings)
-    counts = _Counts()
-    if chain.newest is None:
-        findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} is readable: nothing can be proven")
-    elif table_state.timeline.active:
-        with (
-            tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
-            closing(OffsetLedger(Path(scratch))) as ledger,
-        ):
-            errors_path = errors or f"{base_path}_errors"
-            counts = _Comparison(files, errors_path, table_state, chain, chain.newest, name, ledger, findings).run(
-                access
-            )
-    return Report(
-        base_path=base_path,
-        sink=name,
-        findings=findings.all(),
-        partitions=counts.partitions,
-        rows=counts.rows,
-        commits=chain.links,
-        others=sum(commit.by_others for commit in table_state.timeline.commits),
-        files=len(table_state.slices),
-        provenance=counts.provenance,
-        log_checked=counts.log_checked,
-        changed=counts.changed,
-        seconds=time.monotonic() - started,
-        errors=counts.errors.by_source.total(),
-        replayed=counts.errors.replayed,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    partitions: tuple[PartitionRow, ...] = ()
-    rows: int = 0
-    provenance: bool = True
-    log_checked: bool = False
-    errors: ErrorCounts = field(default_factory=ErrorCounts)
-    changed: bool = False
+    if not timeline.commits and not timeline.problems:
+        report = Report(base_path, sink)
+        _note_empty(state, access, findings)
+    else:
+        name = _choose(base_path, sink, timeline)
+        findings.extend(timeline.problems)
+        chain = check_chain(name, timeline.commits)
+        findings.extend(chain.findings)
+        others = sum(commit.by_others for commit in timeline.commits)
+        report = Report(base_path, name, commits=chain.links, others=others, files=len(state.slices))
+        if chain.newest is None:
+            findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} is readable: nothing can be proven")
+        elif timeline.active:
+            with (
+                tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
+                closing(OffsetLedger(Path(scratch))) as ledger,
+            ):
+                errors_path = errors or f"{base_path}_errors"
+                comparison = _Comparison(state, chain, chain.newest, errors_path, ledger, findings)
+                report = comparison.complete(report, access)
+    return replace(report, findings=findings.all(), seconds=time.monotonic() - started)
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    files: TableFiles
-    errors_path: str
-    table_state: _TableState
+    """Collects rows, errors table and log in the ledger, and compares them with the chain's ranges."""
+
+    state: _TableState
     chain: Chain
     newest: Checkpoint
-    sink: str
+    errors_path: str
     ledger: OffsetLedger
     findings: AuditFindings
 
-    def run(self, access: TopicAccess | None) -> _Counts:
-        commits = self.table_state.timeline.commits
+    def complete(self, report: Report, access: TopicAccess | None) -> Report:
+        """Returns the report with what the comparison counted."""
+        state, ledger, findings = self.state, self.ledger, self.findings
+        commits = state.timeline.commits
         commit_files = named_files(commits)
         for gap in self.newest.gaps:
             sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
-            self.findings.add(FindingKind.GAP, sentence)
-        ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
-        self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
+            findings.add(FindingKind.GAP, sentence)
+        other_chains = [check_chain(name, commits) for name in state.timeline.sinks if name != report.sink]
+        ranges = [entry for chain in (self.chain, *other_chains) for entry in chain.ranges]
+        ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
-        provenance = provenance_of(self.table_state.table) and not changed
-        file_rows = [] if changed else self._read_rows(commit_files, provenance)
-        errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings, self.files.access)
+        provenance = provenance_of(state.table) and not changed
+        file_rows = self._read_files(commit_files, changed, provenance)
+        errors, replayed = add_errors(self.errors_path, ranges, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
         log = None
         if access is None:
-            self.findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
-            self.ledger.sweep()
+            findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
+            ledger.sweep()
         else:
-            compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
-            log = compared.run(access)
+            log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings).run(access)
         rows = sum(file.rows for file in file_rows)
         missing: dict[TopicPartition, int] = {}
         if changed:
-            rows = self._changed_files(commit_files)
-            check_changed(self.ledger, groups, log, self.findings)
+            # The rows of the base files, before log files change them.
+            rows = sum(entry.file.writes for entry in commit_files.live.values())
+            check_changed(ledger, groups, log, findings)
         elif provenance:
-            check_duplicates(self.ledger, self.findings)
-            check_outside(self.ledger, sum(file.unplaced for file in file_rows), commits, self.findings)
-            missing = check_ranges(self.ledger, groups, log, commit_files, self.findings)
+            check_duplicates(ledger, findings)
+            check_outside(ledger, sum(file.unplaced for file in file_rows), commits, findings)
+            missing = check_ranges(ledger, groups, log, commit_files, findings)
             if log is not None:
-                check_log(self.ledger, log, self.findings)
+                check_log(ledger, log, findings)
         else:
-            landed = rows + errors.by_source.total()
-            check_totals(self.ledger, groups, landed, log, commits, commit_files, self.findings)
-        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.by_source)
-        return _Counts(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
+            check_totals(ledger, groups, rows + errors.total(), log, commits, commit_files, findings)
+        return replace(
+            report,
+            partitions=partition_rows(ledger, self.newest, missing, groups, provenance, errors),
+            rows=rows,
+            provenance=provenance,
+            log_checked=log is not None and bool(log.spans),
+            errors=errors.total(),
+            replayed=replayed,
+            changed=changed,
+        )
 
-    def _changed_files(self, commit_files: NamedFiles) -> int:
-        """Checks the files that the commits name. Returns the rows of the base files, before log files change them."""
-        storage = check_storage(self.files, self.table_state.timeline, commit_files)
+    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> list[FileRows]:
+        """Checks the files that the commits name. Reads every row that a reader can see, in files that hudi-rs shows
+        and in visible files that it does not; none if rows are changed by key.
+        """
+        state = self.state
+        storage = check_storage(state.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
-        if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
-            self.findings.extend(
-                check_view(commit_files, (piece.base_file_relative_path() for piece in self.table_state.slices))
-            )
-        return sum(entry.file.writes for entry in commit_files.live.values())
-
-    def _ranges_of_other_sinks(self) -> list[CommittedRange]:
-        other_sinks = (name for name in self.table_state.timeline.sinks if name != self.sink)
-        return [entry for name in other_sinks for entry in check_chain(name, self.table_state.timeline.commits).ranges]
-
-    def _read_rows(self, commit_files: NamedFiles, provenance: bool) -> list[FileRows]:
-        """Reads every row that a reader can see: in files that hudi-rs shows, and in visible files that it does not."""
-        storage = check_storage(self.files, self.table_state.timeline, commit_files)
-        self.findings.extend(storage.findings)
-        visible_slices = {piece.base_file_relative_path(): piece for piece in self.table_state.slices}
-        self.findings.extend(check_view(commit_files, visible_slices))
-        reader = self.table_state.table.create_file_group_reader_with_options(HudiReadOptions())
-        columns = PROVENANCE if provenance else (self.table_state.table.get_schema().names[0],)
-        by_instant = sorted(self.table_state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
-        file_rows = [self.ledger.add_slice(reader, piece, columns) for piece in by_instant]
-        file_rows += [
-            self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in visible_slices
+        shown = {piece.base_file_relative_path() for piece in state.slices}
+        if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
+            self.findings.extend(check_view(commit_files, shown))
+        if changed:
+            return []
+        reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
+        columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
+        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
+        streams: list[tuple[str, Stream]] = [
+            (piece.base_file_relative_path(), partial(reader.read_file_slice_stream, piece, options))
+            for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
         ]
+        streams += [
+            (path, partial(reader.read_file_slice_from_paths_stream, path, [], options))
+            for path in storage.visible
+            if path not in shown
+        ]
+        file_rows = [self.ledger.add(path, stream, provenance) for path, stream in streams]
         for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
@@ -226,7 +222,7 @@ def _read_table_state(files: TableFiles) -> _TableState:
                 raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
         if completed_names(active_names(files)) == completed_before:
-            return _TableState(read_timeline(files, names), table, slices)
+            return _TableState(files, read_timeline(files, names), table, slices)
     raise Unavailable(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
 
 
@@ -241,25 +237,9 @@ def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
     return timeline.sinks[0]
 
 
-def _empty(
-    files: TableFiles, timeline: AuditedTimeline, sink: str | None, access: TopicAccess | None, started: float
-) -> Report:
-    findings = AuditFindings()
+def _note_empty(state: _TableState, access: TopicAccess | None, findings: AuditFindings) -> None:
     findings.add(FindingKind.EMPTY, "the table has no commit yet: nothing to prove")
-    findings.extend(check_uncommitted(files, timeline))
+    findings.extend(check_uncommitted(state.files, state.timeline))
     if access is not None:
         with closing(LogReader(access)) as reader:
             note_unread(reader, reader.topics(access.topics), None, findings)
-    return Report(
-        base_path=files.base_path,
-        sink=sink,
-        findings=findings.all(),
-        partitions=(),
-        rows=0,
-        commits=0,
-        others=0,
-        files=0,
-        provenance=True,
-        log_checked=False,
-        seconds=time.monotonic() - started,
-    )

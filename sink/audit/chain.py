@@ -181,21 +181,20 @@ def _check_identity(previous: Checkpoint, current: Checkpoint, subject: str) -> 
 
 def _check_partitions(previous: Checkpoint | None, current: Checkpoint, subject: str) -> Iterator[AuditFinding]:
     ends_before = previous.ends if previous else {}
-    results: dict[TopicPartition, list[SliceResult]] = defaultdict(list)
-    for result in current.results:
-        results[result.slice.source].append(result)
-    declared: dict[TopicPartition, list[Gap]] = defaultdict(list)
-    for gap in sorted(set(current.gaps) - set(previous.gaps if previous else ()), key=_gap_order):
-        declared[TopicPartition(gap.topic, gap.partition)].append(gap)
+    steps: dict[TopicPartition, list[tuple[int, int, int]]] = defaultdict(list)
+    for piece in (result.slice for result in current.results):
+        steps[piece.source].append((piece.start, piece.end, piece.generation))
+    sources_without_end = steps.keys() - current.ends.keys()
+    for gap in set(current.gaps) - set(previous.gaps if previous else ()):
+        steps[TopicPartition(gap.topic, gap.partition)].append((gap.start, gap.end, -1))
     for source in sorted(ends_before.keys() - current.ends.keys()):
         yield AuditFinding(
             FindingKind.PARTITION_DROPPED, f"{subject} no longer has {source}, which was at {ends_before[source].end}"
         )
-    for source in sorted(results.keys() - current.ends.keys()):
+    for source in sorted(sources_without_end):
         yield AuditFinding(FindingKind.END_MISMATCH, f"{subject} has ranges of {source}, but no end for it")
     for source, end in sorted(current.ends.items(), key=lambda item: item[0]):
-        steps = sorted([*map(_range_step, results[source]), *map(_gap_step, declared[source])])
-        yield from _check_partition(source, ends_before.get(source), end, steps, subject)
+        yield from _check_partition(source, ends_before.get(source), end, sorted(steps[source]), subject)
 
 
 def _check_partition(
@@ -243,14 +242,6 @@ def _check_partition(
         )
     elif position is not None and position != current.end and previous is not None:
         yield AuditFinding(FindingKind.RESET, f"{subject}: {source} was set from {position} to {current.end}")
-
-
-def _range_step(result: SliceResult) -> tuple[int, int, int]:
-    return result.slice.start, result.slice.end, result.slice.generation
-
-
-def _gap_step(gap: Gap) -> tuple[int, int, int]:
-    return gap.start, gap.end, -1
 
 
 def _gap_order(gap: Gap) -> tuple[str, int, int]:

@@ -7,7 +7,7 @@ recognised only by their number: a difference that their commits can explain is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordination.state.model import Checkpoint, TopicPartition
@@ -15,7 +15,7 @@ from sink.audit.chain import CommittedRange
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, FindingKind, PartitionRow
-from sink.audit.rows import OffsetLedger, SourceCounts
+from sink.audit.rows import OffsetLedger, Segment, SourceCounts
 from sink.audit.timeline import Commit
 
 NOTHING = SourceCounts(0, None, None, 0, 0)
@@ -90,19 +90,15 @@ def _group(ranges: Sequence[CommittedRange]) -> RangeGroup:
 
 
 def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
-    segments, total, _ = ledger.segments("landed > greatest(covered, 1)", SHOWN_OF_A_KIND)
-    for segment in segments:
+    def duplicate(segment: Segment) -> str:
         files = ledger.files_of(segment)
         locations = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
         allowed = f" where {segment.covered} ranges cover it" if segment.covered > 1 else ""
-        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.landed} times{allowed}: {locations}")
-    _count_rest(findings, FindingKind.DUPLICATE, total, len(segments))
-    segments, total, _ = ledger.segments("covered > 1", 3)
-    for segment in segments:
-        findings.add(
-            FindingKind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own"
-        )
-    _count_rest(findings, FindingKind.REPLAYED, total, len(segments))
+        return f"{segment} is in the table {segment.landed} times{allowed}: {locations}"
+
+    _add_segments(findings, ledger, FindingKind.DUPLICATE, "landed > greatest(covered, 1)", duplicate)
+    replayed = "{0} was committed {0.covered} times, in generations of its own"
+    _add_segments(findings, ledger, FindingKind.REPLAYED, "covered > 1", replayed.format, limit=3)
 
 
 def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit], findings: AuditFindings) -> None:
@@ -118,11 +114,11 @@ def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit]
         sentence = f"{outside:,} rows belong to no range; other writers inserted {inserted:,}: {commit_texts}"
         findings.add(FindingKind.OTHERS, sentence)
         return
-    segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
-    for segment in segments:
-        files = ", ".join(ledger.files_of(segment)[:3])
-        findings.add(FindingKind.OUTSIDE, f"{segment} is in the table, but in no committed range: {files}")
-    _count_rest(findings, FindingKind.OUTSIDE, total, len(segments))
+
+    def outside_ranges(segment: Segment) -> str:
+        return f"{segment} is in the table, but in no committed range: {', '.join(ledger.files_of(segment)[:3])}"
+
+    _add_segments(findings, ledger, FindingKind.OUTSIDE, condition, outside_ranges)
     if unplaced:
         findings.add(FindingKind.OUTSIDE, f"{unplaced:,} rows have no topic, partition or offset")
 
@@ -148,12 +144,8 @@ def check_ranges(
     missing = dict(short)
     if log is not None:
         condition = "logged > 0 AND covered > 0 AND landed = 0"
-        segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
-        for segment in segments:
-            missing_findings.add(
-                FindingKind.MISSING, f"{segment} is in the log and in a committed range, but not in the table"
-            )
-        _count_rest(missing_findings, FindingKind.MISSING, total, len(segments))
+        sentence = "{} is in the log and in a committed range, but not in the table"
+        _add_segments(missing_findings, ledger, FindingKind.MISSING, condition, sentence.format)
         for source, count in ledger.offsets_by_source(condition).items():
             missing[source] = max(missing.get(source, 0), count)
     missing_total, removed = sum(missing.values()), sum(count for _, count in files.removals)
@@ -192,12 +184,9 @@ def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> N
         if holes is None:
             continue
         condition = f"source = {ledger.source(source)} AND landed > 0 AND covered > 0"
-        aborted, total, offsets = ledger.segments(condition, 3, "aborted")
-        for segment in aborted:
-            sentence = f"{segment} is in the table, but the log does not deliver it: its transaction was aborted"
-            findings.add(FindingKind.NOT_IN_LOG, sentence)
-        _count_rest(findings, FindingKind.NOT_IN_LOG, total, len(aborted))
-        _note_hole(source, holes.offsets - offsets, log, findings)
+        sentence = "{} is in the table, but the log does not deliver it: its transaction was aborted"
+        aborted = _add_segments(findings, ledger, FindingKind.NOT_IN_LOG, condition, sentence.format, 3, "aborted")
+        _note_hole(source, holes.offsets - aborted, log, findings)
 
 
 def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: AuditFindings) -> None:
@@ -305,6 +294,21 @@ def partition_rows(
     return tuple(rows)
 
 
-def _count_rest(findings: AuditFindings, kind: FindingKind, total: int, listed: int) -> None:
-    if total > listed:
-        findings.add(kind, f"and {total - listed:,} more runs of offsets")
+def _add_segments(
+    findings: AuditFindings,
+    ledger: OffsetLedger,
+    kind: FindingKind,
+    condition: str,
+    sentence: Callable[[Segment], str],
+    limit: int = SHOWN_OF_A_KIND,
+    table: str = "segments",
+) -> int:
+    """Adds a finding for each of the first segments that fulfil an SQL `condition`, and the number of further ones.
+    Returns the number of all their offsets.
+    """
+    segments, total, offsets = ledger.segments(condition, limit, table)
+    for segment in segments:
+        findings.add(kind, sentence(segment))
+    if total > len(segments):
+        findings.add(kind, f"and {total - len(segments):,} more runs of offsets")
+    return offsets

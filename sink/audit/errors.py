@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -47,14 +46,6 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
         raise TableError(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
 
 
-@dataclass(slots=True)
-class ErrorCounts:
-    """The bad records that were not replayed, by partition, and the number of replayed ones."""
-
-    by_source: Counter[TopicPartition] = field(default_factory=Counter)
-    replayed: int = 0
-
-
 def add_errors(
     base_path: str,
     ranges: Sequence[CommittedRange],
@@ -62,16 +53,18 @@ def add_errors(
     ledger: OffsetLedger,
     findings: AuditFindings,
     access: Access,
-) -> ErrorCounts:
-    """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table."""
+) -> tuple[Counter[TopicPartition], int]:
+    """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table. Returns their
+    number by partition, and the number of replayed ones.
+    """
     counted: Counter[str] = Counter()
     for entry in ranges:
         counted[entry.instant] += entry.result.errors
     if not +counted:
-        return ErrorCounts()
+        return Counter(), 0
     runs = [run for commit in commits for sink_runs in commit.replayed.values() for run in sink_runs]
     reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
-    file = ledger.add_stream(f"the errors table {base_path}", reading.unreplayed_batches)
+    file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
     for instant, expected in sorted(counted.items()):
@@ -86,7 +79,7 @@ def add_errors(
             FindingKind.UNPUBLISHED,
             f"{reading.waiting:,} rows of the errors table belong to transactions that did not commit, or not yet",
         )
-    return ErrorCounts(reading.by_source, reading.replayed)
+    return reading.by_source, reading.replayed
 
 
 class _Reading:

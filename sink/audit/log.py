@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -142,11 +143,8 @@ class LogReader:
         """Delivers the offsets of every range, also of aborted records."""
         if not ranges:
             return
-        consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)
-        try:
+        with closing(Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)) as consumer:
             self._read(consumer, ranges, receive)
-        finally:
-            consumer.close()
 
     def _read(
         self, consumer: Consumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
@@ -190,7 +188,8 @@ class LogReader:
             if error is None:
                 offsets[message.topic(), message.partition()].append(message.offset())
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.append((_source_of(message), int(message.offset() or 0)))
+                source = TopicPartition(str(message.topic()), int(message.partition() or 0))
+                ended.append((source, int(message.offset() or 0)))
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), delivered in offsets.items():
@@ -230,10 +229,6 @@ class LogReader:
 def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
     del pending[source]
     consumer.pause([KafkaPartition(source.topic, source.partition)])
-
-
-def _source_of(message: Message) -> TopicPartition:
-    return TopicPartition(str(message.topic()), int(message.partition() or 0))
 
 
 def as_kafka_prints(topic_id: object) -> str:

@@ -74,7 +74,7 @@ class MirroredTable:
             f"{_HUDIS_OWN}/hoodie.properties",
             *self._paths_in(posixpath.relpath(self._files.timeline_path, self._files.root)),
         ]
-        if _has_metadata_table(self._files):
+        if "files" in self._files.properties.get("hoodie.table.metadata.partitions", "").split(","):
             metadata_directory = f"{_METADATA_TABLE}/{_HUDIS_OWN}"
             copied += [
                 f"{metadata_directory}/hoodie.properties",
@@ -121,10 +121,6 @@ class MirroredTable:
         source = posixpath.join(self._files.root, path)
         with self._files.filesystem.open_input_file(source) as stream, self._local_path(path).open("wb") as target:
             shutil.copyfileobj(stream, target, _CHUNK)
-
-
-def _has_metadata_table(files: TableFiles) -> bool:
-    return "files" in files.properties.get("hoodie.table.metadata.partitions", "").split(",")
 
 
 class MirroredReader:

@@ -105,15 +105,15 @@ class PartitionRow:
 class Report:
     base_path: str
     sink: str | None
-    findings: tuple[AuditFinding, ...]
-    partitions: tuple[PartitionRow, ...]
-    rows: int
-    commits: int
-    others: int
-    files: int
-    provenance: bool
-    log_checked: bool
-    seconds: float
+    findings: tuple[AuditFinding, ...] = ()
+    partitions: tuple[PartitionRow, ...] = ()
+    rows: int = 0
+    commits: int = 0
+    others: int = 0
+    files: int = 0
+    provenance: bool = True
+    log_checked: bool = False
+    seconds: float = 0.0
     errors: int = 0
     """Bad records that are in the errors table and not in the table."""
     replayed: int = 0

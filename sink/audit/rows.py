@@ -17,11 +17,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecordBatchStream, HudiTable, HudiTableBuilder
+from hudi import HudiRecordBatchStream, HudiTable, HudiTableBuilder
 from numpy.typing import NDArray
 
 from coordination.state.model import TopicPartition
-from sink.audit.mirror import MirroredReader, MirroredTable, NotFetched
+from sink.audit.mirror import MirroredTable, NotFetched
 from sink.audit.timeline import TableFiles
 from sink.storage.access import rust_options
 
@@ -129,10 +129,6 @@ class OffsetLedger:
     def close(self) -> None:
         self._connection.close()
 
-    @property
-    def sources(self) -> tuple[TopicPartition, ...]:
-        return tuple(self._sources)
-
     def source(self, source: TopicPartition) -> int:
         return self._sources.setdefault(source, len(self._sources))
 
@@ -150,20 +146,21 @@ class OffsetLedger:
         """Adds offsets that the log has, committed or aborted, rising."""
         self._add_offsets("stored", source, offsets)
 
-    def add_slice(
-        self, reader: HudiFileGroupReader | MirroredReader, piece: HudiFileSlice, columns: Sequence[str]
-    ) -> FileRows:
-        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
-        path = piece.base_file_relative_path()
-        return self._add(path, lambda: reader.read_file_slice_stream(piece, options), columns)
-
-    def add_file(self, reader: HudiFileGroupReader | MirroredReader, path: str, columns: Sequence[str]) -> FileRows:
-        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
-        return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
-
-    def add_stream(self, name: str, stream: Stream) -> FileRows:
-        """Adds rows that landed in another table, with the columns of `PROVENANCE`."""
-        return self._add(name, stream, PROVENANCE)
+    def add(self, path: str, stream: Stream, provenance: bool = True) -> FileRows:
+        """Adds rows that landed. Only counts them if they have no columns of `PROVENANCE`."""
+        rows = unplaced = 0
+        number = len(self._files)
+        self._files.append((path, stream))
+        try:
+            for batch in stream():
+                rows += batch.num_rows
+                if provenance:
+                    unplaced += self._buffer(number, batch)
+        except Exception as error:
+            if not raised_by_hudi(error):
+                raise
+            return FileRows(path, rows, unplaced, str(error)[:300])
+        return FileRows(path, rows, unplaced)
 
     def sweep(self) -> None:
         """Computes the segments. Call it once, after everything was added."""
@@ -275,21 +272,6 @@ class OffsetLedger:
         self._connection.unregister("wanted")
         return [int(sums.get(number, 0)) for number in range(len(groups))]
 
-    def _add(self, path: str, stream: Stream, columns: Sequence[str]) -> FileRows:
-        rows = unplaced = 0
-        number = len(self._files)
-        self._files.append((path, stream))
-        try:
-            for batch in stream():
-                rows += batch.num_rows
-                if tuple(columns) == PROVENANCE:
-                    unplaced += self._buffer(number, batch)
-        except Exception as error:
-            if not raised_by_hudi(error):
-                raise
-            return FileRows(path, rows, unplaced, str(error)[:300])
-        return FileRows(path, rows, unplaced)
-
     def _buffer(self, file: int, batch: pa.RecordBatch) -> int:
         """Buffers offsets until there are many, so that offsets in several files become one run."""
         parts, unplaced = _split(batch)
@@ -333,8 +315,7 @@ def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
 
 
 def provenance_of(table: HudiTable | MirroredTable) -> bool:
-    names = set(table.get_schema().names)
-    return names.issuperset(PROVENANCE)
+    return set(table.get_schema().names).issuperset(PROVENANCE)
 
 
 def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64]], int]:

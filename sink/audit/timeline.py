@@ -14,7 +14,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -164,13 +164,15 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
         filesystem, root, uri = _locate(base_path, access)
         if filesystem.get_file_info(root).type is pafs.FileType.NotFound:
             raise TableError(f"{base_path}: it does not exist. Check target.base.path.")
-        content = _properties_text(filesystem, root)
+        table = TableFiles(base_path, filesystem, root, uri, {}, access)
+        path = posixpath.join(root, ".hoodie", "hoodie.properties")
+        if filesystem.get_file_info(path).type is not pafs.FileType.File:
+            raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties. Check target.base.path.")
+        content = table.read(path).decode()
     except OSError as error:
         raise TableError(f"{base_path}: it cannot be read ({error}). Check target.base.path and access.") from error
     except ValueError as error:
         raise TableError(f"{base_path}: not a valid path ({error}). Check target.base.path.") from error
-    if content is None:
-        raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties. Check target.base.path.")
     lines = (line.split("=", 1) for line in content.splitlines() if "=" in line and not line.startswith("#"))
     properties = {name.strip(): value.strip() for name, value in lines}
     version = properties.get("hoodie.table.version", "")
@@ -179,7 +181,7 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
             f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout than"
             f" {OLDEST_TABLE_VERSION} and later; {UPGRADE}"
         )
-    return TableFiles(base_path, filesystem, root, uri, properties, access)
+    return replace(table, properties=properties)
 
 
 def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
@@ -197,15 +199,6 @@ def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
         return storage.files, storage.root, f"s3a://{escaped}" if scheme in S3_SCHEMES else ""
     filesystem, root = pafs.FileSystem.from_uri(f"{foreign['scheme']}://{escaped}")
     return filesystem, root, f"{foreign['scheme']}://{escaped}"
-
-
-def _properties_text(filesystem: pafs.FileSystem, root: str) -> str | None:
-    path = posixpath.join(root, ".hoodie", "hoodie.properties")
-    if filesystem.get_file_info(path).type is not pafs.FileType.File:
-        return None
-    with filesystem.open_input_stream(path) as stream:
-        content: bytes = stream.read()
-    return content.decode()
 
 
 def active_names(table: TableFiles) -> tuple[str, ...]:

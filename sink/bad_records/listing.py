@@ -38,41 +38,38 @@ _TYPES = {
     "instant": pa.string(),
     "replayed_instant": pa.string(),
 }
+_NARROW_TYPES = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
+"""The types without those of columns that may be large."""
 _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
 _KEY_COLUMNS = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 
 
 def list_errors(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Returns the first rows by key, and the number of all rows."""
-    with duckdb.connect() as connection:
-        condition, values = selection.sql()
-        narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
-        connection.register("errors", _rows(base_path, access, narrow))
-        query = f"SELECT count(*) FROM errors WHERE {condition}"
-        [(total,)] = connection.execute(query, values).fetchall()
-        connection.unregister("errors")
-        connection.register("errors", _rows(base_path, access, _TYPES))
-        query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_KEY_COLUMNS} LIMIT {limit}"
-        return _fetched(connection, query, values), int(total)
+    condition, values = selection.sql()
+    query = f"SELECT count(*) AS records FROM errors WHERE {condition}"
+    [total] = _fetch(_rows(base_path, access, _NARROW_TYPES), query, values)
+    query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_KEY_COLUMNS} LIMIT {limit}"
+    return _fetch(_rows(base_path, access, _TYPES), query, values), int(total["records"])
 
 
 def group_errors(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
     """Returns the largest groups: their common values, their number of records, and the first record of each."""
+    condition, values = selection.sql()
+    query = (
+        f"SELECT {GROUPS[by]}, count(*) AS records, min({_FIRST}) AS first FROM errors WHERE {condition}"
+        f" GROUP BY {GROUPS[by]} ORDER BY records DESC, {GROUPS[by]} LIMIT {limit}"
+    )
+    return _fetch(_rows(base_path, access, _NARROW_TYPES), query, values)
+
+
+def _fetch(rows: pa.RecordBatchReader, query: str, values: list[Any]) -> list[dict[str, Any]]:
+    """Returns the result of a query of the rows, which it names `errors`."""
     with duckdb.connect() as connection:
-        condition, values = selection.sql()
-        narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
-        connection.register("errors", _rows(base_path, access, narrow))
-        query = (
-            f"SELECT {GROUPS[by]}, count(*) AS records, min({_FIRST}) AS first FROM errors WHERE {condition}"
-            f" GROUP BY {GROUPS[by]} ORDER BY records DESC, {GROUPS[by]} LIMIT {limit}"
-        )
-        return _fetched(connection, query, values)
-
-
-def _fetched(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any]) -> list[dict[str, Any]]:
-    result = connection.execute(query, values)
-    names = [column[0] for column in result.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        connection.register("errors", rows)
+        result = connection.execute(query, values)
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.RecordBatchReader:

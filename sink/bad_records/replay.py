@@ -76,14 +76,6 @@ class ReplayPreview:
     marked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The records that a commit replayed into the table."""
-
-    instant: str
-    keys: frozenset[ErrorKey]
-
-
 class Replay:
     """One replay by this process."""
 
@@ -135,7 +127,7 @@ class Replay:
         commits = self._commits()
         rows = self._rows().where(replace(selection, replayed=False).column())
         instants = {row["instant"] for row in rows.select("instant").distinct().collect()}
-        replayed_keys = [key for replay in self._replayed_by(commits) for key in replay.keys]
+        replayed_keys = [key for keys in self._replayed_by(commits).values() for key in keys]
         rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))
         return rows.join(self._key_frame(replayed_keys), list(KEY), "left_anti") if replayed_keys else rows
 
@@ -148,29 +140,26 @@ class Replay:
             raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
         return [commit for commit in timeline.commits if self._settings.name in commit.checkpoints]
 
-    def _replayed_by(self, commits: Sequence[Commit]) -> list[Replayed]:
-        """Returns the records that these commits name as replayed."""
-        return [
-            Replayed(
-                commit.instant,
-                frozenset(
-                    (run.topic, run.partition, offset, run.generation)
-                    for run in commit.replayed[self._settings.name]
-                    for offset in range(run.low, run.high)
-                ),
+    def _replayed_by(self, commits: Sequence[Commit]) -> dict[str, frozenset[ErrorKey]]:
+        """Returns the records that these commits name as replayed, by instant."""
+        return {
+            commit.instant: frozenset(
+                (run.topic, run.partition, offset, run.generation)
+                for run in commit.replayed[self._settings.name]
+                for offset in range(run.low, run.high)
             )
             for commit in commits
             if self._settings.name in commit.replayed
-        ]
+        }
 
     def _mark_earlier(self, lock_path: str) -> int:
         """Marks the records that an interrupted replay added to the table. Returns their number."""
         marked = 0
-        for replay in self._replayed_by(self._commits()):
+        for instant, keys in self._replayed_by(self._commits()).items():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
-            rows = unmarked.join(self._key_frame(replay.keys), list(KEY), "left_semi")
+            rows = unmarked.join(self._key_frame(keys), list(KEY), "left_semi")
             if count := rows.count():
-                self._mark(lock_path, rows, replay.instant)
+                self._mark(lock_path, rows, instant)
                 marked += count
         return marked
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
-from sink.bad_records.deadletter import DeadLetters
+from sink.bad_records.deadletter import send_dead_letters
 from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
@@ -43,11 +43,7 @@ class ErrorsTable:
         self._settings = settings
         self.locks = TableLocks(client, lock_settings(settings))
         self._table = KeyedTable(spark, settings, self.locks)
-        self._letters = DeadLetters(settings) if settings.errors_topic else None
-
-    @property
-    def base_path(self) -> str:
-        return self._table.base_path
+        self.base_path = self._table.base_path
 
     def publish(self, operation: Complete, fence: Fence) -> None:
         """Publishes the bad records of a PREPARED transaction, and deletes those that its earlier attempts published.
@@ -66,8 +62,8 @@ class ErrorsTable:
                     changed = removals if changed is None else changed.unionByName(removals)
             if changed is not None:
                 self._table.upsert(changed, fence)
-            if rows is not None and self._letters is not None:
-                self._letters.send(rows)
+            if rows is not None and self._settings.errors_topic:
+                send_dead_letters(self._settings, self._settings.errors_topic, rows)
 
     def verify(self) -> None:
         """Raises TableError if errors.table.base.path has another table, and bad records are tolerated."""

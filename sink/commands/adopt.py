@@ -7,12 +7,12 @@ Errors as `sink.operations.adoption`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated
 
 import typer
 from kazoo.client import KazooClient
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from coordination.state.model import LogView, TopicPartition
@@ -20,10 +20,10 @@ from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log, topics_of
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings
-from sink.operations.reset import Reset, TimelineSnapshot, write_plans
+from sink.operations.reset import Reset, TimelineSnapshot
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import workers, write
 from sink.telemetry.terminal import console
@@ -60,7 +60,8 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     adoption.require_not_begun(settings.name, table, foreign_offsets, topics)
     commit_offsets = adoption.choose(settings.base_path, foreign_offsets)
     offsets = adoption.offsets_of(commit_offsets, topics, topic)
-    log = _log(settings)
+    with closing(Log(settings.kafka_native)) as reader:
+        log = reader.view(settings.topics, settings.topic_pattern)
 
     def plan_adoption(keeper_view: KeeperView) -> Reset:
         return adoption.adopt(keeper_view, settings.name, offsets, table, log)
@@ -74,34 +75,17 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     if not yes:
         out.print(UNCHANGED)
         return
-    epoch = write(
-        client,
-        root,
-        settings.config_digest,
-        0,
-        lambda keeper_view: write_plans(keeper_view, plan_adoption(keeper_view)),
-    )
+    epoch = write(client, settings, 0, plan_adoption)
     out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
 
 
-def _log(settings: Settings) -> LogView:
-    log = Log(settings.kafka_native)
-    try:
-        return log.view(settings.topics, settings.topic_pattern)
-    finally:
-        log.close()
-
-
 def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("partition", "begins at", "log from", "log to", "to be read"):
-        table.add_column(name, justify="left" if name == "partition" else "right")
-    for partition, offset in sorted(offsets.items()):
-        log_range = log.partitions[partition]
-        table.add_row(
-            str(partition), f"{offset:,}", f"{log_range.start:,}", f"{log_range.end:,}", f"{log_range.end - offset:,}"
-        )
-    out.print(table)
+    ranges = ((partition, offset, log.partitions[partition]) for partition, offset in sorted(offsets.items()))
+    rows = [
+        (str(partition), f"{offset:,}", f"{log_range.start:,}", f"{log_range.end:,}", f"{log_range.end - offset:,}")
+        for partition, offset, log_range in ranges
+    ]
+    out.print(text_table(("partition", "begins at>", "log from>", "log to>", "to be read>"), rows))
 
 
 def _warn(

@@ -1,18 +1,18 @@
-"""Options that the commands of `sink` share, and the choice of sinks."""
+"""Options that the commands of `sink` share, the choice of sinks, and tables of text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 
 from sink.config import Settings, load_fleet
+from sink.operations.chosen import KnownSinks, choose, choose_one
 from sink.telemetry.terminal import quiet
-
-if TYPE_CHECKING:
-    from sink.operations.chosen import KnownSinks
 
 CONFIG_HELP = "Settings: a YAML or .properties file, or a directory of them."
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help=CONFIG_HELP, show_default=False)]
@@ -29,9 +29,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a sta
 
 def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) -> Settings:
     """Returns the one sink of a command. Hides its secrets from now on. Raises ConfigError if there are several."""
-    # Imported here, as in all commands: it needs clients, which `sink --help` can do without.
-    from sink.operations.chosen import choose_one
-
     fleet = load_fleet(config, columns=columns, strict=False)
     quiet(fleet.secrets)
     return choose_one(fleet, names or ())
@@ -39,8 +36,16 @@ def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) ->
 
 def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
     """Returns all sinks of a command. Hides their secrets from now on."""
-    from sink.operations.chosen import choose
-
     fleet = load_fleet(config, strict=False)
     quiet(fleet.secrets)
     return choose(fleet, names or ())
+
+
+def text_table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], title: str | None = None) -> Table:
+    """Returns a table without lines. The cells of a column whose name ends with `>` are at its right edge."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table

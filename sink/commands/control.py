@@ -6,8 +6,7 @@ made. Errors as `sink.operations.control`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -103,8 +102,8 @@ def _ask(
 def act_on(
     config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str], without_topic: str = ""
 ) -> None:
-    """Calls `act` for each of the named sinks in parallel, and prints the outcomes. `without_topic`: the outcome of a
-    sink of a pattern whose topic is gone, if it was not named.
+    """Calls `act` for each of the named sinks in parallel, and prints the outcomes. Exits with 1 if a request is not
+    done in time. `without_topic`: the outcome of a sink of a pattern whose topic is gone, if it was not named.
     """
     chosen_sinks = several_sinks(config, names)
     if without_topic:
@@ -116,8 +115,12 @@ def act_on(
         chosen_sinks = replace(chosen_sinks, sinks=present)
     sinks = chosen_sinks.sinks
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
-        with connected(sinks[0]) as client, acting():
-            typer.echo(act(SinkControl(sinks[0], client)))
+        try:
+            with connected(sinks[0]) as client:
+                typer.echo(act(SinkControl(sinks[0], client)))
+        except Overdue as error:
+            typer.echo(f"sink: {error}", err=True)
+            raise typer.Exit(1) from error
     elif not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     else:
@@ -133,13 +136,3 @@ def _print_answers(answers: Sequence[Answer[str]]) -> None:
         typer.echo(f"{answer.name}: {text}", err=answer.error is not None)
     if errors := decisive_errors([answer.error for answer in answers]):
         raise typer.Exit(1 if all(isinstance(error, Overdue) for error in errors) else 2)
-
-
-@contextmanager
-def acting() -> Iterator[None]:
-    """Exits with 1 if a request is not done in time."""
-    try:
-        yield
-    except Overdue as error:
-        typer.echo(f"sink: {error}", err=True)
-        raise typer.Exit(1) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from coordination.errors import ConfigError, TableError
 from sink.clients.zookeeper import connected
-from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink
+from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink, text_table
 from sink.commands.examples import epilog
 from sink.commands.reset import UNCHANGED
 from sink.commands.times import parse_time
@@ -120,11 +119,11 @@ def errors(
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
         groups = group_errors(settings.errors_base_path, settings.storage, selection, group_by.value, limit)
-        _print_json(groups) if as_json else console().print(_groups(groups))
+        _print_json(groups) if as_json else _print_groups(console(), groups)
         return
     rows, total = list_errors(settings.errors_base_path, settings.storage, selection, limit)
     if as_json:
-        _print_json([_plain(row) for row in rows])
+        _print_json(rows)
     else:
         _print_records(console(), rows, total)
 
@@ -194,11 +193,8 @@ def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upser
 
 
 def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("topic", "partition", "offset", "time", "kind", "reason", "value"):
-        table.add_column(name, justify="right" if name in ("partition", "offset") else "left")
-    for row in rows:
-        table.add_row(
+    records = [
+        (
             row["_kafka_topic"],
             str(row["_kafka_partition"]),
             str(row["_kafka_offset"]),
@@ -207,30 +203,29 @@ def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None
             Text(_printable(row["reason"])),
             Text(_printable(_head(row["value"]))),
         )
-    out.print(table)
+        for row in rows
+    ]
+    out.print(text_table(("topic", "partition>", "offset>", "time", "kind", "reason", "value"), records))
     out.print(f"{len(rows):,} of {total:,}")
 
 
-def _groups(groups: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("records", justify="right")
-    table.add_column("first")
+def _print_groups(out: Console, groups: list[dict[str, Any]]) -> None:
     names = [name for name in groups[0] if name not in ("records", "first")] if groups else []
-    for name in names:
-        table.add_column(name.removeprefix("_kafka_"))
-    for group in groups:
-        first_record = "{topic}-{partition} offset {offset}".format(**group["first"])
-        table.add_row(f"{group['records']:,}", first_record, *(Text(str(group[name])) for name in names))
-    return table
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns bytes as text for JSON, with bytes that are no UTF-8 written as escapes."""
-    return {name: _text(value) if isinstance(value, bytes) else value for name, value in row.items()}
+    rows: list[Sequence[RenderableType]] = [
+        (
+            f"{group['records']:,}",
+            "{topic}-{partition} offset {offset}".format(**group["first"]),
+            *(Text(str(group[name])) for name in names),
+        )
+        for group in groups
+    ]
+    out.print(text_table(("records>", "first", *(name.removeprefix("_kafka_") for name in names)), rows))
 
 
 def _print_json(rows: list[dict[str, Any]]) -> None:
-    typer.echo(json.dumps(rows, indent=2, default=str))
+    typer.echo(
+        json.dumps(rows, indent=2, default=lambda value: _text(value) if isinstance(value, bytes) else str(value))
+    )
 
 
 def _time(value: datetime | str | None) -> str:
@@ -252,4 +247,5 @@ def _head(value: bytes | None) -> str:
 
 
 def _text(value: bytes) -> str:
+    """Returns bytes as text, with bytes that are no UTF-8 written as escapes."""
     return value.decode(errors="backslashreplace")

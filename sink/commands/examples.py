@@ -39,7 +39,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def epilog(command: str) -> str | None:
+def epilog(command: str) -> str:
     """Returns the examples as click takes them: after \\b a paragraph keeps its lines."""
-    examples = EXAMPLES.get(command)
-    return None if examples is None else "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[command])])

@@ -16,7 +16,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinkOption, one_sink
 from sink.commands.status import history_table
-from sink.operations.status import ended_transactions
+from sink.operations.status import ended_status
 from sink.telemetry.terminal import console
 
 
@@ -30,13 +30,12 @@ def history(
     """Show the last transactions: how they ended, how long each phase took, why they were aborted."""
     settings = one_sink(config, sink)
     with connected(settings) as client:
-        transactions = ended_transactions(Keeper(client, settings.root_znode, lambda: None))
-    shown_transactions = [
-        transaction for transaction in transactions if not aborted or transaction.outcome == "ABORTED"
-    ][:limit]
+        ledger = Keeper(client, settings.root_znode, lambda: None).read().ledger
+    newest_first = (ended_status(summary) for summary in reversed(ledger.history))
+    transactions = [ended for ended in newest_first if not aborted or ended.outcome == "ABORTED"][:limit]
     if as_json:
-        typer.echo(json.dumps([asdict(transaction) for transaction in shown_transactions], indent=2))
-    elif shown_transactions:
-        console().print(history_table(shown_transactions))
+        typer.echo(json.dumps([asdict(transaction) for transaction in transactions], indent=2))
+    elif transactions:
+        console().print(history_table(transactions))
     else:
         typer.echo(f"sink {settings.name}: no transaction has {'been aborted' if aborted else 'ended'} yet")

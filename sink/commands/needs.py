@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from coordination.state.tree import KeeperView
+from sink.commands.common import text_table
 from sink.config import Settings
 from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.operations.remedies import Finding, finding
@@ -73,13 +73,9 @@ def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend
     return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
-def unread(settings: Settings, reason: str) -> SinkReport:
-    return SinkReport(settings.name, None, Judgement((finding("znode", reason),)))
-
-
-def unusable(name: str, reason: str) -> SinkReport:
-    """Returns the report on a sink whose configuration cannot be used."""
-    return SinkReport(name, None, Judgement((finding("refused", reason),)))
+def unread(name: str, kind: str, reason: str) -> SinkReport:
+    """Returns the report on a sink that has no status, for a reason of this kind."""
+    return SinkReport(name, None, Judgement((finding(kind, reason),)))
 
 
 def new_trend(settings: Settings) -> Trend:
@@ -101,36 +97,36 @@ def needs(reports: Sequence[SinkReport]) -> Iterator[RenderableType]:
 
 def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
     colour = "red" if is_ill else "yellow"
-    text = Text("  ")
-    text.append(f"{sink}: " if sink else "", style="bold")
-    text.append(f"{issue.kind}: ", style=f"bold {colour}")
-    text.append(f"{issue.text.removesuffix('.')}.", style=colour)
-    if issue.do:
-        text.append(f" {issue.do}")
-    if issue.section:
-        text.append(f" [docs/runbook.md#{issue.section}]", style="dim")
-    return text
+    return Text.assemble(
+        "  ",
+        (f"{sink}: " if sink else "", "bold"),
+        (f"{issue.kind}: ", f"bold {colour}"),
+        (f"{issue.text.removesuffix('.')}.", colour),
+        f" {issue.do}" if issue.do else "",
+        (f" [docs/runbook.md#{issue.section}]" if issue.section else "", "dim"),
+    )
 
 
 def overview(reports: Sequence[SinkReport], now: float) -> Group:
     """Returns a table with a line for each sink, below what needs doing."""
-    table = Table(title=f"{len(reports)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
-        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
-    for report in _worst_first(reports):
-        status = report.status
-        worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
-        table.add_row(
-            Text(report.name, style="bold"),
-            Text(report.state, style=_COLOURS[report.urgency]),
-            "" if status is None else (status.coordinator or "none").rpartition(":")[0],
-            "" if status is None else str(len(status.members)),
-            "" if status is None or status.lag is None else f"{status.lag:,}",
-            "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
-            "" if status is None else str(len(status.transactions)),
-            "" if worst is None else worst.kind,
-        )
-    return Group(*needs(reports), table)
+    names = ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs")
+    rows = (_overview_row(report, now) for report in _worst_first(reports))
+    return Group(*needs(reports), text_table(names, rows, f"{len(reports)} sinks"))
+
+
+def _overview_row(report: SinkReport, now: float) -> Sequence[RenderableType]:
+    status = report.status
+    worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
+    return (
+        Text(report.name, style="bold"),
+        Text(report.state, style=_COLOURS[report.urgency]),
+        "" if status is None else (status.coordinator or "none").rpartition(":")[0],
+        "" if status is None else str(len(status.members)),
+        "" if status is None or status.lag is None else f"{status.lag:,}",
+        "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
+        "" if status is None else str(len(status.transactions)),
+        "" if worst is None else worst.kind,
+    )
 
 
 _COLOURS = ("green", "yellow", "red", "bold red")

@@ -9,34 +9,34 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 from kazoo.client import KazooClient
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt
 from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, TopicPartition
-from coordination.state.tree import KeeperView, Op
+from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.times import parse_log_time
 from sink.config import Settings
 from sink.operations.catching_up import positions_at
 from sink.operations.reset import (
+    NO_TABLE,
     Position,
     Reset,
     ResetRequest,
     TimelineSnapshot,
     plan_reset,
     with_offsets,
-    write_plans,
 )
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import forget, recorded_paths, workers, write
@@ -121,18 +121,13 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     if not yes:
         out.print(UNCHANGED)
         return
-
-    def plan_writes(keeper_view: KeeperView) -> Sequence[Sequence[Op]]:
-        return write_plans(keeper_view, plan_reset(keeper_view, request, table, log))
-
     epoch_floor = table.checkpoint.epoch if table.checkpoint else 0
-    epoch = write(client, settings.root_znode, settings.config_digest, epoch_floor, plan_writes)
+    epoch = write(client, settings, epoch_floor, lambda keeper_view: plan_reset(keeper_view, request, table, log))
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
 def _snapshot(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
     # Imported here: clearing a halt does not read the table.
-    from sink.operations.reset import NO_TABLE
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
     return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
@@ -144,15 +139,12 @@ def _log(
     """Returns the log, if it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
-    log = Log(settings.kafka_native)
-    try:
+    with closing(Log(settings.kafka_native)) as log:
         log_view = log.view(settings.topics, settings.topic_pattern)
         if unfinished := unfinished_topics(view.states, {*settings.topics, *(log_view.matching or ())}):
             # Topics that exist and are no longer configured keep their ranges.
             log_view = replace(log_view, deleted=log.view((), optional=unfinished).deleted)
         return log_view, request if at is None else with_offsets(request, positions_at(log, log_view, at))
-    finally:
-        log.close()
 
 
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
@@ -192,14 +184,16 @@ def _print_plan(out: Console, planned_reset: Reset) -> None:
         sentence = f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
         out.print(Text(sentence))
     if planned_reset.moves:
-        table = Table(box=None, pad_edge=False)
-        for name in ("partition", "committed to", "goes on at", "generation"):
-            table.add_column(name, justify="left" if name == "partition" else "right")
-        table.add_column("effect")
-        for move in planned_reset.moves:
-            committed_to = "" if move.committed_end is None else f"{move.committed_end:,}"
-            after = move.after
-            table.add_row(str(move.source), committed_to, f"{after.end:,}", str(after.generation), move.effect)
-        out.print(table)
+        rows = [
+            (
+                str(move.source),
+                "" if move.committed_end is None else f"{move.committed_end:,}",
+                f"{move.after.end:,}",
+                str(move.after.generation),
+                move.effect,
+            )
+            for move in planned_reset.moves
+        ]
+        out.print(text_table(("partition", "committed to>", "goes on at>", "generation>", "effect"), rows))
     if following_count := len(planned_reset.changed) - len(planned_reset.moves):
         out.print(Text(f"Others go on where the table ends, which ZooKeeper is behind: {following_count:,}."))

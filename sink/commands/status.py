@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 import typer
 from kazoo.client import KazooClient
@@ -24,16 +23,14 @@ from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
-from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
+from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks, text_table
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread
 from sink.config import Settings
+from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
 from sink.operations.health import last_commit, planned_since
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
-
-if TYPE_CHECKING:
-    from sink.operations.chosen import KnownSinks
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
@@ -76,7 +73,7 @@ class _StatusReader:
 
     def __init__(self, client: KazooClient, chosen_sinks: KnownSinks, lag: bool) -> None:
         self._sinks = sinks = chosen_sinks.sinks
-        self._unusable = [unusable(name, reason) for name, reason in chosen_sinks.misconfigured.items()]
+        self._unusable = [unread(name, "refused", reason) for name, reason in chosen_sinks.misconfigured.items()]
         self._lag = lag
         self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
         self._trends = {settings.name: new_trend(settings) for settings in sinks}
@@ -95,7 +92,7 @@ class _StatusReader:
         except Corrupt as error:
             if len(self._sinks) == 1:
                 raise
-            return unread(settings, str(error))
+            return unread(settings.name, "znode", str(error))
         view = reading.view
         trend.observe(view.states, reading.log, last_commit(view), time.time(), planned_since(view))
         return report_on(settings, view, reading.status, trend)
@@ -182,19 +179,18 @@ def _requests(sink_status: Status) -> Iterator[RenderableType]:
 
 
 def _members(sink_status: Status) -> Table:
-    table = _table("workers", "worker", "role", "state", "host", "pid>", "version")
-    for member in sink_status.members:
-        table.add_row(member.worker, member.role, member.state, member.host, str(member.pid), member.version)
-    if not sink_status.members:
-        table.add_row("none alive", *[""] * 5)
-    return table
+    rows = [
+        (member.worker, member.role, member.state, member.host, str(member.pid), member.version)
+        for member in sink_status.members
+    ]
+    names = ("worker", "role", "state", "host", "pid>", "version")
+    return text_table(names, rows or [("none alive",)], "workers")
 
 
 def _partitions(sink_status: Status) -> Table:
     names = ("partition", "state", "start>", "end>", "committed to>", "log end>", "lag>", "generation>")
-    table = _table("partitions", *names)
-    for partition in _most_behind(sink_status.partitions):
-        table.add_row(
+    rows = [
+        (
             f"{partition.topic}-{partition.partition}",
             partition.status,
             f"{partition.start:,}",
@@ -204,11 +200,14 @@ def _partitions(sink_status: Status) -> Table:
             _number(partition.lag),
             str(partition.generation),
         )
+        for partition in _most_behind(sink_status.partitions)
+    ]
+    table = text_table(names, rows, "partitions")
     hidden = len(sink_status.partitions) - SHOWN_PARTITIONS
     if hidden > 0:
-        table.add_row(f"and {hidden:,} less behind", *[""] * 7)
+        table.add_row(f"and {hidden:,} less behind")
     table.add_section()
-    table.add_row(f"{len(sink_status.partitions):,} in all", "", "", "", "", "", _number(sink_status.lag), "")
+    table.add_row(f"{len(sink_status.partitions):,} in all", "", "", "", "", "", _number(sink_status.lag))
     return table
 
 
@@ -231,9 +230,8 @@ def _open(sink_status: Status) -> Table:
         "reported>",
         "instant",
     )
-    table = _table("open transactions", *names)
-    for transaction in sink_status.transactions:
-        table.add_row(
+    rows = [
+        (
             str(transaction.number),
             transaction.phase,
             f"{transaction.phase_seconds:.1f} s",
@@ -245,7 +243,9 @@ def _open(sink_status: Status) -> Table:
             f"{transaction.reported} of {transaction.participants}",
             transaction.instant or "",
         )
-    return table
+        for transaction in sink_status.transactions
+    ]
+    return text_table(names, rows, "open transactions")
 
 
 def history_table(history: Sequence[EndedStatus]) -> Table:
@@ -263,28 +263,30 @@ def history_table(history: Sequence[EndedStatus]) -> Table:
         "instant",
         "reason",
     )
-    table = _table("last transactions", *names)
-    for transaction in history:
-        seconds = [f"{transaction.seconds[phase]:.2f} s" if phase in transaction.seconds else "" for phase in phases]
-        table.add_row(
+    rows: list[Sequence[RenderableType]] = [
+        (
             str(transaction.number),
             transaction.outcome,
             *([str(transaction.batch), str(transaction.attempt)] if has_retries else []),
             _moment(transaction.ended),
             f"{transaction.records:,}",
             *([f"{transaction.errors:,}"] if has_bad_records else []),
-            *seconds,
+            *(f"{transaction.seconds[phase]:.2f} s" if phase in transaction.seconds else "" for phase in phases),
             transaction.instant or "",
             Text(transaction.reason),
         )
-    return table
+        for transaction in history
+    ]
+    return text_table(names, rows, "last transactions")
 
 
 def _services(run: TableServiceRun) -> Table:
-    table = _table(f"table services, {_moment(run.ended)}, by {run.worker}", "service", "took>", "instant", "failed")
-    for service in run.services:
-        table.add_row(service.name, f"{service.seconds:.2f} s", service.instant, Text(service.reason, style="red"))
-    return table
+    rows = [
+        (service.name, f"{service.seconds:.2f} s", service.instant, Text(service.reason, style="red"))
+        for service in run.services
+    ]
+    title = f"table services, {_moment(run.ended)}, by {run.worker}"
+    return text_table(("service", "took>", "instant", "failed"), rows, title)
 
 
 def _catalog(catalog: CatalogStatus) -> Iterator[Text]:
@@ -298,13 +300,6 @@ def _catalog(catalog: CatalogStatus) -> Iterator[Text]:
     if catalog.failures:
         times = f"failed {catalog.failures} times in a row" if catalog.failures > 1 else "failed once"
         yield Text(f"catalogue: {times}, {_moment(catalog.failed)}, on {catalog.worker}: {catalog.reason}", style="red")
-
-
-def _table(title: str, *names: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in names:
-        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", style="")
-    return table
 
 
 def _number(value: int | None) -> str:

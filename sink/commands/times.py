@@ -17,13 +17,12 @@ def parse_time(option: str, text: str) -> datetime:
         if not _TIME.match(text):
             raise ValueError(text)
         parsed = datetime.fromisoformat(_with_minutes(text.replace("Z", "+00:00")))
-        at = (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
         # OverflowError: the zone shifts the time out of Python's calendar.
         raise ConfigError(
             f"{option} {text!r} is not a time; write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC"
         ) from error
-    return at
 
 
 def parse_log_time(option: str, text: str) -> datetime:

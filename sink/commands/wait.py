@@ -6,6 +6,7 @@ topic was deleted, or a server refuses. Errors as `sink.operations.catching_up`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -31,12 +32,9 @@ def wait(
         raise ConfigError("sink wait: say what to wait for; --caught-up is until all is committed that is in Kafka now")
 
     def wait_caught_up(control: SinkControl) -> str:
-        log = Log(control.settings.kafka_native)
-        try:
+        # Closed before the wait: with a hundred sinks, each would keep a client's threads until its last offset.
+        with closing(Log(control.settings.kafka_native)) as log:
             target = target_of(log, control.settings, control.read())
-        finally:
-            # Close before the wait: with a hundred sinks, each would keep a client's threads until its last offset.
-            log.close()
         return wait_for(control, target, timeout)
 
     act_on(config, sink, wait_caught_up, without_topic=TOPIC_GONE)

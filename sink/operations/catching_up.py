@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -116,13 +117,11 @@ def wait_for(
 
 def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:
     """Raises Conflict for a topic that Kafka no longer has: its records will never be committed."""
-    log = Log(control.settings.kafka_native)
     try:
-        log.view(topics)
+        with closing(Log(control.settings.kafka_native)) as log:
+            log.view(topics)
     except UnknownTopic as error:
         raise Conflict(
             f"sink {control.name} is {missing:,} offsets before the end, and cannot reach it: Kafka has no topic"
             f" {', '.join(error.topics)} any more. Run the command again, for what is there now"
         ) from error
-    finally:
-        log.close()

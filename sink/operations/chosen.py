@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
@@ -46,42 +46,30 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
     """Returns all sinks that exist now."""
     if not fleet.patterns:
         return KnownSinks(fleet.sinks)
-    topics_or_errors, reason = _topics_of_kafka(fleet), ""
+    topics_by_cluster, errors = _topics_of_kafka(fleet)
+    reason = ""
     recorded: Mapping[str, Collection[str]] = {}
     try:
         with connected(fleet.process) as client:
             recorded = _recorded_topics(client, fleet.process)
     except SinkError as error:
         reason = str(error)
-    if not recorded and (errors := [names for names in topics_or_errors if isinstance(names, SinkError)]):
+    if errors and not recorded:
         raise Unavailable(f"which sinks the topics have brought about is not known: {errors[0]} {reason}".strip())
     topics_by_pattern = [
-        (pattern, set(() if isinstance(names, SinkError) else names))
-        for pattern, names in zip(fleet.patterns, topics_or_errors, strict=True)
+        (pattern, set(topics_by_cluster.get(pattern.probe.bootstrap, ()))) for pattern in fleet.patterns
     ]
     pattern_sinks, problems = expand(
         _with_recorded_topics(fleet, topics_by_pattern, recorded), fleet.sinks, fleet.misconfigured.values()
     )
     hide(secret for settings in pattern_sinks for secret in settings.secrets)
-    return KnownSinks(
-        (*fleet.sinks, *pattern_sinks), problems, gone=_without_topics(fleet, topics_or_errors, pattern_sinks)
-    )
-
-
-def _without_topics(
-    fleet: Fleet, topics_or_errors: Sequence[tuple[str, ...] | SinkError], pattern_sinks: Iterable[Settings]
-) -> frozenset[str]:
-    """Returns the names of the sinks none of whose topics is in the list that their cluster answered with."""
-    topics_by_cluster = {
-        pattern.probe.bootstrap: frozenset(topics)
-        for pattern, topics in zip(fleet.patterns, topics_or_errors, strict=True)
-        if not isinstance(topics, SinkError)
-    }
-    return frozenset(
+    # A cluster that has not answered may still have the topics.
+    gone = frozenset(
         settings.name
         for settings in pattern_sinks
         if settings.bootstrap in topics_by_cluster and topics_by_cluster[settings.bootstrap].isdisjoint(settings.topics)
     )
+    return KnownSinks((*fleet.sinks, *pattern_sinks), problems, gone=gone)
 
 
 def _with_recorded_topics(
@@ -99,19 +87,19 @@ def _with_recorded_topics(
     return combined
 
 
-def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
-    """Returns the topics of the cluster of each pattern, or the error."""
-    topics_by_cluster: dict[str, tuple[str, ...] | SinkError] = {}
+def _topics_of_kafka(fleet: Fleet) -> tuple[dict[str, frozenset[str]], list[SinkError]]:
+    """Returns the topics of each cluster that answers, and the errors of the others."""
+    topics: dict[str, frozenset[str]] = {}
+    errors: dict[str, SinkError] = {}
     for pattern in fleet.patterns:
-        if pattern.probe.bootstrap not in topics_by_cluster:
-            log = Log(pattern.probe.kafka_native)
+        cluster = pattern.probe.bootstrap
+        if cluster not in topics and cluster not in errors:
             try:
-                topics_by_cluster[pattern.probe.bootstrap] = log.topics()
+                with closing(Log(pattern.probe.kafka_native)) as log:
+                    topics[cluster] = frozenset(log.topics())
             except SinkError as error:
-                topics_by_cluster[pattern.probe.bootstrap] = error
-            finally:
-                log.close()
-    return [topics_by_cluster[pattern.probe.bootstrap] for pattern in fleet.patterns]
+                errors[cluster] = error
+    return topics, list(errors.values())
 
 
 def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str, Collection[str]]:

@@ -58,15 +58,12 @@ class SinkControl:
     """An operator's access to one sink. `by` names the author of requests."""
 
     def __init__(self, settings: Settings, client: KazooClient, by: str = "") -> None:
-        self._settings = settings
+        self.settings = settings
+        self.name = settings.name
         self._by = by or requester()
         self._changed = threading.Event()
         self._keeper = Keeper(client, settings.root_znode, self._changed.set)
         self._client = client
-
-    @property
-    def settings(self) -> Settings:
-        return self._settings
 
     def pause(self, reason: str = "") -> str:
         """Asks to plan nothing more. Returns the author of an earlier pause, if there is one."""
@@ -122,7 +119,6 @@ class SinkControl:
 
     def switchover(self) -> tuple[str, str]:
         """Asks for another coordinator. Returns the contender that has to yield, as its znode and incarnation."""
-        leader: list[tuple[str, str]] = []
 
         def edit(view: KeeperView) -> Control:
             if len(view.contenders) < 2:
@@ -130,36 +126,31 @@ class SinkControl:
                     f"sink {self.name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
                     " could; start a second one first"
                 )
-            leader[:] = [view.contenders[0]]
             return view.control.ask_switchover(*view.contenders[0], self._new_request())
 
-        self._write_request(edit)
-        return leader[0]
+        return self._write_request(edit).contenders[0]
 
     def wait_switched(self, contender: tuple[str, str], seconds: float) -> str:
-        incarnation = contender[1]
-        late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
+        late = f"sink {self.name}: {_worker(contender[1])} still has to finish what is open"
         return self.wait(lambda view: switchover_outcome(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
         """Asks a worker to leave. Returns its incarnations. Raises Conflict if it would join only later."""
-        incarnations: list[str] = []
 
         def edit(view: KeeperView) -> Control:
-            live_incarnations = [member.incarnation for member in view.members]
-            incarnations[:] = [member.incarnation for member in view.members if member.worker == worker]
+            incarnations = _incarnations(view, worker)
             if not incarnations:
                 self._refuse_if_it_joins_later(worker)
                 live_workers = ", ".join(sorted({member.worker for member in view.members})) or "none"
                 raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {live_workers}")
+            live_incarnations = [member.incarnation for member in view.members]
             return view.control.drain(incarnations, live_incarnations, self._new_request())
 
-        self._write_request(edit)
-        return tuple(incarnations)
+        return _incarnations(self._write_request(edit), worker)
 
     def _refuse_if_it_joins_later(self, worker: str) -> None:
         """Raises Conflict if the worker hosts this sink and is no member now: a request names members."""
-        for record in worker_records(self._client, self._settings.zookeeper_root):
+        for record in worker_records(self._client, self.settings.zookeeper_root):
             hosted = record.sinks.get(self.name)
             if record.worker == worker and not record.draining and hosted is not None and hosted.state in JOINS_LATER:
                 reason = f": {hosted.reason}" if hosted.reason else ""
@@ -172,18 +163,12 @@ class SinkControl:
         worker = _worker(incarnations[0])
 
         def outcome(view: KeeperView) -> str | None:
-            members = {member.incarnation for member in view.members}
-            if members & set(incarnations):
+            if any(member.incarnation in incarnations for member in view.members):
                 return None
-            remaining = len(members)
-            warning = "; no worker is left, the sink stands still until one starts" if not remaining else ""
+            warning = "" if view.members else "; no worker is left, the sink stands still until one starts"
             return f"{worker} has left sink {self.name}{warning}"
 
         return self.wait(outcome, seconds, lambda: f"sink {self.name}: {worker} has not left yet")
-
-    @property
-    def name(self) -> str:
-        return self._settings.name
 
     def _new_request(self, reason: str = "") -> RequestAuthor:
         return RequestAuthor(self._by, round(time.time(), 3), reason)
@@ -218,7 +203,7 @@ class SinkControl:
             )
         if view.control_version < 0:
             # A tree of an older version, whose workers are stopped.
-            self._keeper.bootstrap(self._settings.config_digest)
+            self._keeper.bootstrap(self.settings.config_digest)
             view = self._keeper.read()
         return view
 
@@ -314,6 +299,10 @@ def describe_request(request: RequestAuthor) -> str:
     """Returns the author, the time and the reason of a request as text."""
     at = datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"by {request.by or 'somebody'} at {at}" + (f": {request.reason}" if request.reason else "")
+
+
+def _incarnations(view: KeeperView, worker: str) -> tuple[str, ...]:
+    return tuple(member.incarnation for member in view.members if member.worker == worker)
 
 
 def _worker(incarnation: str | None) -> str:

@@ -77,6 +77,7 @@ def _gather_part(name: str, gather: Callable[[], str]) -> Part:
 
 
 def _versions() -> str:
+    memory = Path("/proc/meminfo").read_text().splitlines()
     lines = [
         f"at {datetime.now(timezone.utc).isoformat(timespec='seconds')}",
         f"sink {sink_version()}",
@@ -84,7 +85,7 @@ def _versions() -> str:
         *(f"{name} {version}" for name, version in parts().items()),
         *(_java(use, versions) for use, versions in (("Spark", SPARK_VERSIONS), ("a broker", BROKER_VERSIONS))),
         f"{platform.platform()}, {os.cpu_count()} cores",
-        *_memory(),
+        *(line for line in memory if line.startswith(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"))),
         *(f"{name} is set" for name in sorted(os.environ) if name.startswith(("SINK_", "SPARK_", "HADOOP_", "JAVA_"))),
     ]
     return "".join(f"{line}\n" for line in lines)
@@ -96,11 +97,6 @@ def _java(use: str, versions: tuple[int, ...]) -> str:
     except SinkError as error:
         return f"java for {use}: {error}"
     return f"java for {use}: {java.version} at {java.binary}"
-
-
-def _memory() -> Iterator[str]:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    yield from (line for line in lines if line.startswith(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")))
 
 
 def _settings(fleet: Fleet) -> str:

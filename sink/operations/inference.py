@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,17 +107,17 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
             " is needed, but to give it another name"
         )
     sample = read_sample(settings.kafka_native, topics, request)
-    match settings.value_format.removesuffix(WIRE):
-        case "json":
-            draft = _columns_of_json(settings, topics, sample)
-        case "avro":
-            draft = _columns_of_avro(settings, topics, sample)
-        case _:
-            draft = _columns_of_protobuf(settings, topics, sample)
+    if settings.value_format.removesuffix(WIRE) == "json":
+        draft = _columns_of_json(settings, topics, sample)
+    elif settings.value_format.endswith(WIRE):
+        draft = _columns_of_registry(settings, topics, sample)
+    else:
+        draft = _columns_of_file(settings)
     warnings = list(draft.warnings)
     columns = nameable(draft.columns, warnings)
     if not columns.fields:
-        raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(warnings)}")
+        reason = f" ({warnings[0]})" if warnings else ""
+        raise ConfigError(f"{draft.origin}: not one column can be made of it{reason}")
     bad_values = _undecodable(settings, columns, sample, draft.bad)
     return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad_values)
 
@@ -127,10 +128,6 @@ def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
         if topic not in topics:
             raise ConfigError(f"--topic {topic} is not among the sink's topics ({', '.join(topics)}); name one of them")
     return request.topics or topics
-
-
-def _because(warnings: Sequence[SchemaWarning]) -> str:
-    return f" ({warnings[0]})" if warnings else ""
 
 
 def _undecodable(settings: Settings, columns: T.StructType, sample: Sample, bad: Mapping[int, str]) -> tuple[str, ...]:
@@ -150,7 +147,7 @@ def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) 
     reasons: dict[int, str] = {}
     values = list(sample.values)
     if settings.value_format.endswith(WIRE):
-        reasons = _header_errors(values)
+        _, reasons = _headers(values)
         values = [None if row in reasons or value is None else value[HEADER_BYTES:] for row, value in enumerate(values)]
     inferred = infer_json(values, sample.where)
     bad = {failure.index: reasons.get(failure.index, failure.reason) for failure in inferred.bad}
@@ -174,42 +171,18 @@ def _require_records(topics: Sequence[str], sample: Sample) -> None:
         )
 
 
-def _header_errors(values: Sequence[bytes | None], with_paths: bool = False) -> dict[int, str]:
-    """Returns the error of each value whose registry header is invalid."""
-    array = pa.array(values, pa.binary())
-    cursors, rows = Cursors(array), np.arange(len(values))
-    cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
-    schema_ids(cursors, rows)
-    if with_paths:
-        message_paths(cursors, rows)
-    return cursors.reasons
-
-
-# Avro
-
-
-def _columns_of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
+def _columns_of_file(settings: Settings) -> _Columns:
+    """Returns the columns of value.schema.file."""
+    file = settings.value_schema_file
+    assert file is not None
     if settings.value_format == "avro":
-        file = settings.value_schema_file
-        assert file is not None
-        warnings: list[SchemaWarning] = []
-        return _Columns(columns_of_avro(file.read_text("utf-8"), (), warnings), f"value.schema.file ({file})", warnings)
-    return _columns_of_registry(settings, topics, sample)
-
-
-# Protobuf
-
-
-def _columns_of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
-    if settings.value_format == "protobuf":
-        # The descriptors that the decoder will use.
-        protobuf_format = value_format(settings)
-        name, columns, warnings = columns_of_message(protobuf_format.writer, protobuf_format.message)
-        return _Columns(columns, f"{name} of value.schema.file ({settings.value_schema_file})", warnings)
-    return _columns_of_registry(settings, topics, sample)
-
-
-# A registry's
+        avro_warnings: list[SchemaWarning] = []
+        columns = columns_of_avro(file.read_text("utf-8"), (), avro_warnings)
+        return _Columns(columns, f"value.schema.file ({file})", avro_warnings)
+    # The descriptors that the decoder will use.
+    protobuf_format = value_format(settings)
+    name, columns, warnings = columns_of_message(protobuf_format.writer, protobuf_format.message)
+    return _Columns(columns, f"{name} of value.schema.file ({file})", warnings)
 
 
 def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
@@ -219,10 +192,10 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
     assert access is not None
     schemas = registry(access)
     kind = settings.value_format.removesuffix(WIRE).upper()
-    counts = _count_schemas(sample.values, with_paths=kind == "PROTOBUF")
+    counts, bad_headers = _headers(sample.values, with_paths=kind == "PROTOBUF")
     warnings: list[SchemaWarning] = []
     if not counts:
-        newest = _latest(schemas, topics, sample, with_paths=kind == "PROTOBUF")
+        newest = _latest(schemas, topics, sample, bad_headers)
         if kind == "PROTOBUF":
             warnings.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
     else:
@@ -244,24 +217,29 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
     return _Columns(nullable(columns), origin, warnings)
 
 
-def _count_schemas(values: Sequence[bytes | None], with_paths: bool) -> Counter[tuple[int, tuple[int, ...]]]:
-    """Counts the values by schema id and message path."""
-    array = pa.array([value for value in values if value], pa.binary())
-    cursors, rows = Cursors(array), np.arange(len(array))
+def _headers(
+    values: Sequence[bytes | None], with_paths: bool = False
+) -> tuple[Counter[tuple[int, tuple[int, ...]]], dict[int, str]]:
+    """Counts the values by schema id and message path. Returns also the error of each value whose header is invalid."""
+    array = pa.array(values, pa.binary())
+    cursors, rows = Cursors(array), np.arange(len(values))
+    cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
     ids, _ = schema_ids(cursors, rows)
     paths, codes = message_paths(cursors, rows) if with_paths else ([(0,)], np.zeros(len(rows), np.int64))
     valid = ~cursors.failed & (ids >= 0)
-    return Counter((int(id_), paths[code]) for id_, code in zip(ids[valid], codes[valid].tolist(), strict=True))
+    counts = Counter((int(id_), paths[code]) for id_, code in zip(ids[valid], codes[valid].tolist(), strict=True))
+    return counts, cursors.reasons
 
 
-def _latest(schema_registry: Registry, topics: Sequence[str], sample: Sample, with_paths: bool) -> SchemaSelection:
+def _latest(
+    schema_registry: Registry, topics: Sequence[str], sample: Sample, bad_headers: Mapping[int, str]
+) -> SchemaSelection:
     """Returns the registry's latest schema, for topics without a record that names one."""
     if sample.values:
-        reasons = _header_errors(sample.values, with_paths)
-        first_bad = min(reasons)
+        first_bad = min(bad_headers)
         raise ConfigError(
             f"not one of the {len(sample.values):,} values read of {', '.join(topics)} names a schema of the registry:"
-            f" {sample.where(first_bad)}: {reasons[first_bad]}"
+            f" {sample.where(first_bad)}: {bad_headers[first_bad]}"
         )
     if len(topics) > 1:
         _require_records(topics, sample)
@@ -285,11 +263,8 @@ class Span:
 
 def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
     """Reads a sample. Raises UnknownTopic for a missing topic; a sample of empty topics is empty."""
-    log = Log(native)
-    try:
+    with closing(Log(native)) as log:
         view = log.view(topics)
-    finally:
-        log.close()
     sample = _read(native, spans(view, request.records, request.from_beginning))
     if not sample.values and not request.from_beginning:
         # Compaction and aborted transactions leave offsets without a record: there may be older records.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 
@@ -20,29 +20,30 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Conflict, Unavailable
 from coordination.state import tree
-from coordination.state.tree import Check, Delete, KeeperView, Op
+from coordination.state.tree import Check, Delete, KeeperView
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
+from sink.config import Settings
+from sink.operations.reset import Reset, write_plans
 from sink.operations.reset_checks import require_no_live_workers
 
 LOCK_SECONDS = 20.0
 
-WritePlanner = Callable[[KeeperView], Sequence[Sequence[Op]]]
 
-
-def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, write_plans: WritePlanner) -> int:
-    """Writes the multis that `write_plans` plans from the tree, under the lock. Returns the epoch of the reset."""
-    Keeper(client, root, _ignore).bootstrap(config_digest)
+def write(client: KazooClient, settings: Settings, epoch_floor: int, plan: Callable[[KeeperView], Reset]) -> int:
+    """Writes the reset that `plan` makes from the tree, under the lock. Returns its epoch."""
+    root = settings.root_znode
+    _keeper(client, root).bootstrap(settings.config_digest)
     with lock(client, root) as lock_path:
         fence = Check(lock_path, 0)
-        view = _read(client, root)
-        write_plans(view)
+        view = _keeper(client, root).read()
+        write_plans(view, plan(view))
         epoch = max(view.epoch, epoch_floor) + 1
-        _read_keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
+        _keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
         # Read again: no coordinator can write from here on, and the reading before the new epoch may be stale.
-        view = _read(client, root)
-        keeper = _read_keeper(client, root)
-        for multi in write_plans(view):
+        keeper = _keeper(client, root)
+        view = keeper.read()
+        for multi in write_plans(view, plan(view)):
             if multi:
                 keeper.write((fence, Check(tree.EPOCH, view.epoch_version), *multi))
     return epoch
@@ -55,7 +56,7 @@ def forget(client: KazooClient, root: str) -> None:
         worker_znodes = [*_paths(client, root, tree.WORKERS)][:-1]
         # Headers first: a transaction without one means nothing.
         paths = sorted((*recorded_paths(client, root), *worker_znodes), key=lambda path: not path.endswith("/header"))
-        keeper = _read_keeper(client, root)
+        keeper = _keeper(client, root)
         for multi in tree.batched([Delete(path) for path in paths], ()):
             if multi:
                 keeper.write((Check(lock_path, 0), *multi))
@@ -116,14 +117,6 @@ def lock(client: KazooClient, root: str) -> Iterator[str]:
         candidacy.resign()
 
 
-def _read(client: KazooClient, root: str) -> KeeperView:
-    """Reads without any cache."""
-    return _read_keeper(client, root).read()
-
-
-def _read_keeper(client: KazooClient, root: str) -> Keeper:
-    return Keeper(client, root, _ignore)
-
-
-def _ignore() -> None:
-    return
+def _keeper(client: KazooClient, root: str) -> Keeper:
+    """Returns a new keeper, which has cached nothing."""
+    return Keeper(client, root, lambda: None)

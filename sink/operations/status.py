@@ -198,11 +198,6 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
     )
 
 
-def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:
-    """Returns all ended transactions that the ledger keeps, newest first."""
-    return tuple(ended_status(summary) for summary in reversed(keeper.read().ledger.history))
-
-
 def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
     """Returns None if the settings name no catalogue. A record of another catalogue is ignored."""
     if not settings.catalogued:

@@ -11,9 +11,9 @@ import json
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import confluent_kafka as ck
@@ -24,7 +24,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
-from sink.clients.kafka import Log, UnknownTopic, topics_of
+from sink.clients.kafka import Log, QuietLogger, UnknownTopic, topics_of
 from sink.clients.spark import bare_jvm
 from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
@@ -160,11 +160,8 @@ def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
 
 
 def _kafka(settings: Settings) -> Iterator[CheckResult]:
-    log = Log(settings.kafka_native)
-    try:
+    with closing(Log(settings.kafka_native)) as log:
         view = log.view(settings.topics, settings.topic_pattern)
-    finally:
-        log.close()
     yield CheckResult("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
     topics = settings.topics if view.matching is None else view.matching
     if not topics:
@@ -212,7 +209,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
     """Reports this user's permissions, as the brokers describe them. A broker without authorisation lists none, or
     all.
     """
-    admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
+    admin = AdminClient({**settings.kafka_native}, logger=QuietLogger())
     topics = ck.TopicCollection(list(names))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
     for topic, answer in answers.items():
@@ -223,16 +220,6 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
             continue
         if allowed and "READ" not in {operation.name for operation in allowed}:
             yield CheckResult("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
-
-
-class _Silent:
-    """A logger that drops librdkafka's lines."""
-
-    def log(self, *_ignored: object) -> None:
-        return
-
-
-_SILENT: Any = _Silent()
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
@@ -285,15 +272,13 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
                 part, f"{base_path} holds {content}; name an empty place with errors.table.base.path", wrong=True
             )
     if settings.errors_topic is not None:
-        log = Log(settings.kafka_native)
         try:
-            log.view((settings.errors_topic,))
+            with closing(Log(settings.kafka_native)) as log:
+                log.view((settings.errors_topic,))
         except UnknownTopic:
             yield CheckResult(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
         else:
             yield CheckResult(part, f"topic {settings.errors_topic} takes a copy of each bad record")
-        finally:
-            log.close()
 
 
 def _offsets(settings: Settings) -> Iterator[CheckResult]:

@@ -133,7 +133,8 @@ sinks:
   away: {kafka.topic.regex: "away-.*", kafka.bootstrap.servers: "away:9092"}
 """)
     fleet = load_fleet(path, {})
-    monkeypatch.setattr(chosen, "_topics_of_kafka", lambda _: [("here-a",), Unavailable("Kafka is away")])
+    answers = ({"here:9092": frozenset({"here-a"})}, [Unavailable("Kafka is away")])
+    monkeypatch.setattr(chosen, "_topics_of_kafka", lambda _: answers)
     recorded = {name: (name,) for name in ("here-a", "here-b", "away-a")}
     monkeypatch.setattr(chosen, "connected", lambda _: nullcontext())
     monkeypatch.setattr(chosen, "_recorded_topics", lambda *_: recorded)

@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
-from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.health import last_commit, planned_since
 from sink.operations.status import build
@@ -80,7 +80,7 @@ def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(setting
 
 
 def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Settings) -> None:
-    refused = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
+    refused = unread("people", "refused", "people.yaml, line 3: there is no such file. Correct it.")
     assert (refused.urgency, refused.state, refused.to_json()["healthy"]) == (3, "cannot be used", False)
     lines = printed(*needs([refused, report(settings, view(settings))])).splitlines()
     assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct ")
@@ -121,7 +121,7 @@ def eleven_reports(settings: Settings) -> list[SinkReport]:
     reports = [replace(report(settings, view(settings)), name=f"sink{number}") for number in range(8)]
     reports.append(replace(report(settings, halted), name="halted-one"))
     reports.append(replace(report(settings, view(settings, NOW - 4000), end=30), name="late-one"))
-    return [*reports, unread(replace_name(settings, "torn-one"), "epoch: cannot be read")]
+    return [*reports, unread("torn-one", "znode", "epoch: cannot be read")]
 
 
 def replace_name(settings: Settings, name: str) -> Settings:
@@ -149,6 +149,6 @@ def test_colours_go_to_a_terminal_only_and_not_where_nobody_wants_them(
 
 
 def test_the_json_of_a_sink_that_cannot_be_read_says_so(settings: Settings) -> None:
-    document = unread(settings, "epoch: cannot be read").to_json()
+    document = unread(settings.name, "znode", "epoch: cannot be read").to_json()
     assert json.loads(json.dumps(document))["reasons"][0]["kind"] == "znode"
     assert document["healthy"] is False
