@@ -34,6 +34,7 @@ from sink.audit.compare import (
 )
 from sink.audit.errors import ErrorCounts, add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
+from sink.audit.keys import check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
 from sink.audit.report import AuditFindings, FindingKind, PartitionRow, Report
@@ -96,9 +97,10 @@ def audit(
             closing(OffsetLedger(Path(scratch))) as ledger,
         ):
             errors_path = errors or f"{base_path}_errors"
-            counts = _Comparison(files, errors_path, table_state, chain, chain.newest, name, ledger, findings).run(
-                access
+            comparison = _Comparison(
+                files, errors_path, table_state, chain, chain.newest, name, ledger, Path(scratch), findings
             )
+            counts = comparison.run(access)
     return Report(
         base_path=base_path,
         sink=name,
@@ -136,6 +138,7 @@ class _Comparison:
     newest: Checkpoint
     sink: str
     ledger: OffsetLedger
+    scratch: Path
     findings: AuditFindings
 
     def run(self, access: TopicAccess | None) -> _Counts:
@@ -161,7 +164,7 @@ class _Comparison:
         rows = sum(file.rows for file in file_rows)
         missing: dict[TopicPartition, int] = {}
         if changed:
-            rows = self._changed_files(commit_files)
+            rows = self._check_changed_rows(commit_files)
             check_changed(self.ledger, groups, log, self.findings)
         elif provenance:
             check_duplicates(self.ledger, self.findings)
@@ -175,15 +178,15 @@ class _Comparison:
         partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.by_source)
         return _Counts(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
 
-    def _changed_files(self, commit_files: NamedFiles) -> int:
-        """Checks the files that the commits name. Returns the rows of the base files, before log files change them."""
-        storage = check_storage(self.files, self.table_state.timeline, commit_files)
+    def _check_changed_rows(self, commit_files: NamedFiles) -> int:
+        """Checks the files that the commits name, and the keys of the rows in them. Returns the number of rows."""
+        state = self.table_state
+        storage = check_storage(self.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
         if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
-            self.findings.extend(
-                check_view(commit_files, (piece.base_file_relative_path() for piece in self.table_state.slices))
-            )
-        return sum(entry.file.writes for entry in commit_files.live.values())
+            self.findings.extend(check_view(commit_files, (piece.base_file_relative_path() for piece in state.slices)))
+        commits = state.timeline.commits
+        return check_keys(state.table, state.slices, storage.broken, commits, self.scratch, self.findings)
 
     def _ranges_of_other_sinks(self) -> list[CommittedRange]:
         other_sinks = (name for name in self.table_state.timeline.sinks if name != self.sink)

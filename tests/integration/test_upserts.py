@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from coordination.errors import BadRecord, TableError
 from sink.audit import audit
+from sink.audit.report import FindingKind
 from sink.hudi import TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import HudiTableServices
@@ -322,6 +324,45 @@ def test_a_bad_record_is_named_and_leaves_nothing_behind(make_upserts: MakeUpser
     assert (bad.value.topic, bad.value.partition, bad.value.offset) == (upserts.topic, 0, 2)
     upserts.table.roll_back(instant)
     assert not upserts.files()
+
+
+def test_the_audit_finds_a_key_with_two_rows_and_a_file_that_cannot_be_read(make_upserts: MakeUpserts, kafka) -> None:
+    upserts = make_upserts(**NO_METADATA)
+    send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), (row(2, 2)[0], row(2, 2, "b")[1])])
+    upserts.land((0, 0, 3))
+    base_path = upserts.settings.base_path
+    report = audit(base_path, SINK)
+    assert (report.held, report.rows) == (True, 2), report.to_json()
+    [file] = Path(base_path).glob("*.parquet")
+    copy = file.with_name("copied" + file.name)
+    shutil.copy(file, copy)
+    report = audit(base_path, SINK)
+    assert {finding.kind for finding in report.failures} == {FindingKind.DUPLICATE, FindingKind.FILE_UNNAMED}
+    sentences = [finding.sentence for finding in report.failures if finding.kind is FindingKind.DUPLICATE]
+    assert sentences[0] == f"record key '1' has 2 rows in table partition (root): {file.name}, {copy.name}"
+    assert len(sentences) == 2
+    copy.unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + bytes(len(content) - 2000 - 4) + content[-2000:])
+    report = audit(base_path, SINK)
+    assert {finding.kind for finding in report.failures} == {FindingKind.FILE_UNREADABLE}
+
+
+def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
+    make_upserts: MakeUpserts, kafka, tmp_path: Path
+) -> None:
+    columns = {"ddl": "id bigint, at bigint, kind string", **NO_METADATA}
+    inserts = make_upserts(write__operation="insert", **columns)
+    send(kafka.address, inserts.topic, [row(1, 1), row(1, 2), row(2, 3)])
+    inserts.land((0, 0, 2))
+    client = make_upserts.client  # type: ignore[attr-defined]
+    upserts = Upserts(inserts.spark, client, tmp_path / "table0", kafka.address, inserts.topic, **columns)
+    upserts.go_on_as(inserts).land((0, 2, 3))
+    report = audit(upserts.settings.base_path, SINK)
+    upserts.table.stop_heartbeats()
+    assert (report.held, report.changed, report.rows) == (True, True, 3), report.to_json()
+    [note] = [finding for finding in report.notes if finding.kind is FindingKind.OTHERS]
+    assert note.sentence.startswith("1 record keys have several rows; these commits inserted rows and looked up no key")
 
 
 def test_who_does_not_lead_rehearses_with_such_a_table(make_upserts: MakeUpserts) -> None:
