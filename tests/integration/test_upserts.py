@@ -193,6 +193,35 @@ def test_a_table_keeps_the_buckets_that_it_was_made_with(make_upserts: MakeUpser
     upserts.table.ensure()
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "error_text"),
+    [
+        (
+            {"partition__time__format": "daily"},
+            {"partition__time__format": "daily", "partition__time__zone": "Asia/Tokyo"},
+            r"the table's partitions by time: seen, daily, UTC, \w+; the settings ask for seen, daily, Asia/Tokyo",
+        ),
+        (
+            {**BUCKETS, "hoodie__bucket__index__hash__field": "kind"},
+            BUCKETS,
+            "the table's bucket hash field: kind; the settings ask for none",
+        ),
+    ],
+    ids=["partitions by time", "hash field"],
+)
+def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(
+    make_upserts: MakeUpserts, kafka, tmp_path: Path, first: dict[str, str], second: dict[str, str], error_text: str
+) -> None:
+    columns = {"ddl": "id bigint, at bigint, kind string, seen timestamp", "record__key__fields": "id,kind"}
+    time = {"partition__time__field": "seen", "partition__time__column": "day"} if "time" in str(first) else {}
+    options = {**columns, **time, **NO_METADATA}
+    upserts = make_upserts(**options, **first)
+    client = make_upserts.client  # type: ignore[attr-defined]
+    with pytest.raises(TableError, match=error_text):
+        Upserts(upserts.spark, client, tmp_path / "table0", kafka.address, upserts.topic, **options, **second)
+    upserts.table.ensure()
+
+
 def test_hudi_clusters_no_table_with_buckets_and_its_refusal_leaves_no_plan_behind(
     make_upserts: MakeUpserts, kafka
 ) -> None:
