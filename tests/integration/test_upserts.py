@@ -164,6 +164,38 @@ def test_what_another_writer_has_replaced_meanwhile_is_a_conflict_and_is_formed_
     assert upserts.brief() == {1: (2, "b"), 2: (1, "a")}
 
 
+@pytest.mark.parametrize(
+    ("day", "more", "outcome"),
+    [
+        ("mon", NO_METADATA, TableOutcome.CONFLICT),
+        ("tue", NO_METADATA, TableOutcome.COMPLETED),
+        pytest.param("tue", RECORD_INDEX, TableOutcome.CONFLICT, marks=pytest.mark.thorough),
+        pytest.param("mon", {**ON_READ, **BUCKETS, **NO_METADATA}, TableOutcome.CONFLICT, marks=pytest.mark.thorough),
+    ],
+    ids=["same partition", "another partition", "another partition, record index", "same partition, buckets"],
+)
+def test_a_key_that_another_writer_has_added_meanwhile_is_a_conflict(
+    make_upserts: MakeUpserts, kafka, day: str, more: dict[str, str], outcome: TableOutcome
+) -> None:
+    """Neither writer finds the other's row, and their file groups have nothing in common."""
+    ddl = "id bigint, at bigint, kind string, day string"
+    upserts = make_upserts(ddl=ddl, partition__field__name="day", **more)
+    send(kafka.address, upserts.topic, [row(1, 1, "theirs", day=day), row(1, 2, "ours", day="mon")])
+    instant, their_instant = upserts.begin(), upserts.begin()
+    written, their_written = upserts.write(instant, (0, 1, 2)), upserts.write(their_instant, (0, 0, 1))
+    assert upserts.complete(their_instant, their_written) is TableOutcome.COMPLETED
+    # Hudi's own check knows nothing of an instant that another coordinator began.
+    other_table, _ = upserts.another(make_upserts.client)  # type: ignore[attr-defined]
+    assert upserts.complete(instant, written, other_table) is outcome
+    if outcome is TableOutcome.CONFLICT:
+        other_table.roll_back(instant)
+        upserts.land((0, 1, 2))
+    other_table.stop_heartbeats()
+    theirs = {"id": 1, "at": 1, "kind": "theirs", "day": day}
+    ours = {"id": 1, "at": 2, "kind": "ours", "day": "mon"}
+    assert upserts.rows() == ([theirs, ours] if outcome is TableOutcome.COMPLETED else [ours])
+
+
 def test_a_pending_compaction_is_in_nobodys_way(make_upserts: MakeUpserts, kafka) -> None:
     upserts = make_upserts(**ON_READ, **BUCKETS, **NO_METADATA)
     send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), row(1, 2, "b"), row(2, 2, "b"), row(1, 3, "c")])
