@@ -35,13 +35,13 @@ from sink.audit.compare import (
 )
 from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
+from sink.audit.keys import check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
 from sink.audit.report import AuditFindings, FindingKind, Report
 from sink.audit.rows import (
     BATCH_ROWS,
     PROVENANCE,
-    FileRows,
     OffsetLedger,
     Stream,
     provenance_of,
@@ -110,7 +110,7 @@ def audit(
                 closing(OffsetLedger(Path(scratch))) as ledger,
             ):
                 errors_path = errors or f"{base_path}_errors"
-                comparison = _Comparison(state, chain, chain.newest, errors_path, ledger, findings)
+                comparison = _Comparison(state, chain, chain.newest, errors_path, ledger, Path(scratch), findings)
                 report = comparison.complete(report, access)
     return replace(report, findings=findings.all(), seconds=time.monotonic() - started)
 
@@ -124,6 +124,7 @@ class _Comparison:
     newest: Checkpoint
     errors_path: str
     ledger: OffsetLedger
+    scratch: Path
     findings: AuditFindings
 
     def complete(self, report: Report, access: TopicAccess | None) -> Report:
@@ -139,7 +140,7 @@ class _Comparison:
         ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(state.table) and not changed
-        file_rows = self._read_files(commit_files, changed, provenance)
+        rows, unplaced = self._read_files(commit_files, changed, provenance)
         errors, replayed = add_errors(self.errors_path, ranges, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
         log = None
@@ -148,15 +149,12 @@ class _Comparison:
             ledger.sweep()
         else:
             log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings).run(access)
-        rows = sum(file.rows for file in file_rows)
         missing: dict[TopicPartition, int] = {}
         if changed:
-            # The rows of the base files, before log files change them.
-            rows = sum(entry.file.writes for entry in commit_files.live.values())
             check_changed(ledger, groups, log, findings)
         elif provenance:
             check_duplicates(ledger, findings)
-            check_outside(ledger, sum(file.unplaced for file in file_rows), commits, findings)
+            check_outside(ledger, unplaced, commits, findings)
             missing = check_ranges(ledger, groups, log, commit_files, findings)
             if log is not None:
                 check_log(ledger, log, findings)
@@ -173,9 +171,10 @@ class _Comparison:
             changed=changed,
         )
 
-    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> list[FileRows]:
+    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> tuple[int, int]:
         """Checks the files that the commits name. Reads every row that a reader can see, in files that hudi-rs shows
-        and in visible files that it does not; none if rows are changed by key.
+        and in visible files that it does not; only the keys if rows are changed by key. Returns the number of rows,
+        and of those without an offset.
         """
         state = self.state
         storage = check_storage(state.files, state.timeline, commit_files)
@@ -184,7 +183,8 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            return []
+            commits = state.timeline.commits
+            return check_keys(state.table, state.slices, storage.broken, commits, self.scratch, self.findings), 0
         reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
@@ -201,7 +201,7 @@ class _Comparison:
         for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
-        return file_rows
+        return sum(file.rows for file in file_rows), sum(file.unplaced for file in file_rows)
 
 
 def _read_table_state(files: TableFiles) -> _TableState:

@@ -210,7 +210,8 @@ def check_changed(
     findings.add(
         FindingKind.UNPROVEN,
         "rows of this table are changed and deleted by key, so its rows are not its records: proven are the chain of"
-        " checkpoints, the files that it names, and the number of records in each range; not that each took effect",
+        " checkpoints, the files that it names, the number of records in each range, and that no key has two rows in a"
+        " table partition; not that each record took effect",
     )
     if log is not None:
         _check_counts(ledger, groups, log, findings)

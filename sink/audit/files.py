@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import AuditedTimeline, Commit, TableFiles, WrittenFile
 
 _BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d{17})\.parquet$")
-_VISIBLE = re.compile(r"^[^.].*\.parquet$")
+_LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d{17})\.log\.\d+(_[\d-]+)?$")
+"""The name of a log file of rows; one of changes for Hudi's CDC queries ends with `.cdc`."""
+_DATA_FILE = re.compile(rf"^[^.].*\.parquet$|{_LOG_FILE.pattern}")
 _INSTANT = re.compile(r"^(\d{17})[_.]")
 _METAFILE = ".hoodie_partition_metadata"
 
@@ -40,7 +42,8 @@ class NamedFile:
 class NamedFiles:
     """The files that commits name.
 
-    `live`: the newest base file of each visible file group; `logs`: its log files; `paths`: all files of all commits.
+    `live`: the newest base file of each visible file group; `logs`: the log files that readers merge with it, or alone;
+    `paths`: all files of all commits. `completed`: when each commit completed, by instant.
 
     `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
     """
@@ -49,6 +52,7 @@ class NamedFiles:
     logs: dict[Group, tuple[NamedFile, ...]]
     paths: frozenset[str]
     replaced: frozenset[Group]
+    completed: Mapping[str, str]
     removals: tuple[tuple[Commit, int], ...]
 
 
@@ -80,12 +84,14 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
                 logs[group] = (*logs.get(group, ()), NamedFile(file, commit))
             else:
                 live[group] = NamedFile(file, commit)
-                logs.pop(group, None)
+                # A base file holds what had completed when its instant was requested: a compaction's was, long before.
+                logs[group] = tuple(log for log in logs.get(group, ()) if log.commit.completed > commit.instant)
         for group in commit.replaced:
             replaced.add(group)
             live.pop(group, None)
             logs.pop(group, None)
-    return NamedFiles(live, logs, frozenset(paths), frozenset(replaced), tuple(removals))
+    completed = {commit.instant: commit.completed for commit in commits}
+    return NamedFiles(live, logs, frozenset(paths), frozenset(replaced), completed, tuple(removals))
 
 
 def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:
@@ -169,7 +175,7 @@ def check_view(files: NamedFiles, visible: Iterable[str]) -> tuple[AuditFinding,
 
 
 def _list(table: TableFiles) -> dict[str, int]:
-    """Returns the size of every Parquet file under the base path, except in `.hoodie`."""
+    """Returns the size of every Parquet and log file under the base path, except in `.hoodie`."""
     selector = pafs.FileSelector(table.root, recursive=False)
     sizes: dict[str, int] = {}
     pending = table.filesystem.get_file_info(selector)
@@ -177,7 +183,7 @@ def _list(table: TableFiles) -> dict[str, int]:
         info = pending.pop()
         if info.type is pafs.FileType.Directory and info.base_name != ".hoodie":
             pending.extend(table.filesystem.get_file_info(pafs.FileSelector(info.path)))
-        elif info.type is pafs.FileType.File and _VISIBLE.match(info.base_name):
+        elif info.type is pafs.FileType.File and _DATA_FILE.match(info.base_name):
             sizes[posixpath.relpath(info.path, table.root)] = info.size
     return sizes
 
@@ -209,7 +215,9 @@ def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> 
 
 def _judge_unnamed(path: str, timeline: AuditedTimeline, files: NamedFiles) -> tuple[AuditFinding, bool]:
     """Judges a file that no commit names. Returns a finding, and whether readers that list storage see extra rows."""
-    match = _BASE_FILE.match(posixpath.basename(path))
+    name = posixpath.basename(path)
+    log = _LOG_FILE.match(name)
+    match = log or _BASE_FILE.match(name)
     if not match:
         return AuditFinding(
             FindingKind.STRAY, f"{path} does not have the name of a Hudi base file: readers skip it"
@@ -223,10 +231,13 @@ def _judge_unnamed(path: str, timeline: AuditedTimeline, files: NamedFiles) -> t
     if group in files.replaced and group not in files.live:
         return AuditFinding(FindingKind.STRAY, f"{path} belongs to a replaced file group: readers skip it"), False
     current = files.live.get(group)
+    if log and (current is None or files.completed.get(instant, instant) > current.commit.instant):
+        sentence = f"{path} is in no commit, but a reader that lists storage merges its rows"
+        return AuditFinding(FindingKind.FILE_UNNAMED, sentence), False
     if current is None:
         sentence = f"{path} is in no commit, but a reader that lists storage reads it"
         return AuditFinding(FindingKind.FILE_UNNAMED, sentence), True
-    if posixpath.basename(current.file.path).rpartition("_")[2].removesuffix(".parquet") > instant:
+    if log or posixpath.basename(current.file.path).rpartition("_")[2].removesuffix(".parquet") > instant:
         return AuditFinding(
             FindingKind.STRAY, f"{path} is older than {current.file.path} of its file group, which hides it"
         ), False

@@ -27,8 +27,9 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.config import Settings
 from sink.hudi.catalog import register
+from sink.hudi.changes import key_is_global
 from sink.hudi.client import HudiClient
-from sink.hudi.conflicts import changed_groups, rollback_conflicting_clusterings
+from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.metadata_services import MetadataTableServices
@@ -57,7 +58,7 @@ class TableOutcome(Enum):
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
     ROLLING_BACK = "a rollback of the instant is planned on the timeline, and the next Hudi writer will finish it"
     ABSENT = "the instant is not on the timeline"
-    CONFLICT = "another commit has changed the same file groups meanwhile: found while the table lock was held"
+    CONFLICT = "another commit has changed the same file groups or keys meanwhile: found while the table lock was held"
 
 
 class Table:
@@ -152,17 +153,19 @@ class Table:
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
-        updated = changed_groups(stats) if self._changes_rows else frozenset()
+        changes = table_changes(stats, self._settings.operation == "upsert") if self._changes_rows else TableChanges()
         with self._locks():
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
             if (settled := _settled(snapshot, view, instant)) is not None:
                 return settled
-            if updated & self._timeline.touched_since(snapshot, instant):
+            if self._changes_rows and changes.conflicts_with(
+                self._timeline.changes_since(snapshot, instant), key_is_global(self._settings)
+            ):
                 return TableOutcome.CONFLICT
             with self._reading():
                 self._hudi.keep_metadata_table()
-                rollback_conflicting_clusterings(self._hudi, updated)
+                rollback_conflicting_clusterings(self._hudi, changes.groups)
                 self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
             avro = self._columns_with(columns)

@@ -1,16 +1,19 @@
-"""Resolves concurrent changes to the same file groups.
+"""Resolves concurrent changes to the same file groups and keys.
 
 Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
 so that it can never complete with the earlier rows. If another writer has completed a change meanwhile
-(`HudiTimeline.touched_since`), that is a conflict, and the transaction is formed again. A pending compaction conflicts
-with nothing: rows that are appended after its plan belong to the file slice that it makes. Voided by writers without
-the table lock. Raises what py4j raises.
+(`HudiTimeline.changes_since`), that is a conflict, and the transaction is formed again: a change of the same file
+groups, or keys that both writers have added, because neither found the other's. A pending compaction conflicts with
+nothing: rows that are appended after its plan belong to the file slice that it makes. Voided by writers without the
+table lock. Raises what py4j raises.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sink.hudi.client import HudiClient
 
@@ -18,10 +21,38 @@ NEW = "null"
 """Hudi writes it as the earlier commit of a file group that has none."""
 
 
-def changed_groups(stats: Sequence[str]) -> frozenset[str]:
-    """Returns ids of the existing file groups that these stats have changed."""
-    parsed = (json.loads(stat) for stat in stats)
-    return frozenset(stat["fileId"] for stat in parsed if stat["prevCommit"] not in (None, NEW))
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """`groups`: ids of existing file groups that were changed or replaced. `grown`: table partitions to which a writer
+    that looks keys up has added rows."""
+
+    groups: frozenset[str] = frozenset()
+    grown: frozenset[str] = frozenset()
+
+    def __or__(self, other: TableChanges) -> TableChanges:
+        return TableChanges(self.groups | other.groups, self.grown | other.grown)
+
+    def conflicts_with(self, other: TableChanges, key_is_global: bool) -> bool:
+        """`key_is_global`: a key is one row in the whole table, and not one in each table partition."""
+        if self.groups & other.groups:
+            return True
+        return bool(self.grown and other.grown if key_is_global else self.grown & other.grown)
+
+
+def table_changes(stats: Sequence[str], looks_keys_up: bool) -> TableChanges:
+    """Returns the changes of a transaction with these stats."""
+    parsed = [json.loads(stat) for stat in stats]
+    groups = frozenset(stat["fileId"] for stat in parsed if not _is_new(stat))
+    return TableChanges(groups, grown_partitions(parsed) if looks_keys_up else frozenset())
+
+
+def grown_partitions(stats: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Returns the table partitions in which these stats have added rows or file groups."""
+    return frozenset(stat["partitionPath"] for stat in stats if stat["numInserts"] or _is_new(stat))
+
+
+def _is_new(stat: Mapping[str, Any]) -> bool:
+    return stat["prevCommit"] in (None, NEW)
 
 
 def rollback_conflicting_clusterings(hudi: HudiClient, groups: Collection[str]) -> None:

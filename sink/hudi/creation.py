@@ -1,6 +1,6 @@
 """Creates the table, or compares the existing one with the settings.
 
-Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes. A
+Guarantee: a table that fits is left untouched, but for where its rows are put, which a sink that upserts notes. A
 table that does not fit is refused, and the error names both sides; so is an older table version, which Hudi would
 upgrade without a word. Workers that start together make one table, under the table lock. Raises TableError and
 ConfigError; other errors of py4j pass through.
@@ -29,6 +29,7 @@ from sink.hudi.options import (
     record_key_fields,
     url_encode,
 )
+from sink.hudi.placement import placements
 from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
@@ -36,8 +37,6 @@ from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
-BUCKETS = "sink.bucket.index.num.buckets"
-"""The sink's own property of the table; empty if another index finds the rows."""
 
 Locks = Callable[[], AbstractContextManager[None]]
 
@@ -61,7 +60,7 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
     """Verifies the table. Returns its columns, without Hudi's own."""
     columns = _verified_columns(hudi, settings, schema)
     if settings.operation == "upsert":
-        _note_buckets(hudi, settings, locks)
+        _note_placements(hudi, settings, locks)
     return columns
 
 
@@ -75,21 +74,19 @@ def _require_options(hudi: HudiClient) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _note_buckets(hudi: HudiClient, settings: Settings, locks: Locks) -> None:
-    """Stores the bucket count, which Hudi does not: changing it would duplicate keys."""
-    if BUCKETS in _properties(hudi):
+def _note_placements(hudi: HudiClient, settings: Settings, locks: Locks) -> None:
+    """Stores where rows are put, which Hudi does not: changing it would duplicate keys."""
+    values = {name: placement.value for name, placement in placements(settings).items()}
+    if values.keys() <= _properties(hudi).keys():
         return
     with locks():
-        if BUCKETS not in _properties(hudi):
-            properties = hudi.jvm.java.util.Properties()
-            properties.setProperty(BUCKETS, _buckets(settings))
+        known_properties = _properties(hudi)
+        properties = hudi.jvm.java.util.Properties()
+        for name, value in values.items():
+            if name not in known_properties:
+                properties.setProperty(name, value)
+        if not properties.isEmpty():
             hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
-
-
-def _buckets(settings: Settings) -> str:
-    if settings.operation != "upsert" or settings.index_type != "bucket":
-        return ""
-    return settings.hudi.get("hoodie.bucket.index.num.buckets", "")
 
 
 def _properties(hudi: HudiClient) -> Mapping[str, str]:
@@ -202,11 +199,9 @@ def _compared(settings: Settings, properties: Mapping[str, str]) -> list[tuple[s
             yes if populate_meta_fields(settings) else no,
             "hoodie.populate.meta.fields",
         ),
-        (
-            "buckets",
-            properties.get(BUCKETS, _buckets(settings)),
-            _buckets(settings),
-            "index.type, hoodie.bucket.index.num.buckets",
+        *(
+            (placement.label, properties.get(name, placement.value), placement.value, placement.remedy)
+            for name, placement in placements(settings).items()
         ),
     ]
     if settings.operation == "upsert":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -21,6 +22,7 @@ from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
+from sink.hudi.conflicts import TableChanges, grown_partitions
 from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 
 CHECKPOINT_KEY = "sink.checkpoint."
@@ -160,26 +162,31 @@ class HudiTimeline:
                 file_ids |= self._replaced[entry]
         return frozenset(file_ids)
 
-    def touched_since(self, active: ActiveTimeline, instant: str) -> frozenset[str]:
-        """Returns file ids that other writers have changed or replaced since the instant was requested. Rows that a
-        compaction has merged did not change.
+    def changes_since(self, active: ActiveTimeline, instant: str) -> TableChanges:
+        """Returns what other writers have changed, replaced or added since the instant was requested. Rows that a
+        compaction has merged did not change, and rows that a clustering has moved are not new.
         """
-        file_ids: set[str] = set()
+        changes = TableChanges()
         for entry in active.instants:
             if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
                 try:
-                    file_ids |= self._touched(entry)
+                    changes |= self._changes(entry)
                 except (*JAVA_ERRORS, OSError) as error:
                     raise self._timeline_error(error) from error
-                if entry.action == "replacecommit":
-                    file_ids |= self._read_replaced(entry)
-        return frozenset(file_ids)
+        return changes
 
-    def _touched(self, entry: Instant) -> frozenset[str]:
+    def _changes(self, entry: Instant) -> TableChanges:
         metadata = self._meta.getActiveTimeline().readCommitMetadata(self._java(entry))
-        if str(metadata.getOperationType()) == "COMPACT":
-            return frozenset()
-        return frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
+        operation = str(metadata.getOperationType())
+        if operation == "COMPACT":
+            return TableChanges()
+        groups = frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
+        if entry.action == "replacecommit":
+            groups |= self._read_replaced(entry)
+        if not operation.startswith("UPSERT"):
+            return TableChanges(groups)
+        stats = self._hudi.json(metadata.getPartitionToWriteStats()).values()
+        return TableChanges(groups, grown_partitions(chain.from_iterable(stats)))
 
     def removed_files(self, active: ActiveTimeline) -> list[str]:
         """Returns files, relative to the table, that completed rollbacks of the active timeline were to remove."""

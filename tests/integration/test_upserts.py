@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from coordination.errors import BadRecord, TableError
 from sink.audit import audit
+from sink.audit.report import FindingKind
 from sink.hudi import TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import HudiTableServices
@@ -162,6 +164,38 @@ def test_what_another_writer_has_replaced_meanwhile_is_a_conflict_and_is_formed_
     assert upserts.brief() == {1: (2, "b"), 2: (1, "a")}
 
 
+@pytest.mark.parametrize(
+    ("day", "more", "outcome"),
+    [
+        ("mon", NO_METADATA, TableOutcome.CONFLICT),
+        ("tue", NO_METADATA, TableOutcome.COMPLETED),
+        pytest.param("tue", RECORD_INDEX, TableOutcome.CONFLICT, marks=pytest.mark.thorough),
+        pytest.param("mon", {**ON_READ, **BUCKETS, **NO_METADATA}, TableOutcome.CONFLICT, marks=pytest.mark.thorough),
+    ],
+    ids=["same partition", "another partition", "another partition, record index", "same partition, buckets"],
+)
+def test_a_key_that_another_writer_has_added_meanwhile_is_a_conflict(
+    make_upserts: MakeUpserts, kafka, day: str, more: dict[str, str], outcome: TableOutcome
+) -> None:
+    """Neither writer finds the other's row, and their file groups have nothing in common."""
+    ddl = "id bigint, at bigint, kind string, day string"
+    upserts = make_upserts(ddl=ddl, partition__field__name="day", **more)
+    send(kafka.address, upserts.topic, [row(1, 1, "theirs", day=day), row(1, 2, "ours", day="mon")])
+    instant, their_instant = upserts.begin(), upserts.begin()
+    written, their_written = upserts.write(instant, (0, 1, 2)), upserts.write(their_instant, (0, 0, 1))
+    assert upserts.complete(their_instant, their_written) is TableOutcome.COMPLETED
+    # Hudi's own check knows nothing of an instant that another coordinator began.
+    other_table, _ = upserts.another(make_upserts.client)  # type: ignore[attr-defined]
+    assert upserts.complete(instant, written, other_table) is outcome
+    if outcome is TableOutcome.CONFLICT:
+        other_table.roll_back(instant)
+        upserts.land((0, 1, 2))
+    other_table.stop_heartbeats()
+    theirs = {"id": 1, "at": 1, "kind": "theirs", "day": day}
+    ours = {"id": 1, "at": 2, "kind": "ours", "day": "mon"}
+    assert upserts.rows() == ([theirs, ours] if outcome is TableOutcome.COMPLETED else [ours])
+
+
 def test_a_pending_compaction_is_in_nobodys_way(make_upserts: MakeUpserts, kafka) -> None:
     upserts = make_upserts(**ON_READ, **BUCKETS, **NO_METADATA)
     send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), row(1, 2, "b"), row(2, 2, "b"), row(1, 3, "c")])
@@ -188,6 +222,35 @@ def test_a_table_keeps_the_buckets_that_it_was_made_with(make_upserts: MakeUpser
     for options, error_text in ((four_buckets, "3; the settings ask for 4"), ({}, "3; the settings ask for none")):
         with pytest.raises(TableError, match=f"the table's buckets: {error_text}"):
             Upserts(upserts.spark, client, tmp_path / "table0", kafka.address, upserts.topic, **options, **NO_METADATA)
+    upserts.table.ensure()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error_text"),
+    [
+        (
+            {"partition__time__format": "daily"},
+            {"partition__time__format": "daily", "partition__time__zone": "Asia/Tokyo"},
+            r"the table's partitions by time: seen, daily, UTC, \w+; the settings ask for seen, daily, Asia/Tokyo",
+        ),
+        (
+            {**BUCKETS, "hoodie__bucket__index__hash__field": "kind"},
+            BUCKETS,
+            "the table's bucket hash field: kind; the settings ask for none",
+        ),
+    ],
+    ids=["partitions by time", "hash field"],
+)
+def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(
+    make_upserts: MakeUpserts, kafka, tmp_path: Path, first: dict[str, str], second: dict[str, str], error_text: str
+) -> None:
+    columns = {"ddl": "id bigint, at bigint, kind string, seen timestamp", "record__key__fields": "id,kind"}
+    time = {"partition__time__field": "seen", "partition__time__column": "day"} if "time" in str(first) else {}
+    options = {**columns, **time, **NO_METADATA}
+    upserts = make_upserts(**options, **first)
+    client = make_upserts.client  # type: ignore[attr-defined]
+    with pytest.raises(TableError, match=error_text):
+        Upserts(upserts.spark, client, tmp_path / "table0", kafka.address, upserts.topic, **options, **second)
     upserts.table.ensure()
 
 
@@ -322,6 +385,45 @@ def test_a_bad_record_is_named_and_leaves_nothing_behind(make_upserts: MakeUpser
     assert (bad.value.topic, bad.value.partition, bad.value.offset) == (upserts.topic, 0, 2)
     upserts.table.roll_back(instant)
     assert not upserts.files()
+
+
+def test_the_audit_finds_a_key_with_two_rows_and_a_file_that_cannot_be_read(make_upserts: MakeUpserts, kafka) -> None:
+    upserts = make_upserts(**NO_METADATA)
+    send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), (row(2, 2)[0], row(2, 2, "b")[1])])
+    upserts.land((0, 0, 3))
+    base_path = upserts.settings.base_path
+    report = audit(base_path, SINK)
+    assert (report.held, report.rows) == (True, 2), report.to_json()
+    [file] = Path(base_path).glob("*.parquet")
+    copy = file.with_name("copied" + file.name)
+    shutil.copy(file, copy)
+    report = audit(base_path, SINK)
+    assert {finding.kind for finding in report.failures} == {FindingKind.DUPLICATE, FindingKind.FILE_UNNAMED}
+    sentences = [finding.sentence for finding in report.failures if finding.kind is FindingKind.DUPLICATE]
+    assert sentences[0] == f"record key '1' has 2 rows in table partition (root): {file.name}, {copy.name}"
+    assert len(sentences) == 2
+    copy.unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + bytes(len(content) - 2000 - 4) + content[-2000:])
+    report = audit(base_path, SINK)
+    assert {finding.kind for finding in report.failures} == {FindingKind.FILE_UNREADABLE}
+
+
+def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
+    make_upserts: MakeUpserts, kafka, tmp_path: Path
+) -> None:
+    columns = {"ddl": "id bigint, at bigint, kind string", **NO_METADATA}
+    inserts = make_upserts(write__operation="insert", **columns)
+    send(kafka.address, inserts.topic, [row(1, 1), row(1, 2), row(2, 3)])
+    inserts.land((0, 0, 2))
+    client = make_upserts.client  # type: ignore[attr-defined]
+    upserts = Upserts(inserts.spark, client, tmp_path / "table0", kafka.address, inserts.topic, **columns)
+    upserts.go_on_as(inserts).land((0, 2, 3))
+    report = audit(upserts.settings.base_path, SINK)
+    upserts.table.stop_heartbeats()
+    assert (report.held, report.changed, report.rows) == (True, True, 3), report.to_json()
+    [note] = [finding for finding in report.notes if finding.kind is FindingKind.OTHERS]
+    assert note.sentence.startswith("1 record keys have several rows; these commits inserted rows and looked up no key")
 
 
 def test_who_does_not_lead_rehearses_with_such_a_table(make_upserts: MakeUpserts) -> None:

@@ -15,6 +15,7 @@ from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
 from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, service_options
+from sink.hudi.placement import placements
 from sink.hudi.preflight import preflight_errors
 from sink.schema import TableSchema, parse_ddl
 from sink.write.engines import ENGINES
@@ -137,6 +138,31 @@ def test_archiving_that_hudi_refuses_is_refused_before_it_stops_commits(settings
 
 
 UPSERTS = {"write__operation": "upsert", "record__key__fields": "id", "ordering__field__name": "price"}
+
+
+def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(settings_with):
+    time = {"partition__time__field": "_kafka_timestamp", "partition__time__column": "day"}
+    first, _ = settings_with(**UPSERTS, **time)
+    noted = {name: placement.value for name, placement in placements(first).items()}
+    properties = PROPERTIES | {
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.partition.fields": "day",
+        "hoodie.table.keygenerator.type": "SIMPLE",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.table.ordering.fields": "price",
+    }
+    assert list(schema_conflicts(first, properties | noted)) == []
+    for change in ({"partition__time__zone": "Asia/Tokyo"}, {"partition__time__format": "monthly"}):
+        settings, _ = settings_with(**UPSERTS, **time, **change)
+        assert list(schema_conflicts(settings, properties)) == []
+        (sentence,) = schema_conflicts(settings, properties | noted)
+        assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC, ms; the settings ask")
+    buckets = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
+    hashed, _ = settings_with(**UPSERTS, **buckets, hoodie__bucket__index__hash__field="kind")
+    noted = {name: placement.value for name, placement in placements(hashed).items()}
+    settings, _ = settings_with(**UPSERTS, **buckets)
+    conflicts = list(schema_conflicts(settings, PROPERTIES | noted))
+    assert any(sentence.startswith("the table's bucket hash field: kind; the settings ask") for sentence in conflicts)
 
 
 @pytest.mark.parametrize(

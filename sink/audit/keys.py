@@ -1,0 +1,80 @@
+"""Reads the record keys of an upsert table, and reports keys that have several rows in one table partition.
+
+Guarantee: every row that hudi-rs shows was read, or its file is in a finding; each key that is there twice is counted.
+Memory is bounded: one batch at a time, and DuckDB spills to its file. Rows that a writer inserted without looking keys
+up may repeat keys rightly: then repeated keys are a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from hudi import HudiFileSlice, HudiReadOptions, HudiTable
+
+from sink.audit.mirror import MirroredTable
+from sink.audit.report import AuditFindings, FindingKind
+from sink.audit.rows import BATCH_ROWS, MEMORY, raised_by_hudi
+from sink.audit.timeline import MOVING_OPERATIONS, Commit
+
+RECORD_KEY = "_hoodie_record_key"
+_SHOWN = 5
+_REPEATED = "FROM keys GROUP BY partition, key HAVING count(*) > 1"
+
+
+def check_keys(
+    table: HudiTable | MirroredTable,
+    slices: Sequence[HudiFileSlice],
+    broken: Collection[str],
+    commits: Sequence[Commit],
+    scratch: Path,
+    findings: AuditFindings,
+) -> int:
+    """Returns the number of rows. `broken` files have a finding already."""
+    with closing(duckdb.connect(str(scratch / "keys.duckdb"), config={"memory_limit": MEMORY})) as connection:
+        connection.execute("CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR)")
+        reader = table.create_file_group_reader_with_options(HudiReadOptions())
+        options = HudiReadOptions(projection=[RECORD_KEY]).with_batch_size(BATCH_ROWS)
+        for piece in slices:
+            path = piece.base_file_relative_path()
+            try:
+                for batch in reader.read_file_slice_stream(piece, options):
+                    connection.register("batch", pa.table({"key": batch.column(RECORD_KEY)}))
+                    values = [piece.partition_path, path]
+                    connection.execute("INSERT INTO keys SELECT ?, ?, CAST(key AS VARCHAR) FROM batch", values)
+                    connection.unregister("batch")
+            except Exception as error:
+                if not raised_by_hudi(error):
+                    raise
+                if path not in broken:
+                    findings.add(FindingKind.FILE_UNREADABLE, f"{path}: {str(error)[:300]}")
+        _report_repeated(connection, commits, findings)
+        [(rows,)] = connection.execute("SELECT count(*) FROM keys").fetchall()
+    return int(rows)
+
+
+def _report_repeated(connection: duckdb.DuckDBPyConnection, commits: Sequence[Commit], findings: AuditFindings) -> None:
+    [(total,)] = connection.execute(f"SELECT count(*) FROM (SELECT 1 {_REPEATED})").fetchall()
+    if not total:
+        return
+    blind = [commit for commit in commits if _is_blind(commit)]
+    if blind:
+        texts = ", ".join(map(str, blind[:_SHOWN]))
+        sentence = f"{total:,} record keys have several rows; these commits inserted rows and looked up no key: {texts}"
+        findings.add(FindingKind.OTHERS, sentence)
+        return
+    query = f"SELECT partition, key, count(*), list_sort(list(DISTINCT file)) {_REPEATED} ORDER BY ALL LIMIT {_SHOWN}"
+    for partition, key, rows, files in connection.execute(query).fetchall():
+        location = f"table partition {partition or '(root)'}"
+        findings.add(FindingKind.DUPLICATE, f"record key {key!r} has {rows} rows in {location}: {', '.join(files[:4])}")
+    if total > _SHOWN:
+        findings.add(FindingKind.DUPLICATE, f"and {total - _SHOWN:,} more record keys")
+
+
+def _is_blind(commit: Commit) -> bool:
+    return (
+        commit.inserted > 0 and not commit.operation.startswith("UPSERT") and commit.operation not in MOVING_OPERATIONS
+    )

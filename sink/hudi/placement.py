@@ -1,0 +1,51 @@
+"""The table properties that note where the sink puts a row: Hudi stores none of them.
+
+Guarantee: the same settings give the same values in every worker. Rows that were put by another value are not found
+where the settings look for them, so that their keys would get a second row. No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sink.config import Settings
+from sink.hudi.options import partition_time
+
+BUCKETS = "sink.bucket.index.num.buckets"
+HASH_FIELD = "sink.bucket.index.hash.field"
+PARTITION_TIME = "sink.partition.time"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A property's value by the settings, empty if they have none. `label` names it for people, `remedy` the settings
+    that decide it."""
+
+    label: str
+    value: str
+    remedy: str
+
+
+def placements(settings: Settings) -> dict[str, Placement]:
+    """Returns the placements by the names of their properties."""
+    time = partition_time(settings)
+    time_text = "" if time is None else f"{time.field}, {time.format}, {time.zone}, {time.unit}"
+    return {
+        BUCKETS: Placement(
+            "buckets", _of_buckets(settings, "num.buckets"), "index.type, hoodie.bucket.index.num.buckets"
+        ),
+        HASH_FIELD: Placement(
+            "bucket hash field", _of_buckets(settings, "hash.field"), "hoodie.bucket.index.hash.field"
+        ),
+        PARTITION_TIME: Placement(
+            "partitions by time",
+            time_text,
+            "partition.time.field, partition.time.format, partition.time.zone, partition.time.unit",
+        ),
+    }
+
+
+def _of_buckets(settings: Settings, name: str) -> str:
+    if settings.operation != "upsert" or settings.index_type != "bucket":
+        return ""
+    return settings.hudi.get(f"hoodie.bucket.index.{name}", "")

@@ -1,0 +1,80 @@
+"""The audit judges the log files of a merge-on-read table: those that commits name, and those that none names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sink.audit.files import check_storage, named_files
+from sink.audit.report import AuditFinding, FindingKind
+from sink.audit.timeline import active_names, open_table, read_timeline
+from tests.handmade import HandmadeTable
+
+
+class LoggedTable:
+    """A table of one file group: a base file, a log file, and another one that came while a compaction ran."""
+
+    def __init__(self, path: Path) -> None:
+        self.table = HandmadeTable(path)
+        first_base = self.table.write_file(f"group-0_0-0-0_{(first := self.table.tick())}.parquet", [(0, 1)])
+        self.table.complete(first, [self.table.stat("group-0", first_base, 1)])
+        self.merged_log = self.log()
+        self.compaction = self.table.tick()
+        self.newest_log = self.log()
+        base = self.table.write_file(f"group-0_0-0-0_{self.compaction}.parquet", [(0, 1)])
+        self.table.complete(self.compaction, [self.table.stat("group-0", base, 1)], operation="COMPACT")
+
+    def log(self, in_commit: bool = True, instant: str = "", file_id: str = "group-0") -> Path:
+        instant = instant or self.table.tick()
+        path = self.table.path / f".{file_id}_{instant}.log.{1 if in_commit else 2}_0-0-0"
+        path.write_bytes(b"rows")
+        if in_commit:
+            self.table.complete(instant, [self.table.stat(file_id, path, 1)], operation="UPSERT")
+        return path
+
+    def findings(self) -> dict[str, FindingKind]:
+        """Returns the kind of each finding by the name of its file."""
+        table = open_table(str(self.table.path))
+        timeline = read_timeline(table, active_names(table))
+        check = check_storage(table, timeline, named_files(timeline.commits))
+        return {_name(finding): finding.kind for finding in check.findings}
+
+
+def _name(finding: AuditFinding) -> str:
+    return finding.sentence.split()[0]
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> LoggedTable:
+    return LoggedTable(tmp_path / "table")
+
+
+def test_files_that_commits_name_are_sound_and_what_a_compaction_merged_may_be_cleaned(logged: LoggedTable) -> None:
+    assert logged.findings() == {}
+    logged.merged_log.unlink()
+    assert logged.findings() == {}
+
+
+def test_a_log_file_that_came_while_a_compaction_ran_is_missed(logged: LoggedTable) -> None:
+    logged.newest_log.unlink()
+    assert logged.findings() == {logged.newest_log.name: FindingKind.FILE_MISSING}
+
+
+def test_a_log_file_that_no_commit_names_is_told_from_one_that_no_reader_takes(logged: LoggedTable) -> None:
+    newest_instant = logged.newest_log.name.split("_")[1][:17]
+    merged_instant = logged.merged_log.name.split("_")[1][:17]
+    merged = logged.log(in_commit=False, instant=newest_instant)
+    alone = logged.log(in_commit=False, instant=newest_instant, file_id="other-0")
+    before_every_instant = logged.log(in_commit=False, instant="2025" + newest_instant[4:], file_id="third-0")
+    hidden = logged.log(in_commit=False, instant=merged_instant)
+    pending = logged.log(in_commit=False)
+    changes = logged.table.path / f"{merged.name}.cdc"
+    changes.touch()
+    assert logged.findings() == {
+        merged.name: FindingKind.FILE_UNNAMED,
+        alone.name: FindingKind.FILE_UNNAMED,
+        before_every_instant.name: FindingKind.FILE_UNNAMED,
+        hidden.name: FindingKind.STRAY,
+        pending.name: FindingKind.STRAY,
+    }
