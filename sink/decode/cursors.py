@@ -64,9 +64,7 @@ class Cursors:
 
     def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Reads the next zigzag varint of each row, as in Avro and `sint64`: 0, -1, 1, -2, ..."""
-        numbers = self.varints(rows)
-        signed: Rows = (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
-        return signed
+        return zigzag(self.varints(rows))
 
     def fixed(self, rows: Rows, size: int) -> Bytes:
         """Reads the next `size` bytes of each row, as the rows of a matrix."""
@@ -137,6 +135,11 @@ class _Parts(Cursors):
     def fail(self, rows: Rows, reason: str) -> None:
         super().fail(rows, reason)
         self._values.fail(self._rows[rows], reason)
+
+
+def zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    signed: Rows = (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
+    return signed
 
 
 def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
