@@ -45,9 +45,8 @@ class AvroReader:
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         columns = self._read_columns(cursors, rows)
-        beyond = cursors.bytes_left(rows) > 0
-        if beyond.any():
-            cursors.fail(rows[beyond], "bytes remain after the record: it was written with another schema")
+        reason = "bytes remain after the record: it was written with another schema"
+        cursors.fail_where(rows, cursors.bytes_left(rows) > 0, reason)
         return columns
 
 
@@ -226,9 +225,11 @@ def _refuse(kind: pa.DataType, reason: str, cursors: Cursors, rows: Rows) -> pa.
 def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
     """Reads each row's branch. Returns the values of each branch with the positions of their rows."""
     chosen = cursors.zigzags(rows)
-    invalid = (chosen < 0) | (chosen >= len(branches))
-    if invalid.any():
-        cursors.fail(rows[invalid], f"a union of {len(branches)} branches has none with the number in the record")
+    cursors.fail_where(
+        rows,
+        (chosen < 0) | (chosen >= len(branches)),
+        f"a union of {len(branches)} branches has none with the number in the record",
+    )
     parts = []
     for number, branch in enumerate(branches):
         positions = np.flatnonzero(chosen == number)
@@ -265,9 +266,8 @@ def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
         cursors.varints(rows[sized])
         counts[sized] = -np.maximum(counts[sized], -LONG_MAX)
     beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
-    if beyond.any():
-        cursors.fail(rows[beyond], "a block claims more items than the record has bytes")
-        counts[beyond] = 0
+    cursors.fail_where(rows, beyond, "a block claims more items than the record has bytes")
+    counts[beyond] = 0
     return counts
 
 

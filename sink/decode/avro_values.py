@@ -32,9 +32,7 @@ def read_nulls(kind: pa.DataType, cursors: Cursors, rows: Rows) -> pa.Array:  # 
 
 def _read_booleans(cursors: Cursors, rows: Rows) -> pa.Array:
     numbers = cursors.fixed(rows, 1)[:, 0]
-    invalid = numbers > 1
-    if invalid.any():
-        cursors.fail(rows[invalid], "a boolean that is neither 0 nor 1")
+    cursors.fail_where(rows, numbers > 1, "a boolean that is neither 0 nor 1")
     return pa.array(numbers == 1)
 
 
@@ -42,9 +40,8 @@ def _read_integers(low: int, high: int, kind: pa.DataType, scale: int, cursors: 
     """Reads `int` and `long`, for a wider number, a date or a timestamp column."""
     numbers = cursors.zigzags(rows)
     invalid = (numbers < low) | (numbers > high)
-    if invalid.any():
-        cursors.fail(rows[invalid], f"a number outside {low}..{high}")
-        numbers = np.where(invalid, 0, numbers)
+    cursors.fail_where(rows, invalid, f"a number outside {low}..{high}")
+    numbers[invalid] = 0
     if pa.types.is_date(kind):
         return pa.array(numbers.astype(np.int32)).cast(kind)
     if pa.types.is_timestamp(kind):
@@ -67,9 +64,8 @@ def _read_binaries(size: int | None, cursors: Cursors, rows: Rows) -> pa.Array:
 def _read_enums(symbols: pa.StringArray, cursors: Cursors, rows: Rows) -> pa.Array:
     numbers = cursors.zigzags(rows)
     invalid = (numbers < 0) | (numbers >= len(symbols))
-    if invalid.any():
-        cursors.fail(rows[invalid], f"an enum of {len(symbols)} symbols has none with the number in the record")
-        numbers = np.where(invalid, 0, numbers)
+    cursors.fail_where(rows, invalid, f"an enum of {len(symbols)} symbols has none with the number in the record")
+    numbers[invalid] = 0
     return symbols.take(pa.array(numbers))
 
 
@@ -85,8 +81,7 @@ def _read_decimals(size: int | None, scale: int, kind: T.DecimalType, cursors: C
         int.from_bytes(value, "big", signed=True) * factor for value in cursors.binary(starts, lengths).to_pylist()
     ]
     invalid = np.array([abs(number) >= bound for number in numbers], np.bool_)
-    if invalid.any():
-        cursors.fail(rows[invalid], f"a number of more digits than {kind.simpleString()} holds")
+    cursors.fail_where(rows, invalid, f"a number of more digits than {kind.simpleString()} holds")
     raw = b"".join(
         (0 if is_invalid else number).to_bytes(DECIMAL_BYTES, "little", signed=True)
         for number, is_invalid in zip(numbers, invalid.tolist(), strict=True)

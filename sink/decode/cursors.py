@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 
 _VARINT_BYTES = 10
 _AHEAD = 16
@@ -37,6 +38,11 @@ class Cursors:
             self.reasons[row] = reason
         self.failed[rows] = True
         self.at[rows] = self.end[rows]
+
+    def fail_where(self, rows: Rows, invalid: Flags, reason: str) -> None:
+        """Marks those of the rows as bad that are flagged in `invalid`."""
+        if invalid.any():
+            self.fail(rows[invalid], reason)
 
     def bytes_left(self, rows: Rows) -> Rows:
         remaining: Rows = self.end[rows] - self.at[rows]
@@ -119,8 +125,7 @@ class Cursors:
         positions = self.at[rows] + lengths
         too_far = positions > self.end[rows]
         self.at[rows] = positions
-        if too_far.any():
-            self.fail(rows[too_far], TOO_SHORT)
+        self.fail_where(rows, too_far, TOO_SHORT)
 
 
 class _Parts(Cursors):
