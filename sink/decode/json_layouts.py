@@ -74,7 +74,8 @@ class LayoutParser:
         counted: dict[Layout, int] = {}
         unparsed = batch.plain
         for layout in self._candidates(batch, unparsed):
-            rows = self._parse_layout(batch, layout, unparsed)
+            matched = batch.matches(layout, unparsed)
+            rows = None if matched is None else self._parse_layout(batch, layout, matched)
             if rows is not None:
                 counted[layout] = len(rows.positions)
                 parsed.append(rows)
@@ -99,10 +100,8 @@ class LayoutParser:
             self._layouts.append(layout)
             yield layout
 
-    def _parse_layout(self, batch: BatchText, layout: Layout, unparsed: Flags) -> ParsedRows | None:
-        matched = batch.matches(layout, unparsed)
-        if matched is None:
-            return None
+    def _parse_layout(self, batch: BatchText, layout: Layout, matched: Matched) -> ParsedRows | None:
+        """Returns the rows of all matched values, or else of those whose bare values certainly fit."""
         columns = _Columns(batch, layout, matched)
         try:
             return ParsedRows(matched.positions, columns.rows(self._schema))
@@ -110,11 +109,7 @@ class LayoutParser:
             fits = columns.fitting(self._schema.value_struct)
         if fits.all() or not fits.any():
             return None
-        matched = matched.only(fits)
-        try:
-            return ParsedRows(matched.positions, _Columns(batch, layout, matched).rows(self._schema))
-        except (pa.ArrowInvalid, NotExact):
-            return None
+        return self._parse_layout(batch, layout, matched.only(fits))
 
 
 class _Columns:
@@ -129,8 +124,7 @@ class _Columns:
         self._wanted_values = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
-        columns = self._object(schema.value_struct, self._layout.members)
-        return exact_rows(schema, columns)
+        return exact_rows(schema, self._object(schema.value_struct, self._layout.members))
 
     def fitting(self, struct: T.StructType) -> Flags:
         """Flags the values whose bare values all certainly fit their columns."""
