@@ -96,16 +96,7 @@ class Cursors:
 
     def binary(self, starts: Rows, lengths: Rows) -> pa.BinaryArray:
         """Returns the bytes at these positions, which rise and do not overlap, as a column."""
-        if not len(starts):
-            return pa.array([], pa.binary())
-        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
-        offsets = np.empty(2 * len(starts), np.int32)
-        offsets[0::2] = starts
-        offsets[1::2] = starts + lengths
-        alternating = pa.Array.from_buffers(
-            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        )
-        return alternating.take(pa.array(np.arange(0, len(offsets), 2)))
+        return cut(self.data, starts, starts + lengths, pa.binary())
 
     def utf8(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
         """Returns the bytes as a string column. Bytes that are not UTF-8 fail their row."""
@@ -140,6 +131,17 @@ class _Parts(Cursors):
     def fail(self, rows: Rows, reason: str) -> None:
         super().fail(rows, reason)
         self._values.fail(self._rows[rows], reason)
+
+
+def cut(data: Bytes, starts: Rows, ends: Rows, kind: pa.DataType) -> pa.Array:
+    """Returns the bytes from each start to its end, which rise and do not overlap, as a column of binaries or texts."""
+    # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = ends
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    alternating = pa.Array.from_buffers(kind, max(0, len(offsets) - 1), buffers)
+    return alternating.take(pa.array(np.arange(0, len(offsets), 2, dtype=np.int32)))
 
 
 def zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.cursors import cut
 from sink.decode.json_columns import NotExact, exact_rows, read_type
 from sink.decode.json_layout import Layout, Members, Span, layout_of
 from sink.decode.json_matches import BatchText, Bytes, Flags, Matched, Positions, Scratch, flags
@@ -120,8 +121,6 @@ class _Columns:
         self._layout = layout
         self._matched = matched
         self._count = len(matched.positions)
-        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
-        self._wanted_values = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
         return exact_rows(schema, self._object(schema.value_struct, self._layout.members))
@@ -207,12 +206,8 @@ class _Columns:
             raise NotExact
 
     def _texts(self, span: Span) -> pa.StringArray:
-        offsets = np.empty(2 * self._count + 1, np.int32)
-        offsets[:-1:2] = self._matched.starts[span.number]
-        offsets[1::2] = self._matched.ends[span.number]
-        offsets[-1] = offsets[-2]
-        buffers = [None, pa.py_buffer(offsets), self._batch.buffer]
-        return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._wanted_values)
+        matched = self._matched
+        return cut(self._batch.data, matched.starts[span.number], matched.ends[span.number], pa.string())
 
 
 def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:

@@ -87,7 +87,6 @@ class BatchText:
 
     def __init__(self, values: pa.BinaryArray, starts: Positions, ends: Positions, data: Bytes, quotes: Positions):
         self.data = data
-        self.buffer = pa.py_buffer(data)
         self.plain = np.ones(len(values), np.bool_) if not values.null_count else flags(values.is_valid())
         self._starts, self._ends = starts, ends
         self._words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
