@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from sink.decode.cursors import Cursors, Rows, scattered
+from sink.decode.cursors import Cursors, Rows, flags, scattered
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry import SchemaId, UnknownSchema
 from sink.schema import TableSchema
@@ -124,7 +124,7 @@ class RawDecoder:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors = Cursors(values)
         rows = np.arange(len(values))
-        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        nulls = flags(values.is_null())
         if not self._nullable:
             cursors.fail_where(rows, nulls, "the value is null, and its column is NOT NULL")
         starts, lengths = cursors.spans(rows, cursors.bytes_left(rows))
@@ -174,7 +174,7 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
 def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
     cursors = Cursors(values)
     rows: Rows = np.arange(len(values))
-    cursors.fail_where(rows, values.is_null().to_numpy(zero_copy_only=False), TOMBSTONE)
+    cursors.fail_where(rows, flags(values.is_null()), TOMBSTONE)
     if not may_be_empty:
         cursors.fail_where(rows, cursors.bytes_left(rows) == 0, "the value is empty")
     return cursors, rows

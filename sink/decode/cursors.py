@@ -149,6 +149,12 @@ def zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return signed
 
 
+def flags(array: pa.BooleanArray) -> Flags:
+    """Returns the booleans as flags; a null is False."""
+    values: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return values
+
+
 def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
     """Merges parts into a column of `count` values. Each part has the positions of its values; the rest is null."""
     if len(parts) == 1 and len(parts[0][0]) == count:

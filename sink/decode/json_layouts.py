@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from sink.decode.cursors import cut
+from sink.decode.cursors import Bytes, Flags, cut, flags
 from sink.decode.json_columns import NotExact, exact_rows, read_type
 from sink.decode.json_layout import Layout, Members, Span, layout_of
-from sink.decode.json_matches import BatchText, Bytes, Flags, Matched, Positions, Scratch, flags
+from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.schema import TableSchema
 
 _WORTH = 64
