@@ -218,9 +218,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _float(value: Any) -> float:
-    if type(value) is str:
-        if value not in _SPECIAL:
-            raise _mismatch(value, T.DoubleType())
+    if type(value) is str and value in _SPECIAL:
         return float(_SPECIAL[value])
     if type(value) not in (WholeNumber, FractionalNumber):
         raise _mismatch(value, T.DoubleType())
