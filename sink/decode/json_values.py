@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 from typing import Any
 
 import pyarrow as pa
@@ -203,7 +203,7 @@ def _decimal(kind: T.DecimalType) -> Converter:
             raise Undecodable(f"{_shorten(value)!r} is not a decimal number")
         try:
             return fitting.quantize(_EXACT.create_decimal(digits), step)
-        except InvalidOperation:
+        except (InvalidOperation, Overflow):
             raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}") from None
 
     return convert
