@@ -9,7 +9,7 @@ the writer's schema does not fit the columns, ConfigError if it is not an Avro s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -77,19 +77,20 @@ class _Compiler:
     def columns_reader(self, schema: Any, target: T.StructType, path: str) -> Callable[[Cursors, Rows], list[pa.Array]]:
         """Returns what reads records into the columns of `target`."""
         columns = {column.name: column for column in target.fields}
-        steps: dict[str, Step] = {}
+        steps: list[tuple[str, Step]] = []
+        """The writer's fields in their order, with the name of the column; with no name for a field to skip."""
         for field in schema["fields"]:
-            column = columns.get(field["name"])
+            column = columns.pop(field["name"], None)
             if column is None:
-                steps[field["name"]] = self.skipper(field["type"])
+                steps.append(("", self.skipper(field["type"])))
             else:
                 inner = f"{path}.{column.name}".lstrip(".")
-                steps[column.name] = self.reader(field["type"], column.dataType, column.nullable, inner)
-        for name in [name for name in columns if name not in steps]:
-            kind = columns[name].dataType
-            if not columns[name].nullable:
+                steps.append((column.name, self.reader(field["type"], column.dataType, column.nullable, inner)))
+        for name, missing in columns.items():
+            kind = missing.dataType
+            if not missing.nullable:
                 raise SchemaMismatch(f"{path}.{name}".lstrip("."), "nothing", f"{kind.simpleString()} NOT NULL")
-            steps[name] = partial(read_nulls, stored_type(kind))
+            steps.append((name, partial(read_nulls, stored_type(kind))))
         return partial(_read_columns, steps, target.names)
 
     def reader(self, schema: Any, kind: T.DataType, nullable: bool, path: str) -> Read:
@@ -159,7 +160,7 @@ class _Skip:
             return lambda cursors, rows: _branch(cursors, rows, branches)
         name = kind_of(schema)
         if name == "record":
-            return partial(_read_columns, {field["name"]: skipper(field["type"]) for field in schema["fields"]}, ())
+            return partial(_read_columns, [("", skipper(field["type"])) for field in schema["fields"]], ())
         if name == "array":
             item = skipper(schema["items"])
             return lambda cursors, rows: _blocks(cursors, rows, item)
@@ -180,9 +181,11 @@ class _Skip:
         return lambda cursors, rows: span(cursors, rows, size)
 
 
-def _read_columns(steps: Mapping[str, Step], names: Sequence[str], cursors: Cursors, rows: Rows) -> list[pa.Array]:
-    """Takes all steps, the writer's fields in their order among them. Returns the columns with these names."""
-    columns = {name: step(cursors, rows) for name, step in steps.items()}
+def _read_columns(
+    steps: Sequence[tuple[str, Step]], names: Sequence[str], cursors: Cursors, rows: Rows
+) -> list[pa.Array]:
+    """Takes all steps in their order. Returns the columns with these names."""
+    columns = {name: step(cursors, rows) for name, step in steps}
     return [columns[name] for name in names]
 
 
