@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_values import LONG_MAX, Node, Null, kind_of, simple_node, span, type_label
+from sink.decode.avro_values import LONG_MAX, Read, kind_of, read_nulls, simple_reader, span, type_label
 from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, scattered
 from sink.decode.records import SchemaMismatch
 from sink.schema import stored_type
@@ -27,6 +28,7 @@ from sink.schema import stored_type
 MOST_NESTED = 200
 """A nested value takes up to four Python frames, of a thousand."""
 Step = Callable[[Cursors, Rows], object]
+"""Moves each row past its next value: reads or skips it."""
 
 
 class AvroReader:
@@ -39,13 +41,12 @@ class AvroReader:
         schema = _parsed(writer, named_types)
         if kind_of(schema) != "record":
             raise SchemaMismatch("", type_label(schema), "a record")
-        self._record = _Record(_Compiler(named_types), schema, target, "")
+        self._read_columns = _Compiler(named_types).columns_reader(schema, target, "")
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        columns = self._record.columns(cursors, rows)
-        beyond = cursors.bytes_left(rows) > 0
-        if beyond.any():
-            cursors.fail(rows[beyond], "bytes remain after the record: it was written with another schema")
+        columns = self._read_columns(cursors, rows)
+        reason = "bytes remain after the record: it was written with another schema"
+        cursors.fail_where(rows, cursors.bytes_left(rows) > 0, reason)
         return columns
 
 
@@ -57,11 +58,12 @@ def _parsed(schema: str, named_types: dict[str, Any]) -> Any:
 
 
 class _Compiler:
-    """Makes the nodes of a writer's types. A skipped type is compiled when it first occurs: it may contain itself."""
+    """Makes functions of a writer's types, which read or skip values. A type is skipped by one `_Skip`: it may contain
+    itself."""
 
     def __init__(self, named_types: dict[str, Any]) -> None:
         self._named_types = named_types
-        self._skipped: dict[str, Node] = {}
+        self._skipped: dict[str, _Skip] = {}
         self.depth = 0
         """The depth of nested values that are being skipped."""
 
@@ -72,84 +74,102 @@ class _Compiler:
             return self.resolve(schema["type"])
         return schema
 
-    def reader(self, schema: Any, kind: T.DataType, nullable: bool, path: str) -> Node:
+    def columns_reader(self, schema: Any, target: T.StructType, path: str) -> Callable[[Cursors, Rows], list[pa.Array]]:
+        """Returns what reads records into the columns of `target`."""
+        columns = {column.name: column for column in target.fields}
+        steps: list[tuple[str, Step]] = []
+        """The writer's fields in their order, with the name of the column; with no name for a field to skip."""
+        for field in schema["fields"]:
+            column = columns.pop(field["name"], None)
+            if column is None:
+                steps.append(("", self.skipper(field["type"])))
+            else:
+                inner = f"{path}.{column.name}".lstrip(".")
+                steps.append((column.name, self.reader(field["type"], column.dataType, column.nullable, inner)))
+        for name, missing in columns.items():
+            kind = missing.dataType
+            if not missing.nullable:
+                raise SchemaMismatch(f"{path}.{name}".lstrip("."), "nothing", f"{kind.simpleString()} NOT NULL")
+            steps.append((name, partial(read_nulls, stored_type(kind))))
+        return partial(_read_columns, steps, target.names)
+
+    def reader(self, schema: Any, kind: T.DataType, nullable: bool, path: str) -> Read:
         schema = self.resolve(schema)
         if isinstance(schema, list):
-            return _Union(self, schema, kind, nullable, path)
+            return self._union_reader(schema, kind, nullable, path)
         name = kind_of(schema)
         if name == "null":
             if not nullable:
                 raise SchemaMismatch(path, "null", f"{kind.simpleString()} NOT NULL")
-            return Null(stored_type(kind))
+            return partial(read_nulls, stored_type(kind))
         if name == "record" and isinstance(kind, T.StructType):
-            return _Record(self, schema, kind, path)
+            return partial(_read_structs, self.columns_reader(schema, kind, path), stored_type(kind))
         if name == "array" and isinstance(kind, T.ArrayType):
             item = self.reader(schema["items"], kind.elementType, kind.containsNull, f"{path}[]")
-            return _Array(item, kind)
+            return partial(_read_arrays, item, stored_type(kind))
         if name == "map" and isinstance(kind, T.MapType):
             value = self.reader(schema["values"], kind.valueType, kind.valueContainsNull, f"{path}{{}}")
-            return _Map(value, kind)
-        node = simple_node(schema, kind)
-        if node is None:
+            return partial(_read_maps, value, stored_type(kind))
+        simple = simple_reader(schema, kind)
+        if simple is None:
             raise SchemaMismatch(path, type_label(schema), kind.simpleString())
-        return node
+        return simple
 
-    def skipper(self, schema: Any) -> Node:
+    def _union_reader(self, schema: list[Any], kind: T.DataType, nullable: bool, path: str) -> Read:
+        """A branch that does not fit the column fails the rows with that branch."""
+        branches: list[Read] = []
+        refused: SchemaMismatch | None = None
+        fits = False
+        for branch in schema:
+            try:
+                branches.append(self.reader(branch, kind, nullable, path))
+                fits = fits or kind_of(self.resolve(branch)) != "null"
+            except SchemaMismatch as error:
+                refused = refused or error
+                branches.append(partial(_refuse, stored_type(kind), str(error)))
+        if refused is not None and not fits:
+            raise refused
+        return partial(_read_unions, branches, stored_type(kind))
+
+    def skipper(self, schema: Any) -> _Skip:
         schema = self.resolve(schema)
         key = json.dumps(schema, sort_keys=True, default=str)
-        node = self._skipped.get(key)
-        if node is None:
-            node = self._skipped[key] = _Skip(self, schema)
-        return node
+        return self._skipped.setdefault(key, _Skip(self, schema))
 
 
-class _Skip(Node):
-    """Steps over a value of any type."""
+class _Skip:
+    """Steps over a value of any type. It is compiled when it first occurs."""
 
     def __init__(self, compiler: _Compiler, schema: Any) -> None:
         self._compiler = compiler
         self._schema = schema
-        self._step: Step | None = None
 
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        self.skip(cursors, rows)
-        return pa.nulls(len(rows))
-
-    def skip(self, cursors: Cursors, rows: Rows) -> None:
-        if not len(rows):
-            return
+    def __call__(self, cursors: Cursors, rows: Rows) -> None:
         if self._compiler.depth == MOST_NESTED:
             cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
             return
-        if self._step is None:
-            self._step = self._compiled()
         self._compiler.depth += 1
         self._step(cursors, rows)
         self._compiler.depth -= 1
 
-    def _compiled(self) -> Step:
+    @cached_property
+    def _step(self) -> Step:
         schema, skipper = self._schema, self._compiler.skipper
         if isinstance(schema, list):
-            branches = [skipper(branch).skip for branch in schema]
+            branches = [skipper(branch) for branch in schema]
             return lambda cursors, rows: _branch(cursors, rows, branches)
         name = kind_of(schema)
         if name == "record":
-            fields = [skipper(field["type"]) for field in schema["fields"]]
-
-            def record(cursors: Cursors, rows: Rows) -> None:
-                for field in fields:
-                    field.skip(cursors, rows)
-
-            return record
+            return partial(_read_columns, [("", skipper(field["type"])) for field in schema["fields"]], ())
         if name == "array":
             item = skipper(schema["items"])
-            return lambda cursors, rows: _blocks(cursors, rows, item.skip)
+            return lambda cursors, rows: _blocks(cursors, rows, item)
         if name == "map":
             value = skipper(schema["values"])
 
             def entry(cursors: Cursors, rows: Rows) -> None:
                 span(cursors, rows)
-                value.skip(cursors, rows)
+                value(cursors, rows)
 
             return lambda cursors, rows: _blocks(cursors, rows, entry)
         if name in ("string", "bytes"):
@@ -158,124 +178,61 @@ class _Skip(Node):
             return Cursors.varints
         sizes = {"null": 0, "boolean": 1, "float": 4, "double": 8}
         size = schema["size"] if name == "fixed" else sizes[name]
-        return lambda cursors, rows: cursors.spans(rows, np.full(len(rows), size, np.int64))
+        return lambda cursors, rows: span(cursors, rows, size)
 
 
-class _Record(Node):
-    def __init__(self, compiler: _Compiler, schema: Any, target: T.StructType, path: str) -> None:
-        self._target = target
-        self._fields: list[tuple[int | None, Node]] = []
-        """The writer's fields in order: the number of the column, or None to skip the field, and its node."""
-        column_numbers = {field.name: number for number, field in enumerate(target.fields)}
-        for field in schema["fields"]:
-            number = column_numbers.pop(field["name"], None)
-            if number is None:
-                self._fields.append((None, compiler.skipper(field["type"])))
-            else:
-                column = target.fields[number]
-                inner = f"{path}.{column.name}".lstrip(".")
-                self._fields.append((number, compiler.reader(field["type"], column.dataType, column.nullable, inner)))
-        for name in column_numbers:
-            if not target[name].nullable:
-                raise SchemaMismatch(
-                    f"{path}.{name}".lstrip("."), "nothing", f"{target[name].dataType.simpleString()} NOT NULL"
-                )
-
-    def columns(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        columns: list[pa.Array | None] = [None] * len(self._target.fields)
-        for number, node in self._fields:
-            if number is None:
-                node.skip(cursors, rows)
-            else:
-                columns[number] = node.read(cursors, rows)
-        return [
-            pa.nulls(len(rows), stored_type(field.dataType)) if column is None else column
-            for field, column in zip(self._target.fields, columns, strict=True)
-        ]
-
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        columns = self.columns(cursors, rows)
-        fields = [
-            pa.field(field.name, column.type, field.nullable)
-            for field, column in zip(self._target.fields, columns, strict=True)
-        ]
-        return pa.StructArray.from_arrays(columns, fields=fields)
+def _read_columns(
+    steps: Sequence[tuple[str, Step]], names: Sequence[str], cursors: Cursors, rows: Rows
+) -> list[pa.Array]:
+    """Takes all steps in their order. Returns the columns with these names."""
+    columns = {name: step(cursors, rows) for name, step in steps}
+    return [columns[name] for name in names]
 
 
-class _Array(Node):
-    def __init__(self, item: Node, kind: T.ArrayType) -> None:
-        self._item = item
-        self._element = pa.field("element", stored_type(kind.elementType), kind.containsNull)
-
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        parts: list[tuple[Rows, pa.Array]] = []
-        lengths = _blocks(
-            cursors,
-            rows,
-            lambda item_cursors, item_rows: parts.append((item_rows, self._item.read(item_cursors, item_rows))),
-        )
-        items = _in_order(parts, self._element.type)
-        return pa.ListArray.from_arrays(offsets_after(lengths), items, type=pa.list_(self._element))
+def _read_structs(
+    read_columns: Callable[[Cursors, Rows], list[pa.Array]], kind: pa.StructType, cursors: Cursors, rows: Rows
+) -> pa.Array:
+    return pa.StructArray.from_arrays(read_columns(cursors, rows), fields=list(kind))
 
 
-class _Map(Node):
-    """A map. If a key occurs twice, the last entry counts."""
-
-    def __init__(self, value: Node, kind: T.MapType) -> None:
-        self._value = value
-        self._type = stored_type(kind)
-
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        keys: list[tuple[Rows, pa.Array]] = []
-        values: list[tuple[Rows, pa.Array]] = []
-
-        def entry(entry_cursors: Cursors, entry_rows: Rows) -> None:
-            keys.append((entry_rows, entry_cursors.utf8(entry_rows, *span(entry_cursors, entry_rows))))
-            values.append((entry_rows, self._value.read(entry_cursors, entry_rows)))
-
-        lengths = _blocks(cursors, rows, entry)
-        names, items = _in_order(keys, pa.string()), _in_order(values, self._type.item_type)
-        return as_map(lengths, names, items, self._type)
+def _read_arrays(read_item: Read, kind: pa.ListType, cursors: Cursors, rows: Rows) -> pa.Array:
+    parts: list[tuple[Rows, pa.Array]] = []
+    lengths = _blocks(
+        cursors, rows, lambda cursors, item_rows: parts.append((item_rows, read_item(cursors, item_rows)))
+    )
+    return pa.ListArray.from_arrays(offsets_after(lengths), _in_order(parts, kind.value_type), type=kind)
 
 
-class _Union(Node):
-    """A union. A branch that does not fit the column fails the rows with that branch."""
+def _read_maps(read_value: Read, kind: pa.MapType, cursors: Cursors, rows: Rows) -> pa.Array:
+    """Reads maps. If a key occurs twice, the last entry counts."""
+    keys: list[tuple[Rows, pa.Array]] = []
+    values: list[tuple[Rows, pa.Array]] = []
 
-    def __init__(self, compiler: _Compiler, schema: list[Any], kind: T.DataType, nullable: bool, path: str) -> None:
-        self._type = stored_type(kind)
-        self._branches: list[Node] = []
-        refused: SchemaMismatch | None = None
-        fits = False
-        for branch in schema:
-            try:
-                self._branches.append(compiler.reader(branch, kind, nullable, path))
-                fits = fits or kind_of(compiler.resolve(branch)) != "null"
-            except SchemaMismatch as error:
-                refused = refused or error
-                self._branches.append(_Refused(self._type, str(error)))
-        if refused is not None and not fits:
-            raise refused
+    def entry(cursors: Cursors, entry_rows: Rows) -> None:
+        keys.append((entry_rows, cursors.utf8(entry_rows, *span(cursors, entry_rows))))
+        values.append((entry_rows, read_value(cursors, entry_rows)))
 
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        return scattered(len(rows), _branch(cursors, rows, [branch.read for branch in self._branches]), self._type)
+    lengths = _blocks(cursors, rows, entry)
+    return as_map(lengths, _in_order(keys, pa.string()), _in_order(values, kind.item_type), kind)
 
 
-class _Refused(Node):
-    def __init__(self, kind: pa.DataType, reason: str) -> None:
-        self._kind, self._reason = kind, reason
+def _read_unions(branches: Sequence[Read], kind: pa.DataType, cursors: Cursors, rows: Rows) -> pa.Array:
+    return scattered(len(rows), _branch(cursors, rows, branches), kind)
 
-    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        if len(rows):
-            cursors.fail(rows, self._reason)
-        return pa.nulls(len(rows), self._kind)
+
+def _refuse(kind: pa.DataType, reason: str, cursors: Cursors, rows: Rows) -> pa.Array:
+    cursors.fail(rows, reason)
+    return pa.nulls(len(rows), kind)
 
 
 def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
     """Reads each row's branch. Returns the values of each branch with the positions of their rows."""
     chosen = cursors.zigzags(rows)
-    invalid = (chosen < 0) | (chosen >= len(branches))
-    if invalid.any():
-        cursors.fail(rows[invalid], f"a union of {len(branches)} branches has none with the number in the record")
+    cursors.fail_where(
+        rows,
+        (chosen < 0) | (chosen >= len(branches)),
+        f"a union of {len(branches)} branches has none with the number in the record",
+    )
     parts = []
     for number, branch in enumerate(branches):
         positions = np.flatnonzero(chosen == number)
@@ -312,9 +269,8 @@ def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
         cursors.varints(rows[sized])
         counts[sized] = -np.maximum(counts[sized], -LONG_MAX)
     beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
-    if beyond.any():
-        cursors.fail(rows[beyond], "a block claims more items than the record has bytes")
-        counts[beyond] = 0
+    cursors.fail_where(rows, beyond, "a block claims more items than the record has bytes")
+    counts[beyond] = 0
     return counts
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from sink.decode.cursors import Cursors, Rows, scattered
+from sink.decode.cursors import Cursors, Rows, flags, scattered
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry import SchemaId, UnknownSchema
 from sink.schema import TableSchema
@@ -124,9 +124,9 @@ class RawDecoder:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors = Cursors(values)
         rows = np.arange(len(values))
-        nulls = values.is_null().to_numpy(zero_copy_only=False)
-        if nulls.any() and not self._nullable:
-            cursors.fail(rows[nulls], "the value is null, and its column is NOT NULL")
+        nulls = flags(values.is_null())
+        if not self._nullable:
+            cursors.fail_where(rows, nulls, "the value is null, and its column is NOT NULL")
         starts, lengths = cursors.spans(rows, cursors.bytes_left(rows))
         column = cursors.utf8(rows, starts, lengths) if self._is_text else cursors.binary(starts, lengths)
         if nulls.any():
@@ -136,9 +136,7 @@ class RawDecoder:
 
 def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     """Reads the header of each value. Returns the schema ids, and a list of GUIDs: a negative id is an index in it."""
-    short = cursors.bytes_left(rows) < HEADER_BYTES
-    if short.any():
-        cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for a schema registry's header")
+    cursors.fail_where(rows, cursors.bytes_left(rows) < HEADER_BYTES, "it is too short for a schema registry's header")
     first_bytes = cursors.fixed(rows, 1)[:, 0]
     invalid = (first_bytes > _GUID) & ~cursors.failed[rows]
     for byte in np.unique(first_bytes[invalid]).tolist():
@@ -160,9 +158,8 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
     A single 0 stands for the first message of a file, `[0]`."""
     counts = cursors.zigzags(rows)
     invalid = (counts < 0) | (counts > _MOST_INDEXES)
-    if invalid.any():
-        cursors.fail(rows[invalid], "the message indexes in its header cannot be read")
-        counts[invalid] = 0
+    cursors.fail_where(rows, invalid, "the message indexes in its header cannot be read")
+    counts[invalid] = 0
     paths: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
     codes = np.zeros(len(rows), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
@@ -177,11 +174,9 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
 def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
     cursors = Cursors(values)
     rows: Rows = np.arange(len(values))
-    if values.null_count:
-        cursors.fail(rows[values.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
-    empty = (cursors.bytes_left(rows) == 0) & ~cursors.failed
-    if empty.any() and not may_be_empty:
-        cursors.fail(rows[empty], "the value is empty")
+    cursors.fail_where(rows, flags(values.is_null()), TOMBSTONE)
+    if not may_be_empty:
+        cursors.fail_where(rows, cursors.bytes_left(rows) == 0, "the value is empty")
     return cursors, rows
 
 

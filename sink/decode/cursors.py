@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 
 _VARINT_BYTES = 10
 _AHEAD = 16
@@ -37,6 +38,11 @@ class Cursors:
             self.reasons[row] = reason
         self.failed[rows] = True
         self.at[rows] = self.end[rows]
+
+    def fail_where(self, rows: Rows, invalid: Flags, reason: str) -> None:
+        """Marks those of the rows as bad that are flagged in `invalid`."""
+        if invalid.any():
+            self.fail(rows[invalid], reason)
 
     def bytes_left(self, rows: Rows) -> Rows:
         remaining: Rows = self.end[rows] - self.at[rows]
@@ -64,9 +70,7 @@ class Cursors:
 
     def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Reads the next zigzag varint of each row, as in Avro and `sint64`: 0, -1, 1, -2, ..."""
-        numbers = self.varints(rows)
-        signed: Rows = (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
-        return signed
+        return zigzag(self.varints(rows))
 
     def fixed(self, rows: Rows, size: int) -> Bytes:
         """Reads the next `size` bytes of each row, as the rows of a matrix."""
@@ -92,16 +96,7 @@ class Cursors:
 
     def binary(self, starts: Rows, lengths: Rows) -> pa.BinaryArray:
         """Returns the bytes at these positions, which rise and do not overlap, as a column."""
-        if not len(starts):
-            return pa.array([], pa.binary())
-        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
-        offsets = np.empty(2 * len(starts), np.int32)
-        offsets[0::2] = starts
-        offsets[1::2] = starts + lengths
-        alternating = pa.Array.from_buffers(
-            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        )
-        return alternating.take(pa.array(np.arange(0, len(offsets), 2)))
+        return cut(self.data, starts, starts + lengths, pa.binary())
 
     def utf8(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
         """Returns the bytes as a string column. Bytes that are not UTF-8 fail their row."""
@@ -121,8 +116,7 @@ class Cursors:
         positions = self.at[rows] + lengths
         too_far = positions > self.end[rows]
         self.at[rows] = positions
-        if too_far.any():
-            self.fail(rows[too_far], TOO_SHORT)
+        self.fail_where(rows, too_far, TOO_SHORT)
 
 
 class _Parts(Cursors):
@@ -137,6 +131,28 @@ class _Parts(Cursors):
     def fail(self, rows: Rows, reason: str) -> None:
         super().fail(rows, reason)
         self._values.fail(self._rows[rows], reason)
+
+
+def cut(data: Bytes, starts: Rows, ends: Rows, kind: pa.DataType) -> pa.Array:
+    """Returns the bytes from each start to its end, which rise and do not overlap, as a column of binaries or texts."""
+    # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = ends
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    alternating = pa.Array.from_buffers(kind, max(0, len(offsets) - 1), buffers)
+    return alternating.take(pa.array(np.arange(0, len(offsets), 2, dtype=np.int32)))
+
+
+def zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    signed: Rows = (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
+    return signed
+
+
+def flags(array: pa.BooleanArray) -> Flags:
+    """Returns the booleans as flags; a null is False."""
+    values: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return values
 
 
 def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:

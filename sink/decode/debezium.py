@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
+from sink.decode.cursors import Flags, flags
 from sink.decode.formats import ValueFormat
 from sink.decode.records import BadValue
 from sink.schema import TableSchema
@@ -32,8 +33,6 @@ _SOURCE = T.StructType(
 )
 _PAYLOAD = "payload"
 _TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debezium skip it (skipped.operations=t)."
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +63,25 @@ class EventDecoder:
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
         reasons = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        good_rows = np.array([index for index in range(len(values)) if index not in reasons], np.int64)
-        event = self._unwrapped(decoded.rows)
-        ops = [str(op) for op in event["op"].to_pylist()]
-        kinds = np.array(ops, object)
+        rows = decoded.rows
+        if reasons:
+            positions = np.full(len(values), -1, np.int64)
+            positions[np.delete(np.arange(len(values)), list(reasons))] = np.arange(len(rows))
+            rows = take_or_null(rows, positions)
+        event = self._unwrapped(rows)
+        kinds = np.array([str(op) for op in event["op"].to_pylist()], object)
         deleted, skipped = kinds == "d", kinds == "m"
         before, after = event["before"], event["after"]
         columns = [
             if_else(deleted, column_before, column_after)
             for column_before, column_after in zip(before.flatten(), after.flatten(), strict=True)
         ]
-        missing = ~np.isin(kinds, ["d", "m"]) & after.is_null().to_numpy(zero_copy_only=False)
+        missing = ~np.isin(kinds, ["d", "m"]) & flags(after.is_null())
         for index in np.flatnonzero(missing | ~np.isin(kinds, ["c", "u", "r", "d", "m"])).tolist():
-            reasons[int(good_rows[index])] = _no_change(ops[index])
-        self._refuse_unavailable(columns, good_rows, reasons)
-        ordering = self._order(event["source"])
-        positions = np.full(len(values), -1, np.int64)
-        positions[good_rows] = np.arange(len(good_rows))
-        return Events(
-            [take_or_null(column, positions) for column in columns],
-            None if ordering is None else take_or_null(ordering, positions),
-            _spread_flags(deleted, positions),
-            _spread_flags(skipped, positions),
-            tuple(BadValue(index, reason) for index, reason in sorted(reasons.items())),
-        )
+            reasons.setdefault(index, _no_change(kinds[index]))
+        self._refuse_unavailable(columns, reasons)
+        bad = tuple(BadValue(index, reason) for index, reason in sorted(reasons.items()))
+        return Events(columns, self._order(event["source"]), deleted, skipped, bad)
 
     def _unwrapped(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         plain = {name: rows.column(name) for name in self._names}
@@ -97,7 +91,7 @@ class EventDecoder:
         if payload.null_count == len(payload):
             return plain
         inner = dict(zip(self._names, payload.flatten(), strict=True))
-        wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
+        wrapped = flags(payload.is_valid())
         return {name: if_else(wrapped, inner[name], plain[name]) for name in self._names}
 
     def _order(self, source: pa.StructArray) -> pa.Array | None:
@@ -106,19 +100,13 @@ class EventDecoder:
             return _binlog(fields["file"], fields["pos"])
         return None if self._ordering == "log" else fields[self._ordering]
 
-    def _refuse_unavailable(
-        self, columns: list[pa.Array], good_rows: npt.NDArray[np.int64], reasons: dict[int, str]
-    ) -> None:
+    def _refuse_unavailable(self, columns: list[pa.Array], reasons: dict[int, str]) -> None:
         for field, column in zip(self._row.stored_arrow, columns, strict=True):
             if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
-                placeholder = pa.scalar(
-                    UNAVAILABLE.encode() if pa.types.is_binary(field.type) else UNAVAILABLE, field.type
-                )
-                for index in np.flatnonzero(
-                    pc.equal(column, placeholder).fill_null(False).to_numpy(zero_copy_only=False)
-                ):
+                is_placeholder = pc.equal(column, pa.scalar(UNAVAILABLE.encode()).cast(field.type))
+                for index in np.flatnonzero(flags(is_placeholder)).tolist():
                     reasons.setdefault(
-                        int(good_rows[index]),
+                        index,
                         f"column {field.name!r} is {UNAVAILABLE}: the database did not log its value, and an upsert"
                         " would overwrite it. Set REPLICA IDENTITY FULL for the table.",
                     )
@@ -172,12 +160,6 @@ def if_else(flags: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
     return pa.concat_arrays([if_true, if_false]).take(pa.array(np.where(flags, rows, rows + len(flags))))
 
 
-def take_or_null(column: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
+def take_or_null(column: pa.Array | pa.RecordBatch, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Returns for each element of `positions` the value at that position, or null for -1."""
     return column.take(pa.array(positions, mask=positions < 0))
-
-
-def _spread_flags(flags: Flags, positions: npt.NDArray[np.int64]) -> Flags:
-    spread_flags = np.zeros(len(positions), np.bool_)
-    spread_flags[positions >= 0] = flags[positions[positions >= 0]]
-    return spread_flags

@@ -56,15 +56,13 @@ class ValueFormat:
         if wire:
             return WireDecoder(schema, partial(self._registered, schema), message_paths=kind == "protobuf")
         try:
+            if kind == "avro":
+                return ColumnDecoder(schema, AvroReader(self.writer.decode(), schema.value_struct), may_be_empty=False)
             # A Protobuf message whose fields all have their defaults has no bytes.
-            return ColumnDecoder(schema, self._reader(schema), may_be_empty=kind == "protobuf")
+            reader = ProtobufReader(self.writer, self.message, schema.value_struct)
+            return ColumnDecoder(schema, reader, may_be_empty=True)
         except SchemaMismatch as error:
             raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
-
-    def _reader(self, schema: TableSchema) -> Reader:
-        if self.name == "avro":
-            return AvroReader(self.writer.decode(), schema.value_struct)
-        return ProtobufReader(self.writer, self.message, schema.value_struct)
 
     def _registered(self, schema: TableSchema, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.decode.cursors import scattered
+from sink.decode.cursors import flags, scattered
 from sink.decode.formats import ValueFormat
 
 _HEADERS = "headers"
@@ -29,8 +29,7 @@ def wire_column(batch: pa.RecordBatch, name: str, form: ValueFormat | None) -> p
 def with_header_ids(values: pa.BinaryArray, headers: pa.ListArray, name: str) -> pa.BinaryArray:
     """Puts the content of the header `name` before each value that has one. A null value stays null."""
     keys, contents = headers.flatten().flatten()
-    matches = pc.and_(pc.equal(keys, name), contents.is_valid()).fill_null(False)
-    positions = np.flatnonzero(matches.to_numpy(zero_copy_only=False))
+    positions = np.flatnonzero(flags(pc.and_(pc.equal(keys, name), contents.is_valid())))
     if not len(positions):
         return values
     owners = pc.list_parent_indices(headers).to_numpy()[positions]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as T
 
-from sink.schema import TableSchema, arrow_type
+from sink.schema import TableSchema, arrow_type, stored_type
 
 _OPEN, _CLOSE, _COLON, _UTC, _ZERO = ord("{"), ord("}"), ord(":"), ord("Z"), ord("0")
 _SIGNS = (ord("+"), ord("-"))
@@ -36,10 +36,9 @@ class FastParser:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        kinds = [field.dataType for field in schema.value_struct.fields]
-        self.supported = not any(_holds(kind, T.MapType) for kind in kinds)
-        forms = (pa.string(), pa.int64()) if any(_holds(kind, T.TimestampType) for kind in kinds) else (pa.string(),)
-        self._forms = [_read_schema(schema.value_struct, form) for form in forms] if self.supported else []
+        self.supported = not _holds(schema.value_struct, T.MapType)
+        forms = (pa.string(), pa.int64()) if _holds(schema.value_struct, T.TimestampType) else (pa.string(),)
+        self._forms = [pa.schema(list(read_type(schema.value_struct, form))) for form in forms]
 
     def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
         """Returns the value columns in the table's types, or None if the reference has to decide."""
@@ -59,17 +58,12 @@ class FastParser:
     def _convert(self, table: pa.Table, expected: int) -> pa.RecordBatch:
         if table.num_rows != expected:
             raise NotExact
-        columns = []
-        for field in self._schema.value_struct.fields:
-            chunks = table.column(field.name).chunks
-            columns.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
-        return exact_rows(self._schema, columns)
+        (rows,) = table.combine_chunks().to_batches()
+        return exact_rows(self._schema, [rows.column(name) for name in self._schema.value_struct.names])
 
 
 def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
-    if not len(values) or values.null_count:
-        return None
-    if values.buffers()[2] is None:
+    if not len(values) or values.null_count or values.buffers()[2] is None:
         return None
     starts, ends, data = _extents(values)
     if (ends <= starts).any() or (data[starts] != _OPEN).any() or (data[ends - 1] != _CLOSE).any():
@@ -96,13 +90,7 @@ def _holds(kind: T.DataType, sought: type[T.DataType]) -> bool:
         return _holds(kind.elementType, sought)
     if isinstance(kind, T.StructType):
         return any(_holds(field.dataType, sought) for field in kind.fields)
-    if isinstance(kind, T.MapType) and sought is not T.MapType:
-        return _holds(kind.valueType, sought)
     return isinstance(kind, sought)
-
-
-def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
-    return pa.schema([(field.name, read_type(field.dataType, timestamps)) for field in struct.fields])
 
 
 def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
@@ -134,8 +122,7 @@ def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
         if not kind.containsNull and column.flatten().null_count:
             raise NotExact
         elements = _exact(column.values, kind.elementType)
-        field = pa.field("element", elements.type, kind.containsNull)
-        return pa.ListArray.from_arrays(column.offsets, elements, type=pa.list_(field), mask=_nulls(column))
+        return pa.ListArray.from_arrays(column.offsets, elements, type=stored_type(kind), mask=_nulls(column))
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         # Arrow's JSON knows spellings of infinity that JSON and Jackson do not.
         if pc.all(pc.is_finite(column)).as_py() is False:
@@ -157,15 +144,13 @@ def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
 
 
 def _exact_struct(column: pa.StructArray, kind: T.StructType) -> pa.Array:
-    children, fields = [], []
+    children = []
     for position, field in enumerate(kind.fields):
         child = column.field(position)
         if not field.nullable and pc.any(pc.and_(column.is_valid(), child.is_null())).as_py():
             raise NotExact
-        child = _exact(child, field.dataType)
-        children.append(child)
-        fields.append(pa.field(field.name, child.type, field.nullable))
-    return pa.StructArray.from_arrays(children, fields=fields, mask=_nulls(column))
+        children.append(_exact(child, field.dataType))
+    return pa.StructArray.from_arrays(children, fields=list(stored_type(kind)), mask=_nulls(column))
 
 
 def _nulls(column: pa.Array) -> pa.Array | None:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.cursors import Bytes, Flags, cut, flags
 from sink.decode.json_columns import NotExact, exact_rows, read_type
 from sink.decode.json_layout import Layout, Members, Span, layout_of
-from sink.decode.json_matches import BatchText, Bytes, Flags, Matched, Positions, Scratch, flags
+from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.schema import TableSchema
 
 _WORTH = 64
@@ -74,7 +75,8 @@ class LayoutParser:
         counted: dict[Layout, int] = {}
         unparsed = batch.plain
         for layout in self._candidates(batch, unparsed):
-            rows = self._parse_layout(batch, layout, unparsed)
+            matched = batch.matches(layout, unparsed)
+            rows = None if matched is None else self._parse_layout(batch, layout, matched)
             if rows is not None:
                 counted[layout] = len(rows.positions)
                 parsed.append(rows)
@@ -99,10 +101,8 @@ class LayoutParser:
             self._layouts.append(layout)
             yield layout
 
-    def _parse_layout(self, batch: BatchText, layout: Layout, unparsed: Flags) -> ParsedRows | None:
-        matched = batch.matches(layout, unparsed)
-        if matched is None:
-            return None
+    def _parse_layout(self, batch: BatchText, layout: Layout, matched: Matched) -> ParsedRows | None:
+        """Returns the rows of all matched values, or else of those whose bare values certainly fit."""
         columns = _Columns(batch, layout, matched)
         try:
             return ParsedRows(matched.positions, columns.rows(self._schema))
@@ -110,11 +110,7 @@ class LayoutParser:
             fits = columns.fitting(self._schema.value_struct)
         if fits.all() or not fits.any():
             return None
-        matched = matched.only(fits)
-        try:
-            return ParsedRows(matched.positions, _Columns(batch, layout, matched).rows(self._schema))
-        except (pa.ArrowInvalid, NotExact):
-            return None
+        return self._parse_layout(batch, layout, matched.only(fits))
 
 
 class _Columns:
@@ -125,12 +121,9 @@ class _Columns:
         self._layout = layout
         self._matched = matched
         self._count = len(matched.positions)
-        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
-        self._wanted_values = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
-        columns = self._object(schema.value_struct, self._layout.members)
-        return exact_rows(schema, columns)
+        return exact_rows(schema, self._object(schema.value_struct, self._layout.members))
 
     def fitting(self, struct: T.StructType) -> Flags:
         """Flags the values whose bare values all certainly fit their columns."""
@@ -213,12 +206,8 @@ class _Columns:
             raise NotExact
 
     def _texts(self, span: Span) -> pa.StringArray:
-        offsets = np.empty(2 * self._count + 1, np.int32)
-        offsets[:-1:2] = self._matched.starts[span.number]
-        offsets[1::2] = self._matched.ends[span.number]
-        offsets[-1] = offsets[-2]
-        buffers = [None, pa.py_buffer(offsets), self._batch.buffer]
-        return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._wanted_values)
+        matched = self._matched
+        return cut(self._batch.data, matched.starts[span.number], matched.ends[span.number], pa.string())
 
 
 def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sink.decode.cursors import Bytes, Flags, flags
 from sink.decode.json_layout import LONGEST, Layout
 
 Positions = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 _FEWEST = 256
 """Smallest batch: for fewer values numpy's calls cost more than they save."""
@@ -87,7 +86,6 @@ class BatchText:
 
     def __init__(self, values: pa.BinaryArray, starts: Positions, ends: Positions, data: Bytes, quotes: Positions):
         self.data = data
-        self.buffer = pa.py_buffer(data)
         self.plain = np.ones(len(values), np.bool_) if not values.null_count else flags(values.is_valid())
         self._starts, self._ends = starts, ends
         self._words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
@@ -181,8 +179,3 @@ class BatchText:
         """Marks values with a flagged byte as not plain."""
         concerned = np.searchsorted(self._ends, np.flatnonzero(unfit), side="right")
         self.plain[concerned] = False
-
-
-def flags(array: pa.BooleanArray) -> Flags:
-    values: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
-    return values

@@ -50,30 +50,25 @@ class JsonDecoder:
         return Decoded(_in_order([*parsed, ParsedRows(good_positions, decoded.rows)]), bad)
 
     def _parsed(self, values: pa.BinaryArray) -> Decoded:
-        rows = self._fast.parse(values)
-        if rows is not None:
-            return Decoded(rows, ())
         parts: list[pa.RecordBatch] = []
         bad: list[BadValue] = []
-        self._cut(values, 0, parts, bad)
-        batches = pa.Table.from_batches(parts, schema=self._schema.stored_arrow).combine_chunks().to_batches()
-        return Decoded(batches[0] if batches else _rows([], self._schema.stored_arrow), tuple(bad))
+        self._parse(values, 0, parts, bad)
+        return Decoded(parts[0] if len(parts) == 1 else pa.concat_batches(parts), tuple(bad))
 
-    def _cut(
+    def _parse(
         self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
     ) -> None:
-        """Decodes values that the fast parser refused together. `first_position` is the first one's in the batch."""
-        if len(values) <= _ALONE or not self._fast.supported:
+        """Decodes values, in pieces if the fast parser refuses them together. `first_position` is the first one's in
+        the batch."""
+        rows = self._fast.parse(values)
+        if rows is not None:
+            parts.append(rows)
+        elif len(values) <= _ALONE or not self._fast.supported:
             self._one_by_one(values, first_position, parts, bad)
-            return
-        step = -(-len(values) // _PIECES)
-        for start in range(0, len(values), step):
-            piece = values.slice(start, step)
-            rows = self._fast.parse(piece)
-            if rows is None:
-                self._cut(piece, first_position + start, parts, bad)
-            else:
-                parts.append(rows)
+        else:
+            step = -(-len(values) // _PIECES)
+            for start in range(0, len(values), step):
+                self._parse(values.slice(start, step), first_position + start, parts, bad)
 
     def _one_by_one(
         self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 from typing import Any
 
 import pyarrow as pa
@@ -191,7 +191,9 @@ def _integer(kind: T.DataType) -> Converter:
 
 
 def _decimal(kind: T.DecimalType) -> Converter:
-    step, bound = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
+    step = Decimal(1).scaleb(-kind.scale)
+    # It refuses a number that has more digits at this scale.
+    fitting = Context(prec=kind.precision, rounding=ROUND_HALF_UP, Emax=_EXACT.Emax, Emin=_EXACT.Emin)
 
     def convert(value: Any) -> Decimal:
         if type(value) not in (WholeNumber, FractionalNumber, str):
@@ -200,13 +202,9 @@ def _decimal(kind: T.DecimalType) -> Converter:
         if not _JAVA_DECIMAL.fullmatch(digits):
             raise Undecodable(f"{_shorten(value)!r} is not a decimal number")
         try:
-            number = _EXACT.quantize(_EXACT.create_decimal(digits), step)
-        except InvalidOperation:
+            return fitting.quantize(_EXACT.create_decimal(digits), step)
+        except (InvalidOperation, Overflow):
             raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}") from None
-        # `abs` would round to the digits of Python's default context.
-        if number.copy_abs() >= bound:
-            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}")
-        return number
 
     return convert
 
@@ -218,9 +216,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _float(value: Any) -> float:
-    if type(value) is str:
-        if value not in _SPECIAL:
-            raise _mismatch(value, T.DoubleType())
+    if type(value) is str and value in _SPECIAL:
         return float(_SPECIAL[value])
     if type(value) not in (WholeNumber, FractionalNumber):
         raise _mismatch(value, T.DoubleType())

@@ -181,15 +181,11 @@ def _ordered(
 
 def _import_root(path: Path) -> tuple[str, Path]:
     """Returns the file's name and the directory to which imports are relative: the nearest one with an import."""
-    imports = _imports(path)
+    imports = _IMPORT.findall(path.read_text(errors="replace"))
     for root in path.parents:
         if any((root / name).is_file() for name in imports):
             return path.relative_to(root).as_posix(), root
     return path.name, path.parent
-
-
-def _imports(path: Path) -> list[str]:
-    return _IMPORT.findall(path.read_text(errors="replace"))
 
 
 @cache

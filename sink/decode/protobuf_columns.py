@@ -15,10 +15,10 @@ Java, and unlike the Python library.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.cursors import Cursors, Rows, as_map, scattered
+from sink.decode.cursors import Cursors, Rows, as_map, offsets_after, scattered
 from sink.decode.protobuf_fields import FieldKey, Occurrences, Scanner, Wire, in_order
 from sink.decode.protobuf_types import (
     WRAPPERS,
@@ -44,11 +44,23 @@ from sink.decode.protobuf_types import (
     decimal_of_bytes,
     decimal_of_text,
 )
-from sink.decode.protobuf_values import NUMBERS, WIRES, AsText, Binary, Enum, Number, Text, Value, int32
+from sink.decode.protobuf_values import (
+    NUMBERS,
+    WIRES,
+    Convert,
+    convert_binaries,
+    convert_keys,
+    convert_numbers,
+    convert_texts,
+    enum_converter,
+    int32,
+)
 from sink.decode.records import SchemaMismatch
 from sink.schema import arrow_type, stored_type
 
 _UINT64_DIGITS = 20
+_Field = Callable[[NestedMessages, Occurrences], pa.Array]
+"""Returns a value for each of the messages, of a field that has a column."""
 _TYPE_NAMES = {int(number): name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()}
 
 
@@ -92,13 +104,13 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
         ) from None
 
 
-class _Nested(Value):
+class _Nested:
     """Nested messages, whose columns `compose` turns into one column."""
 
     def __init__(self, message: _Message, compose: Composer) -> None:
         self._message, self._compose = message, compose
 
-    def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
+    def __call__(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
         return self.merged(cursors, occurrences, np.arange(len(occurrences.rows)), len(occurrences.rows))
 
     def merged(self, cursors: Cursors, occurrences: Occurrences, owners: Rows, count: int) -> pa.Array:
@@ -109,35 +121,26 @@ class _Nested(Value):
         return self._compose(messages, self._message.columns(messages))
 
 
-class _Field(ABC):
-    """A field of the message that has a column."""
-
-    @abstractmethod
-    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
-        """Returns a value for each of the messages."""
-
-
-class _Singular(_Field):
+class _Singular:
     """A field that is not repeated. `default` is its value if it is missing; with `always` such a message is empty."""
 
-    def __init__(self, value: Value, column: T.StructField, default: pa.Scalar | None, always: bool = False) -> None:
-        self._value, self._column_type = value, stored_type(column.dataType)
-        self._default, self._always = default, always and isinstance(value, _Nested)
+    def __init__(self, convert: Convert, column: T.StructField, default: pa.Scalar | None, always: bool) -> None:
+        self._convert, self._column_type = convert, stored_type(column.dataType)
+        self._default, self._always = default, always and isinstance(convert, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
-    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
+    def __call__(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
         if self._always:
             occurrences = self._with_empty(messages, occurrences)
         owners = messages.owners[occurrences.rows]
         is_last = _flag_last(owners)
         positions = owners[is_last]
-        if isinstance(self._value, _Nested):
+        if isinstance(self._convert, _Nested):
             pieces = np.searchsorted(positions, owners)
-            values = self._value.merged(messages.cursors, occurrences, pieces, len(positions))
+            values = self._convert.merged(messages.cursors, occurrences, pieces, len(positions))
         else:
-            if not is_last.all():
-                self.replaced(messages.cursors, occurrences.only(~is_last))
-            values = self._value.convert(messages.cursors, occurrences.only(is_last))
+            self.check_replaced(messages.cursors, occurrences, ~is_last)
+            values = self._convert(messages.cursors, occurrences.only(is_last))
         if len(positions) == messages.count:
             return values
         column = scattered(messages.count, [(positions, values)], self._column_type)
@@ -147,10 +150,10 @@ class _Singular(_Field):
             messages.fail(~messages.has(occurrences), self._needed)
         return column
 
-    def replaced(self, cursors: Cursors, occurrences: Occurrences) -> None:
+    def check_replaced(self, cursors: Cursors, occurrences: Occurrences, replaced: npt.NDArray[np.bool_]) -> None:
         """Checks replaced occurrences of strings: Protobuf requires UTF-8 there, too."""
-        if isinstance(self._value, Text):
-            self._value.convert(cursors, occurrences)
+        if self._convert is convert_texts and replaced.any():
+            convert_texts(cursors, occurrences.only(replaced))
 
     @staticmethod
     def _with_empty(messages: NestedMessages, occurrences: Occurrences) -> Occurrences:
@@ -158,36 +161,25 @@ class _Singular(_Field):
         return in_order([occurrences, Occurrences(rows, messages.cursors.end[rows], np.zeros(len(rows), np.uint64))])
 
 
-class _Repeated(_Field):
-    def __init__(self, value: Value, kind: T.DataType) -> None:
-        self._value, self._column_type = value, stored_type(kind)
-
-    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
-        lengths = np.bincount(messages.owners[occurrences.rows], minlength=messages.count)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(
-            pa.array(offsets), self._value.convert(messages.cursors, occurrences), type=self._column_type
-        )
+def _repeated(convert: Convert, kind: pa.ListType, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
+    lengths = np.bincount(messages.owners[occurrences.rows], minlength=messages.count)
+    return pa.ListArray.from_arrays(offsets_after(lengths), convert(messages.cursors, occurrences), type=kind)
 
 
-class _Map(_Field):
-    """A map, whose entries are messages of two fields. An entry with an unknown number of a closed enum is dropped."""
-
-    def __init__(self, entry: _Message, kind: T.DataType) -> None:
-        self._entry, self._column_type = entry, stored_type(kind)
-
-    def column(self, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
-        count = len(occurrences.rows)
-        entries = NestedMessages(
-            messages.cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), np.arange(count), count
-        )
-        unknown = np.zeros(count, np.bool_)
-        keys, values = self._entry.columns(entries, unknown)
-        owners = messages.owners[occurrences.rows]
-        if unknown.any():
-            is_known = pa.array(~unknown)
-            keys, values, owners = keys.filter(is_known), values.filter(is_known), owners[~unknown]
-        return as_map(np.bincount(owners, minlength=messages.count), keys, values, self._column_type)
+def _map(entry: _Message, kind: pa.MapType, messages: NestedMessages, occurrences: Occurrences) -> pa.Array:
+    """Makes maps of entries, which are messages of two fields. Drops an entry with an unknown number of a closed
+    enum."""
+    count = len(occurrences.rows)
+    entries = NestedMessages(
+        messages.cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), np.arange(count), count
+    )
+    unknown = np.zeros(count, np.bool_)
+    keys, values = entry.columns(entries, unknown)
+    owners = messages.owners[occurrences.rows]
+    if unknown.any():
+        is_known = pa.array(~unknown)
+        keys, values, owners = keys.filter(is_known), values.filter(is_known), owners[~unknown]
+    return as_map(np.bincount(owners, minlength=messages.count), keys, values, kind)
 
 
 class _Message:
@@ -197,31 +189,33 @@ class _Message:
         self, descriptor: Descriptor, target: T.StructType, path: str, depth: int, entry: bool = False
     ) -> None:
         self._target = target
-        self._fields: dict[int, tuple[int, _Field]] = {}
-        """The position of the column and the decoder of each field with a column, by field number."""
+        self._fields: dict[str, tuple[int, _Field]] = {}
+        """The number and the decoder of each field with a column."""
         tracked: dict[int, FieldDescriptor] = {}
-        for position, column in enumerate(target.fields):
+        for column in target.fields:
             inner = f"{path}.{column.name}".lstrip(".")
             field = descriptor.fields_by_name.get(column.name)
-            if field is None:
-                if not column.nullable:
-                    raise SchemaMismatch(inner, "nothing", f"{column.dataType.simpleString()} NOT NULL")
-                continue
-            self._fields[field.number] = position, _field(field, column, inner, depth, entry)
-            tracked[field.number] = field
+            if field is not None:
+                self._fields[column.name] = field.number, _field(field, column, inner, depth, entry)
+                tracked[field.number] = field
+            elif not column.nullable:
+                raise SchemaMismatch(inner, "nothing", f"{column.dataType.simpleString()} NOT NULL")
         # Beside fields with a column, also track the other members of their oneofs, and required fields.
-        oneofs = [oneof for oneof in descriptor.oneofs if any(field.number in tracked for field in oneof.fields)]
-        self._oneofs = [[field.number for field in oneof.fields] for oneof in oneofs]
-        tracked.update((field.number, field) for oneof in oneofs for field in oneof.fields)
-        self._required = {field.number: field.name for field in descriptor.fields if field.is_required}
-        tracked.update((field.number, field) for field in descriptor.fields if field.is_required)
+        self._oneofs = [
+            oneof.fields for oneof in descriptor.oneofs if any(field.number in tracked for field in oneof.fields)
+        ]
+        self._required = [field for field in descriptor.fields if field.is_required]
+        tracked |= {field.number: field for field in chain(*self._oneofs, self._required)}
         self._numbers = list(tracked)
         self._closed = {
             number: np.array([value.number for value in field.enum_type.values], np.int32)
             for number, field in tracked.items()
             if field.enum_type is not None and field.enum_type.is_closed
         }
-        self._scanner = Scanner([_key(field) for field in tracked.values()], depth)
+        keys = [
+            FieldKey(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated) for field in tracked.values()
+        ]
+        self._scanner = Scanner(keys, depth)
 
     def columns(self, messages: NestedMessages, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
         """Decodes the columns. Flags in `unknown` the messages with a number that a closed enum does not have."""
@@ -231,41 +225,40 @@ class _Message:
             if unknown is not None:
                 unknown |= messages.has(occurrences[number].only(~has_symbol))
             occurrences[number] = occurrences[number].only(has_symbol)
-        for members in self._oneofs:
-            self._settle(
-                messages,
-                {number: occurrences[number] for number in members if len(occurrences[number].rows)},
-                occurrences,
-            )
-        for number, name in self._required.items():
-            messages.fail(~messages.has(occurrences[number]), f"{name!r} is required and not set")
-        columns = [pa.nulls(0)] * len(self._target.fields)
-        for number, (position, field) in self._fields.items():
-            columns[position] = field.column(messages, occurrences[number])
-        filled = {position for position, _ in self._fields.values()}
-        for position, missing in enumerate(self._target.fields):
-            if position not in filled:
-                columns[position] = pa.nulls(messages.count, stored_type(missing.dataType))
+        for oneof in self._oneofs:
+            self._settle(messages, oneof, occurrences)
+        for field in self._required:
+            messages.fail(~messages.has(occurrences[field.number]), f"{field.name!r} is required and not set")
+        columns = []
+        for column in self._target.fields:
+            if column.name in self._fields:
+                number, decode = self._fields[column.name]
+                columns.append(decode(messages, occurrences[number]))
+            else:
+                columns.append(pa.nulls(messages.count, stored_type(column.dataType)))
         return columns
 
     def _settle(
-        self, messages: NestedMessages, members: dict[int, Occurrences], occurrences: dict[int, Occurrences]
+        self, messages: NestedMessages, oneof: Sequence[FieldDescriptor], occurrences: dict[int, Occurrences]
     ) -> None:
-        """Keeps in `occurrences` only the last member of each oneof."""
+        """Keeps in `occurrences` only the last member of the oneof."""
+        members = [field for field in oneof if len(occurrences[field.number].rows)]
         if len(members) < 2:
             return
         last_ends = np.full((len(members), messages.count), -1)
-        for member_ends, member in zip(last_ends, members.values(), strict=True):
+        for member_ends, field in zip(last_ends, members, strict=True):
+            member = occurrences[field.number]
             ends = _flag_last(messages.owners[member.rows])
             member_ends[messages.owners[member.rows[ends]]] = member.starts[ends]
         second_latest, latest = np.sort(last_ends, axis=0)[-2:]
-        for member_ends, (number, member) in zip(last_ends, members.items(), strict=True):
+        for member_ends, field in zip(last_ends, members, strict=True):
+            member = occurrences[field.number]
             other_ends = np.where(member_ends == latest, second_latest, latest)
             counts = member.starts > other_ends[messages.owners[member.rows]]
-            occurrences[number] = member.only(counts)
-            field = self._fields[number][1] if number in self._fields else None
-            if isinstance(field, _Singular) and not counts.all():
-                field.replaced(messages.cursors, member.only(~counts))
+            occurrences[field.number] = member.only(counts)
+            _, decode = self._fields.get(field.name, (0, None))
+            if isinstance(decode, _Singular):
+                decode.check_replaced(messages.cursors, member, ~counts)
 
 
 def _flag_last(owners: Rows) -> npt.NDArray[np.bool_]:
@@ -273,10 +266,6 @@ def _flag_last(owners: Rows) -> npt.NDArray[np.bool_]:
     is_last = np.ones(len(owners), np.bool_)
     is_last[:-1] = owners[1:] != owners[:-1]
     return is_last
-
-
-def _key(field: FieldDescriptor) -> FieldKey:
-    return FieldKey(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
 
 
 def _type_text(field: FieldDescriptor) -> str:
@@ -292,15 +281,15 @@ def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int,
         target = T.StructType(
             [T.StructField("key", T.StringType(), False), T.StructField("value", kind.valueType, False)]
         )
-        return _Map(_Message(entries, target, path, depth + 1, entry=True), kind)
+        return partial(_map, _Message(entries, target, path, depth + 1, entry=True), stored_type(kind))
     if field.is_repeated and entries is None and isinstance(kind, T.ArrayType):
-        value = _value(field, kind.elementType, f"{path}[]", depth)
-        if value is not None:
-            return _Repeated(value, kind)
+        convert = _converter(field, kind.elementType, f"{path}[]", depth)
+        if convert is not None:
+            return partial(_repeated, convert, stored_type(kind))
     elif not field.is_repeated:
-        value = _value(field, kind, path, depth, key=entry and field.number == 1)
-        if value is not None:
-            return _Singular(value, column, _default(field, kind, path, entry), always=entry)
+        convert = _converter(field, kind, path, depth, key=entry and field.number == 1)
+        if convert is not None:
+            return _Singular(convert, column, _default(field, kind, path, entry), always=entry)
     raise SchemaMismatch(path, _type_text(field), kind.simpleString())
 
 
@@ -326,26 +315,26 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
         raise SchemaMismatch(path, f"{_type_text(field)} [default = {value}]", kind.simpleString()) from None
 
 
-def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Value | None:
-    """Returns the decoder of the field's values; None if the column cannot hold them."""
+def _converter(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Convert | None:
+    """Returns what converts the field's values; None if the column cannot hold them."""
     if field.message_type is not None:
         return _nested(field.message_type, kind, path, depth)
     if field.enum_type is not None:
-        return Enum(field.enum_type) if isinstance(kind, T.StringType) else None
+        return enum_converter(field.enum_type) if isinstance(kind, T.StringType) else None
     if field.type == field.TYPE_STRING:
-        return Text() if isinstance(kind, T.StringType) else None
+        return convert_texts if isinstance(kind, T.StringType) else None
     if field.type == field.TYPE_BYTES:
-        return Binary() if isinstance(kind, T.BinaryType) else None
+        return convert_binaries if isinstance(kind, T.BinaryType) else None
     of_bits, columns = NUMBERS[field.type]
     if key:
-        return AsText(of_bits)
+        return partial(convert_keys, of_bits)
     if isinstance(kind, T.DecimalType) and (kind.scale or kind.precision < _UINT64_DIGITS):
         return None
-    return Number(of_bits, kind) if isinstance(kind, columns) else None
+    return partial(convert_numbers, of_bits, kind) if isinstance(kind, columns) else None
 
 
-def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> Value | None:
-    def nested(compose: Composer, **fields: T.DataType) -> Value:
+def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> _Nested | None:
+    def nested(compose: Composer, **fields: T.DataType) -> _Nested:
         target = T.StructType([T.StructField(name, field_type, False) for name, field_type in fields.items()])
         return _Nested(_Message(message, target, path, depth + 1), compose)
 

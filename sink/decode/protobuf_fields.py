@@ -158,9 +158,8 @@ def _tags(cursors: Cursors, rows: Rows) -> Rows:
     tags = cursors.varints(rows)
     invalid = (tags > _TAG_MAX) | (tags < 8) | ((tags & np.uint64(7)) > Wire.FIXED32)
     invalid |= cursors.at[rows] - starts > _TAG_BYTES
-    if invalid.any():
-        cursors.fail(rows[invalid], _NO_FIELD)
-        tags[invalid] = 0
+    cursors.fail_where(rows, invalid, _NO_FIELD)
+    tags[invalid] = 0
     return tags.astype(np.int64)
 
 

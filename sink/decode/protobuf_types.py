@@ -58,11 +58,9 @@ class NestedMessages:
 
 
 def as_struct(kind: T.StructType, messages: NestedMessages, columns: list[pa.Array]) -> pa.Array:
-    fields = [
-        pa.field(field.name, column.type, field.nullable) for field, column in zip(kind.fields, columns, strict=True)
-    ]
-    mask = None if fields else pa.array(np.zeros(messages.count, np.bool_))
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+    # The mask tells Arrow how many values a struct without fields has.
+    mask = None if columns else pa.array(np.zeros(messages.count, np.bool_))
+    return pa.StructArray.from_arrays(columns, fields=list(stored_type(kind)), mask=mask)
 
 
 def _numbers(columns: list[pa.Array]) -> list[Rows]:

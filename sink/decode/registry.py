@@ -69,9 +69,6 @@ class Registry:
         self._schemas: dict[SchemaId, Future[RegisteredSchema]] = {}
         self._warned_at = -WARN_SECONDS
 
-    def schema(self, schema_id: SchemaId) -> RegisteredSchema:
-        return self._schema(schema_id, ())
-
     def subjects(self) -> list[str]:
         """Returns the names of all subjects, sorted."""
         return self._request("its subjects", lambda client: sorted(map(str, client.get_subjects())))
@@ -83,7 +80,7 @@ class Registry:
     def version(self, subject: str, number: int) -> RegisteredSchema:
         return self.schema(self._id(subject, number, deleted=False))
 
-    def _schema(self, schema_id: SchemaId, referring: tuple[SchemaId, ...]) -> RegisteredSchema:
+    def schema(self, schema_id: SchemaId, referring: tuple[SchemaId, ...] = ()) -> RegisteredSchema:
         """Returns the schema. `referring` are the ids that led here, each of which refers to the next."""
         if schema_id in referring:
             raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}. Register it again.")
@@ -106,9 +103,14 @@ class Registry:
         request = f"schema {'id' if isinstance(schema_id, int) else 'GUID'} {schema_id}"
 
         def get(client: SchemaRegistryClient, fmt: str | None = None) -> Any:
-            if isinstance(schema_id, int):
-                return _complete(client.get_schema(schema_id, fmt=fmt))
-            return _complete(client.get_schema_by_guid(schema_id, fmt))
+            answer: Any = (
+                client.get_schema(schema_id, fmt=fmt)
+                if isinstance(schema_id, int)
+                else client.get_schema_by_guid(schema_id, fmt)
+            )
+            if not isinstance(answer.schema_str, str):
+                raise ValueError("an answer without a schema")
+            return answer
 
         answer = self._request(request, get)
         if answer.schema_type == "PROTOBUF":
@@ -120,7 +122,7 @@ class Registry:
         references = tuple(
             (
                 reference.name,
-                self._schema(self._id(reference.subject, reference.version, deleted=True), (*referring, schema_id)),
+                self.schema(self._id(reference.subject, reference.version, deleted=True), (*referring, schema_id)),
             )
             for reference in answer.references or ()
         )
@@ -183,9 +185,3 @@ def registry(access: RegistryAccess) -> Registry:
         if key not in _REGISTRIES:
             _REGISTRIES[key] = Registry(access)
         return _REGISTRIES[key]
-
-
-def _complete(answer: Any) -> Any:
-    if not isinstance(answer.schema_str, str):
-        raise ValueError("an answer without a schema")
-    return answer

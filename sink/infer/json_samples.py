@@ -51,16 +51,10 @@ class Inferred:
 
 def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], str] = str) -> Inferred:
     """Infers the columns. `coordinates_of` returns a value's coordinates by its index. No good values: no columns."""
-    documents: dict[int, Any] = {}
-    bad: dict[int, str] = {}
-    is_object = record_decoder(T.StructType([]))
-    for index, value in enumerate(values):
-        try:
-            is_object(value)
-            assert value is not None
-            documents[index] = document(value.decode())
-        except Undecodable as error:
-            bad[index] = str(error)
+    bad = _refused(T.StructType([]), dict(enumerate(values)))
+    documents = {
+        index: document(value.decode()) for index, value in enumerate(values) if value is not None and index not in bad
+    }
     while True:
         builder = _TypeBuilder(coordinates_of)
         columns = builder.columns(documents)
@@ -81,8 +75,6 @@ def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int
             decode(value)
         except Undecodable as error:
             reasons[index] = str(error)
-        except RecursionError:
-            reasons[index] = "nested too deeply"
     return reasons
 
 

@@ -157,9 +157,8 @@ def _struct(declaration: str) -> T.StructType:
     return struct
 
 
-def arrow_schema(struct: T.DataType) -> pa.Schema:
-    assert isinstance(struct, T.StructType)
-    return pa.schema([_arrow_field(field) for field in struct.fields])
+def arrow_schema(struct: T.StructType) -> pa.Schema:
+    return pa.schema(list(arrow_type(struct)))
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
@@ -172,17 +171,13 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
         value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
         return pa.map_(pa.field("key", pa.string(), nullable=False), value)
     if isinstance(kind, T.StructType):
-        return pa.struct([_arrow_field(field) for field in kind.fields])
+        return pa.struct([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in kind.fields])
     return _ARROW[type(kind)]
 
 
 def stored_type(kind: T.DataType) -> pa.DataType:
     """Returns the Arrow type in which the table stores a declared type."""
     return arrow_type(storage_type(kind))
-
-
-def _arrow_field(field: T.StructField) -> pa.Field:
-    return pa.field(field.name, arrow_type(field.dataType), field.nullable)
 
 
 def _nullable(struct: T.StructType) -> T.StructType:

@@ -38,19 +38,6 @@ _SIMPLE: dict[str, Callable[[], T.DataType]] = {
     "timestamp": T.TimestampType,
     "timestamp_ltz": T.TimestampType,
 }
-_WRITTEN: dict[type[T.DataType], str] = {
-    T.BooleanType: "BOOLEAN",
-    T.ByteType: "TINYINT",
-    T.ShortType: "SMALLINT",
-    T.IntegerType: "INT",
-    T.LongType: "BIGINT",
-    T.FloatType: "FLOAT",
-    T.DoubleType: "DOUBLE",
-    T.StringType: "STRING",
-    T.BinaryType: "BINARY",
-    T.DateType: "DATE",
-    T.TimestampType: "TIMESTAMP",
-}
 _REFUSED = {
     "char": "string",
     "character": "string",
@@ -84,15 +71,13 @@ def _written_field(field: T.StructField, separator: str) -> str:
 
 
 def _type_ddl(kind: T.DataType) -> str:
-    if isinstance(kind, T.DecimalType):
-        return f"DECIMAL({kind.precision},{kind.scale})"
     if isinstance(kind, T.ArrayType):
         return f"ARRAY<{_type_ddl(kind.elementType)}>"
     if isinstance(kind, T.MapType):
         return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
     if isinstance(kind, T.StructType):
         return f"STRUCT<{', '.join(_written_field(field, ': ') for field in kind.fields)}>"
-    return _WRITTEN[type(kind)]
+    return kind.simpleString().upper()
 
 
 class _Reader:

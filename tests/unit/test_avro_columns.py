@@ -377,6 +377,11 @@ def test_of_a_key_that_a_map_has_twice_the_last_value_counts() -> None:
     assert read_one(record(("f", {"type": "map", "values": "int"})), value, "map<string,int>") == [("a", 3), ("b", 2)]
 
 
+def test_a_field_that_a_writer_has_twice_is_read_once_and_then_stepped_over() -> None:
+    schema = record(("a", "int"), ("a", "string"), ("b", "int"))
+    assert read(schema, [b"\x0a\x04xy\x0e"], columns("a int, b int")) == ([{"a": 5, "b": 7}], {})
+
+
 def test_a_type_that_contains_itself_is_stepped_over() -> None:
     tree = {"type": "record", "name": "tree", "fields": [{"name": "kids", "type": {"type": "array", "items": "tree"}}]}
     leaf = b"\x00"

@@ -213,6 +213,7 @@ def refused_on_purpose(reason: str) -> bool:
         (b'{"b":200}', "200 does not fit tinyint"),
         (b'{"dec":123456789.5}', "does not fit decimal(10,2)"),
         (b'{"dec":1e999999999}', "does not fit decimal(10,2)"),
+        (b'{"dec":1e9999999999}', "does not fit decimal(10,2)"),
         (b'{"dec":"x"}', "'x' is not a decimal number"),
         (b'{"dec":NaN}', "'NaN' is not a decimal number"),
         (b'{"d":Inf}', "not one JSON document"),
