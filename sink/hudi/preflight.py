@@ -32,17 +32,15 @@ ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.Time
 int 0 for one without a value, which wins over everything."""
 
 
-def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
-    """Raises the first error: ConfigError or TableError. `engine` replaces the settings' one."""
-    for error in preflight_errors(settings, schema, engine):
+def require_usable(settings: Settings, schema: TableSchema) -> None:
+    """Raises the first error: ConfigError or TableError."""
+    for error in preflight_errors(settings, schema):
         raise error
 
 
-def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
+def preflight_errors(settings: Settings, schema: TableSchema) -> Iterator[SinkError]:
     """Yields every error."""
-    engine = engine or settings.engine
-    if settings.operation != "append":
-        engine = "hudi"
+    engine = settings.engine if settings.operation == "append" else "hudi"
     if settings.operation == "upsert":
         yield from _upsert_errors(settings, schema)
     if not record_key_fields(settings) and engine == "hudi":

@@ -21,7 +21,7 @@ from sink.decode.records import BadValue
 from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
-from sink.write.record_columns import BadRows, RowSpec, added_columns
+from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
 
 LOG_POSITION = T.StructType(
     [
@@ -43,13 +43,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ChangeSpec:
+class ChangeSpec(RowSpec):
     """The settings by which records become changes. Spark ships it to the executors.
 
     `ordering` names the ordering columns. `located` names the columns that a delete needs, so that Hudi can find the
     partition of its row; empty with a global index."""
 
-    rows: RowSpec
     envelope: str
     debezium_ordering: str
     ordering: tuple[str, ...]
@@ -59,7 +58,10 @@ class ChangeSpec:
     @property
     def columns(self) -> T.StructType:
         """The table's columns, followed by the log position, which is dropped before Hudi writes."""
-        return T.StructType([*self.rows.schema.spark.fields, *LOG_POSITION.fields])
+        return T.StructType([*self.schema.spark.fields, *LOG_POSITION.fields])
+
+    def decoder(self) -> Decode:
+        return Changes(self).decode_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,9 @@ class Changes:
 
     def __init__(self, spec: ChangeSpec) -> None:
         self._spec = spec
-        self._schema = spec.rows.schema
+        self._schema = spec.schema
         self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
-        self._keys = KeyBytes(spec.rows.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
+        self._keys = KeyBytes(spec.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
 
     def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         decoded = self._decoded(batch)
@@ -101,7 +103,7 @@ class Changes:
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
-        values = wire_column(batch, "value", self._spec.rows.format)
+        values = wire_column(batch, "value", self._spec.format)
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)
         decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
@@ -147,17 +149,16 @@ class Changes:
         """Returns the rows with their partition columns. Raises BadRows."""
         if bad:
             raise BadRows("value", bad)
-        row_spec = self._spec.rows
         try:
-            rows = row_spec.paths.complete(rows)
+            rows = self._spec.paths.complete(rows)
         except BadPartition as error:
             raise BadRows("partition", error.reasons) from None
         row_numbers = np.flatnonzero(is_kept).tolist()
         of_changes = rows if is_kept.all() else rows.filter(pa.array(is_kept))
-        if keyless := row_spec.keys.invalid_keys(of_changes):
+        if keyless := self._spec.keys.invalid_keys(of_changes):
             raise BadRows("record key", {row_numbers[index]: reason for index, reason in keyless.items()})
         try:
-            row_spec.paths.group(of_changes)
+            self._spec.paths.group(of_changes)
         except BadPartition as error:
             raise BadRows(
                 "partition", {row_numbers[index]: reason for index, reason in error.reasons.items()}
@@ -175,12 +176,9 @@ class _PlainValues:
     """Values that are rows of the table, with an optional `_hoodie_is_deleted`."""
 
     def __init__(self, spec: ChangeSpec) -> None:
-        schema = spec.rows.schema
-        self._has_marker = spec.rows.format.name not in RAW
-        marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._has_marker else []
-        self._decoder = spec.rows.format.decoder(
-            TableSchema(T.StructType([*schema.unchecked.fields, *marker]), provenance=False)
-        )
+        marker = [T.StructField(IS_DELETED, T.BooleanType())] if spec.format.name not in RAW else []
+        columns = T.StructType([*spec.schema.unchecked.fields, *marker])
+        self._decoder = spec.format.decoder(TableSchema(columns, provenance=False))
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
@@ -201,11 +199,11 @@ class _Events:
     """Debezium's change events."""
 
     def __init__(self, spec: ChangeSpec) -> None:
-        schema = spec.rows.schema
+        schema = spec.schema
         self._names = schema.value_struct.names
-        self._keys = [name for name in spec.rows.keys.fields if name in self._names]
+        self._keys = [name for name in spec.keys.fields if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
-        self._decoder = EventDecoder(spec.rows.format, schema.unchecked, spec.debezium_ordering)
+        self._decoder = EventDecoder(spec.format, schema.unchecked, spec.debezium_ordering)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         events = self._decoder.decode(values)

@@ -19,7 +19,7 @@ from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits
 from sink.write.memory import MemoryBudget
 from sink.write.source import read_slices, read_tasks, reads_headers
-from sink.write.task_input import FrameSource, KafkaSource, TaskInput, records_of
+from sink.write.task_input import FrameSource, KafkaSource, TaskInput, TaskReads, records_of
 from sink.write.task_report import TaskReport
 
 
@@ -68,9 +68,9 @@ def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
     return (LibrdkafkaInputs if settings.kafka_reader == "librdkafka" else SparkInputs)(spark, settings)
 
 
-def frame_input(records: DataFrame, tasks: int) -> TaskInput:
+def frame_input(records: DataFrame, tasks: Sequence[WriteTask], batch_bytes: int = BATCH_BYTES) -> TaskInput:
     """Returns the input for records that are in a DataFrame already, one Spark partition for each task."""
-    return TaskInput(records, FrameSource(BATCH_BYTES), tasks)
+    return TaskInput(records, TaskReads(tuple(tasks), FrameSource(batch_bytes), len(tasks)))
 
 
 class LibrdkafkaInputs:
@@ -91,8 +91,9 @@ class LibrdkafkaInputs:
         is_bounded = self._is_local or self.memory.is_short
         task_limit = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(task_limit, len(tasks)))
+        source = self._source(attempt, reads_headers(self._settings))
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
-        return TaskInput(frame, self._source(attempt, reads_headers(self._settings)), side_by_side)
+        return TaskInput(frame, TaskReads(tuple(tasks), source, side_by_side))
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return records_of(self._spark, self._source(1, headers=True), slices)
@@ -122,8 +123,7 @@ class SparkInputs:
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         session = self._sizes.session([piece for task in tasks for piece in task.slices])
-        source = FrameSource(self.memory.limits(attempt).batch_bytes)
-        return TaskInput(read_tasks(session, self._settings, tasks), source, len(tasks))
+        return frame_input(read_tasks(session, self._settings, tasks), tasks, self.memory.limits(attempt).batch_bytes)
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return read_slices(self._sizes.session(slices), self._settings, slices, headers=True)

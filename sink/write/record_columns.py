@@ -9,7 +9,7 @@ be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +28,8 @@ from sink.write.record_headers import unreadable_headers
 
 _NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")
+Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
+"""Turns a batch of records and the name of their topic into rows, one for each record. Raises BadRows."""
 _NO_TIME = "its timestamp, in milliseconds since 1970, is beyond what _kafka_timestamp holds, the years up to 294247"
 
 
@@ -70,9 +72,14 @@ class RowSpec:
     keys: RecordKeys
     paths: PartitionPaths
 
-    def with_columns(self, columns: str) -> RowSpec:
-        """Returns the same specification for other value columns, as `TableSchema.with_columns`."""
-        return replace(self, schema=self.schema.with_columns(columns))
+    @property
+    def columns(self) -> T.StructType:
+        """The columns of the rows that `decoder` makes."""
+        return self.schema.spark
+
+    def decoder(self) -> Decode:
+        """Returns a decoder for rows that go to the JVM. Raises ConfigError for columns that the format cannot fill."""
+        return RowDecoder(self).decode_for_java
 
 
 def separate_bad(
@@ -110,6 +117,13 @@ class RowDecoder:
         good, decoded, bad = separate_bad(batch, topic, self.decode)
         rows, groups = decoded or (None, _NOWHERE)
         return SeparatedBatch(good, rows, groups, bad)
+
+    def decode_for_java(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Decodes good records, with the types that the JVM takes: no dictionaries."""
+        rows, _ = self.decode(batch, topic)
+        schema = self._spec.schema.arrow
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         """Decodes good records. Raises BadRows for the first stage that some records fail."""

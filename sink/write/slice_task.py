@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from coordination.errors import BadRecord
-from coordination.state.model import WriteTask
 from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
@@ -26,7 +24,7 @@ from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import RowDecoder, RowSpec
 from sink.write.slice_files import FileLimits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
-from sink.write.task_input import BatchSource, task_numbers
+from sink.write.task_input import TaskReads, task_context
 from sink.write.task_report import SliceCounter, TaskReport
 
 REPORT = "report binary"
@@ -41,9 +39,7 @@ class WriteJob:
     sink: str
     table: str
     instant: str
-    tasks: tuple[WriteTask, ...]
-    source: BatchSource
-    side_by_side: int
+    reads: TaskReads
     spec: RowSpec
     meta_fields: bool
     codec: str
@@ -55,7 +51,7 @@ class WriteJob:
 
 def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs tasks, for `mapInArrow`; yields one row for each task, which `report_of` reads."""
-    for number in task_numbers(len(job.tasks), job.side_by_side):
+    for number in job.reads.task_numbers():
         outcome = _outcome_of(job, number, arrow)
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
 
@@ -63,7 +59,7 @@ def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
     writer = _TaskWriter(job, number)
     try:
-        for batch in job.source.batches(job.tasks[number], arrow):
+        for batch in job.reads.source.batches(job.reads.tasks[number], arrow):
             writer.write(batch)
         return writer.finish()
     except BadRecord as error:
@@ -90,13 +86,12 @@ class _TaskWriter:
 
     def __init__(self, job: WriteJob, number: int) -> None:
         self._job = job
-        task = job.tasks[number]
+        task = job.reads.tasks[number]
         self._rows = RowDecoder(job.spec)
         self._counter = SliceCounter(number, task, job.tolerated)
         # A sequence number must be unique in its file.
         self._topics_in_file = len({piece.topic for piece in task.slices})
-        context = TaskContext.get()
-        assert context is not None
+        context = task_context()
         token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
         attempt = Attempt(job.sink, job.table, job.instant, token, task)
         storage = cached_storage(job.base_path, job.access)
