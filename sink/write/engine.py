@@ -21,7 +21,7 @@ from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
-from sink.write.inputs import frame_input, inputs_of
+from sink.write.inputs import frame_input, inputs_of, require_reader
 from sink.write.quarantine import quarantine
 from sink.write.record_columns import RowSpec
 from sink.write.row_spec import change_spec, row_spec
@@ -57,7 +57,7 @@ class Engine(ABC):
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
         require_usable(self._settings, self._schema)
-        self._inputs.check()
+        require_reader(self._settings)
         self._spec.decoder()
 
     def write(
