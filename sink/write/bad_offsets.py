@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordination.errors import BadRecord
+from coordination.state.model import Slice
+
 REASON_CHARACTERS = 500
 """A reason may quote the record, and a task reports many reasons: each is cut to this length."""
 
@@ -14,14 +17,8 @@ class BadOffset:
     kind: str
     reason: str
 
-    @classmethod
-    def of(cls, offset: int, kind: str, reason: str) -> BadOffset:
-        """Cuts the reason to `REASON_CHARACTERS`."""
-        return cls(offset, kind, reason[:REASON_CHARACTERS])
 
-
-def too_many(reason: str, tolerated: int) -> str:
-    """Returns the reason for the first bad record of a task that exceeds the tolerated number."""
-    if not tolerated:
-        return reason
-    return f"the first of more than errors.max.per.transaction={tolerated:,} bad records: {reason}"
+def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:
+    """Returns the error for more bad records than are tolerated, of which `first` is the first one."""
+    prefix = f"the first of more than errors.max.per.transaction={tolerated:,} bad records: " if tolerated else ""
+    return BadRecord(piece.topic, piece.partition, first.offset, f"{prefix}{first.reason}")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow.compute as pc
 
-from coordination.errors import BadRecord, SinkError
+from coordination.errors import SinkError
 from coordination.state.model import Slice, SliceResult, WriteTask
-from sink.write.bad_offsets import BadOffset, too_many
+from sink.write.bad_offsets import REASON_CHARACTERS, BadOffset, too_many
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
 
@@ -64,14 +64,14 @@ class SliceCounter:
         offsets = batch.records.column("offset")
         for bad_row in bad:
             position = batch.parts[bisect_right(starts, bad_row.row) - 1].slice
-            bad_offset = BadOffset.of(offsets[bad_row.row].as_py(), bad_row.kind, bad_row.reason)
+            reason = bad_row.reason[:REASON_CHARACTERS]
+            bad_offset = BadOffset(offsets[bad_row.row].as_py(), bad_row.kind, reason)
             self._bad.setdefault(position, []).append(bad_offset)
             self._records[position] -= 1
         self._bad_count += len(bad)
         if self._bad_count > self._tolerated:
             position = min(self._bad)
-            piece, first_bad = self._slices[position], self._bad[position][0]
-            raise BadRecord(piece.topic, piece.partition, first_bad.offset, too_many(first_bad.reason, self._tolerated))
+            raise too_many(self._slices[position], self._bad[position][0], self._tolerated)
 
     def report(self, stats: Iterable[str] = ()) -> TaskReport:
         results = tuple(
