@@ -26,7 +26,6 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
 from sink.write.record_headers import unreadable_headers
 
-_NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
 """Turns a batch of records and the name of their topic into rows, one for each record. Raises BadRows."""
@@ -50,17 +49,6 @@ class BadRow:
     row: int
     kind: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SeparatedBatch:
-    """The good records of a batch, their rows in the table with the table partitions, and the bad records."""
-
-    records: pa.RecordBatch
-    rows: pa.RecordBatch | None
-    groups: Groups
-    bad: tuple[BadRow, ...]
-    """By rising row."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +100,6 @@ class RowDecoder:
         self._spec = spec
         self._decoder = spec.format.decoder(spec.schema)
 
-    def separate_bad(self, batch: pa.RecordBatch, topic: str) -> SeparatedBatch:
-        """Decodes a batch of one topic, and separates the bad records."""
-        good, decoded, bad = separate_bad(batch, topic, self.decode)
-        rows, groups = decoded or (None, _NOWHERE)
-        return SeparatedBatch(good, rows, groups, bad)
-
     def decode_for_java(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """Decodes good records, with the types that the JVM takes: no dictionaries."""
         rows, _ = self.decode(batch, topic)
@@ -126,7 +108,9 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
-        """Decodes good records. Raises BadRows for the first stage that some records fail."""
+        """Returns the rows of good records, and their table partitions. Raises BadRows for the first stage that some
+        records fail.
+        """
         decoded = self._decoder.decode(wire_column(batch, "value", self._spec.format))
         if decoded.bad:
             raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})

@@ -21,7 +21,7 @@ from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
-from sink.write.record_columns import RowDecoder, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.slice_files import FileLimits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
 from sink.write.task_input import TaskReads, task_context
@@ -98,10 +98,11 @@ class _TaskWriter:
         self.files = SliceFiles(storage, attempt, job.limits, job.codec, job.meta_fields)
 
     def write(self, batch: ReadBatch) -> None:
-        separated = self._rows.separate_bad(batch.records, batch.topic)
-        self._counter.count(batch, separated.bad)
-        if separated.rows is not None:
-            self.files.add(self._with_key(separated.rows, batch, separated.records), separated.groups)
+        good, decoded, bad = separate_bad(batch.records, batch.topic, self._rows.decode)
+        self._counter.count(batch, bad)
+        if decoded is not None:
+            rows, groups = decoded
+            self.files.add(self._with_key(rows, batch, good), groups)
 
     def finish(self) -> TaskReport:
         return self._counter.report(self.files.close())
