@@ -18,7 +18,6 @@ from sink.decode.debezium import EventDecoder, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.records import BadValue
-from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
 from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
@@ -80,26 +79,35 @@ class Changes:
     def __init__(self, spec: ChangeSpec) -> None:
         self._spec = spec
         self._schema = spec.schema
+        self._columns = arrow_schema(spec.columns)
         self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
         self._keys = KeyBytes(spec.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
 
     def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Returns the changes, with the types that the JVM takes: no dictionaries. Raises BadRows."""
         decoded = self._decoded(batch)
         columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
         columns[IS_DELETED] = pa.array(decoded.deleted)
-        bad = {**decoded.bad}
-        keys = wire_column(batch, "key", self._spec.key_format)
-        for row, reason in self._keys.fill(columns, keys, decoded.keyless).items():
-            bad.setdefault(row, reason)
-        for row, reason in self._nulls(columns, decoded).items():
-            bad.setdefault(row, reason)
-        is_kept = ~decoded.skipped
-        rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        rows = self._checked(rows, is_kept, bad)
-        topics = pa.array([topic] * batch.num_rows, pa.string())
-        log_position = [topics, *(batch.column(name) for name in ("partition", "offset"))]
-        typed = self._typed(rows, log_position)
-        return typed if is_kept.all() else typed.filter(pa.array(is_kept))
+        without_key = self._keys.fill(columns, wire_column(batch, "key", self._spec.key_format), decoded.keyless)
+        # A row has the reason of the first step that it fails.
+        if bad := self._nulls(columns, decoded) | without_key | decoded.bad:
+            raise BadRows("value", bad)
+        log_position = (
+            pa.array([topic] * batch.num_rows, pa.string()),
+            batch.column("partition"),
+            batch.column("offset"),
+        )
+        names = [*columns, *LOG_POSITION.names]
+        rows = pa.RecordBatch.from_arrays([*columns.values(), *log_position], names=names)
+        if decoded.skipped.any():
+            rows = rows.filter(pa.array(~decoded.skipped))
+        try:
+            rows, _ = self._spec.place(rows)
+        except BadRows as error:
+            row_numbers = np.flatnonzero(~decoded.skipped).tolist()
+            raise BadRows(error.kind, {row_numbers[row]: reason for row, reason in error.reasons.items()}) from None
+        typed = [rows.column(field.name).cast(field.type) for field in self._columns]
+        return pa.RecordBatch.from_arrays(typed, schema=self._columns)
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
@@ -144,32 +152,6 @@ class Changes:
                 for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
                     bad.setdefault(row, f"column {name!r} is null: {requirement}")
         return bad
-
-    def _checked(self, rows: pa.RecordBatch, is_kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
-        """Returns the rows with their partition columns. Raises BadRows."""
-        if bad:
-            raise BadRows("value", bad)
-        try:
-            rows = self._spec.paths.complete(rows)
-        except BadPartition as error:
-            raise BadRows("partition", error.reasons) from None
-        row_numbers = np.flatnonzero(is_kept).tolist()
-        of_changes = rows if is_kept.all() else rows.filter(pa.array(is_kept))
-        if keyless := self._spec.keys.invalid_keys(of_changes):
-            raise BadRows("record key", {row_numbers[index]: reason for index, reason in keyless.items()})
-        try:
-            self._spec.paths.group(of_changes)
-        except BadPartition as error:
-            raise BadRows(
-                "partition", {row_numbers[index]: reason for index, reason in error.reasons.items()}
-            ) from None
-        return rows
-
-    def _typed(self, rows: pa.RecordBatch, log_position: list[pa.Array]) -> pa.RecordBatch:
-        """Casts the columns to the types that the JVM takes: no dictionaries."""
-        target_schema = arrow_schema(self._spec.columns)
-        columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
-        return pa.RecordBatch.from_arrays([*columns, *log_position], schema=target_schema)
 
 
 class _PlainValues:

@@ -69,6 +69,16 @@ class RowSpec:
         """Returns a decoder for rows that go to the JVM. Raises ConfigError for columns that the format cannot fill."""
         return RowDecoder(self).decode_for_java
 
+    def place(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
+        """Returns the rows with all columns, and their table partitions. Raises BadRows."""
+        try:
+            rows = self.paths.complete(rows)
+            if no_key := self.keys.invalid_keys(rows):
+                raise BadRows("record key", no_key)
+            return rows, self.paths.group(rows)
+        except BadPartition as error:
+            raise BadRows("partition", error.reasons) from None
+
 
 def separate_bad(
     batch: pa.RecordBatch, topic: str, decode: Callable[[pa.RecordBatch, str], _Made]
@@ -117,13 +127,7 @@ class RowDecoder:
         added = added_columns(self._spec.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
-        try:
-            rows = self._spec.paths.complete(rows)
-            if no_key := self._spec.keys.invalid_keys(rows):
-                raise BadRows("record key", no_key)
-            return rows, self._spec.paths.group(rows)
-        except BadPartition as error:
-            raise BadRows("partition", error.reasons) from None
+        return self._spec.place(rows)
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
