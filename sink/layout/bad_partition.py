@@ -9,6 +9,5 @@ class BadPartition(Exception):
     """Rows whose partition path cannot be a directory, with the reason of each; the text is the first reason."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
-        self.row = min(reasons)
         self.reasons = reasons
-        super().__init__(reasons[self.row])
+        super().__init__(reasons[min(reasons)])

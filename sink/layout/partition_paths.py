@@ -90,7 +90,7 @@ class PartitionPaths:
         # Two combinations may share a path: null and the empty text do.
         distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
         renumber = np.array([distinct[path] for path in paths], np.int64)
-        return Groups(tuple(distinct), renumber[codes] if len(paths) else codes.astype(np.int64))
+        return Groups(tuple(distinct), renumber[codes])
 
     def _name(self, field: str, value: str | None) -> str:
         name = value or NULL_PARTITION
