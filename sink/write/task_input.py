@@ -71,9 +71,8 @@ class KafkaSource:
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
         for _ in arrow:
             pass
-        records = sum(piece.end - piece.start for piece in task.slices)
-        partitions = {(piece.topic, piece.partition) for piece in task.slices}
-        settings = self.settings.for_reading(self.limits.queue_bytes, records // len(partitions))
+        partitions = {piece.source for piece in task.slices}
+        settings = self.settings.for_reading(self.limits.queue_bytes, task.size // len(partitions))
         reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
         try:
             yield from reader
