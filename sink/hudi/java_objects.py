@@ -116,9 +116,9 @@ class HudiObjects:
         """Names the action of a write on the timeline of a table of this type."""
         return DELTA_COMMIT if self.merges_on_read else COMMIT
 
-    def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
+    def instant(self, meta: Any, state: str, action: str, requested: str, completed: str | None = None) -> Any:
         states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
-        return meta.createNewInstant(getattr(states, state), action, requested)
+        return meta.getInstantGenerator().createNewInstant(getattr(states, state), action, requested, completed)
 
     def names(self, directory: str) -> list[str]:
         """Lists the entries of a directory of the table; none where there is none."""
