@@ -53,15 +53,8 @@ def preflight_errors(settings: Settings, schema: TableSchema) -> Iterator[SinkEr
             "hoodie.populate.meta.fields=false with provenance.columns=false leaves rows without a key: set"
             " record.key.fields, or one of the two to true"
         )
-    for setting, names, allowed in (
-        ("record.key.fields", settings.record_key_fields, KEY_TYPES),
-        ("partition.field.name", settings.partition_fields, PARTITION_TYPES),
-    ):
-        for name in names:
-            try:
-                schema.require([name], setting, allowed)
-            except ConfigError as error:
-                yield error
+    yield from schema.column_errors(settings.record_key_fields, "record.key.fields", KEY_TYPES)
+    yield from schema.column_errors(settings.partition_fields, "partition.field.name", PARTITION_TYPES)
     paths = partition_paths(settings)
     if paths.time is not None:
         yield from _partition_time_errors(paths, paths.time, schema)
@@ -84,11 +77,7 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
         )
     if not populate_meta_fields(settings):
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
-    for name in ordering_fields(settings):
-        try:
-            schema.require([name], "ordering.field.name", ORDERING_TYPES)
-        except ConfigError as error:
-            yield error
+    yield from schema.column_errors(ordering_fields(settings), "ordering.field.name", ORDERING_TYPES)
     buckets = settings.hudi.get("hoodie.bucket.index.num.buckets", "")
     if settings.index_type == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
@@ -129,10 +118,8 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
             f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"
             " Hudi's own; choose one"
         )
-    try:
-        schema.require([time.field], "partition.time.field", TIME_TYPES)
-    except ConfigError as error:
-        yield error
+    if errors := list(schema.column_errors([time.field], "partition.time.field", TIME_TYPES)):
+        yield from errors
         return
     day = isinstance(schema.spark[time.field].dataType, T.DateType)
     if day and time.pattern.finest in ("hour", "minute"):
