@@ -21,12 +21,11 @@ from coordination.errors import SinkError
 from coordination.state.model import QuarantinedRecords, Slice
 from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
-from sink.write.bad_offsets import REASON_CHARACTERS, BadOffset, too_many
 from sink.write.inputs import Inputs
 from sink.write.record_headers import UNREADABLE
 from sink.write.source import data_loss
 from sink.write.task_errors import task_error
-from sink.write.task_report import TaskReport
+from sink.write.task_report import REASON_CHARACTERS, BadOffset, TaskReport, too_many
 
 _BAD_RECORD = (
     "topic string, partition int, offset long, topic_id string, generation int, kind string, reason string,"

@@ -13,11 +13,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow.compute as pc
 
-from coordination.errors import SinkError
+from coordination.errors import BadRecord, SinkError
 from coordination.state.model import Slice, SliceResult, WriteTask
-from sink.write.bad_offsets import REASON_CHARACTERS, BadOffset, too_many
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
+
+REASON_CHARACTERS = 500
+"""A reason may quote the record, and a task reports many reasons: each is cut to this length."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadOffset:
+    """A bad record in a task report."""
+
+    offset: int
+    kind: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,12 @@ class SliceCounter:
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
         return TaskReport(self._number, results, self._size, self._largest, bad, tuple(stats))
+
+
+def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:
+    """Returns the error for more bad records than are tolerated, of which `first` is the first one."""
+    prefix = f"the first of more than errors.max.per.transaction={tolerated:,} bad records: " if tolerated else ""
+    return BadRecord(piece.topic, piece.partition, first.offset, f"{prefix}{first.reason}")
 
 
 def complete(reports: Iterable[TaskReport], tasks: Sequence[WriteTask]) -> tuple[TaskReport, ...]:
