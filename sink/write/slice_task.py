@@ -57,19 +57,45 @@ def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
-    writer = _TaskWriter(job, number)
+    task = job.reads.tasks[number]
+    several_topics = len({piece.topic for piece in task.slices}) > 1
+    decoder, counter = RowDecoder(job.spec), SliceCounter(number, task, job.tolerated)
+    context = task_context()
+    token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
+    attempt = Attempt(job.sink, job.table, job.instant, token, task)
+    files = SliceFiles(cached_storage(job.base_path, job.access), attempt, job.limits, job.codec, job.meta_fields)
     try:
-        for batch in job.reads.source.batches(job.reads.tasks[number], arrow):
-            writer.write(batch)
-        return writer.finish()
+        for batch in job.reads.source.batches(task, arrow):
+            good, decoded, bad = separate_bad(batch.records, batch.topic, decoder.decode)
+            counter.count(batch, bad)
+            if decoded is not None:
+                rows, groups = decoded
+                files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
+        return counter.report(files.close())
     except BadRecord as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
-        writer.files.discard()
+        files.discard()
         return failed_task(error)
     except BaseException:
         # A cancelled task ends with a BaseException; its files are useless, too.
-        writer.files.discard()
+        files.discard()
         raise
+
+
+def _with_key(
+    job: WriteJob, batch: ReadBatch, records: pa.RecordBatch, rows: pa.RecordBatch, several_topics: bool
+) -> pa.RecordBatch:
+    """Returns the rows of good records with sequence number and record key before them."""
+    partitions: pa.Array | pa.Scalar = pc.cast(records.column("partition"), pa.string())
+    if len(batch.parts) == 1:
+        partitions = partitions[0]
+    offsets = pc.cast(records.column("offset"), pa.string())
+    key = job.spec.keys.column(rows, batch.topic, partitions, offsets)
+    # A sequence number must be unique in its file.
+    topic = f"{batch.topic}-" if several_topics else ""
+    number = joined(pa.scalar(f"{job.instant}_{topic}"), partitions, pa.scalar("_"), offsets)
+    fields = [pa.field("_hoodie_commit_seqno", number.type), pa.field("_hoodie_record_key", key.type), *rows.schema]
+    return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))
 
 
 def report_of(report: bytes) -> TaskReport:
@@ -79,47 +105,3 @@ def report_of(report: bytes) -> TaskReport:
         raise outcome
     assert isinstance(outcome, TaskReport)
     return outcome
-
-
-class _TaskWriter:
-    """Decodes and writes the batches of one task."""
-
-    def __init__(self, job: WriteJob, number: int) -> None:
-        self._job = job
-        task = job.reads.tasks[number]
-        self._rows = RowDecoder(job.spec)
-        self._counter = SliceCounter(number, task, job.tolerated)
-        # A sequence number must be unique in its file.
-        self._topics_in_file = len({piece.topic for piece in task.slices})
-        context = task_context()
-        token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
-        attempt = Attempt(job.sink, job.table, job.instant, token, task)
-        storage = cached_storage(job.base_path, job.access)
-        self.files = SliceFiles(storage, attempt, job.limits, job.codec, job.meta_fields)
-
-    def write(self, batch: ReadBatch) -> None:
-        good, decoded, bad = separate_bad(batch.records, batch.topic, self._rows.decode)
-        self._counter.count(batch, bad)
-        if decoded is not None:
-            rows, groups = decoded
-            self.files.add(self._with_key(rows, batch, good), groups)
-
-    def finish(self) -> TaskReport:
-        return self._counter.report(self.files.close())
-
-    def _with_key(self, rows: pa.RecordBatch, batch: ReadBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._job.meta_fields:
-            return rows
-        partitions: pa.Array | pa.Scalar = pc.cast(records.column("partition"), pa.string())
-        if len(batch.parts) == 1:
-            partitions = partitions[0]
-        offsets = pc.cast(records.column("offset"), pa.string())
-        key = self._job.spec.keys.column(rows, batch.topic, partitions, offsets)
-        source = f"{batch.topic}-" if self._topics_in_file > 1 else ""
-        number = joined(pa.scalar(f"{self._job.instant}_{source}"), partitions, pa.scalar("_"), offsets)
-        fields = [
-            pa.field("_hoodie_commit_seqno", number.type),
-            pa.field("_hoodie_record_key", key.type),
-            *rows.schema,
-        ]
-        return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))
