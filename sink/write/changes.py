@@ -17,7 +17,6 @@ from pyspark.sql import types as T
 from sink.decode.debezium import EventDecoder, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
-from sink.decode.records import BadValue
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
 from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
@@ -165,11 +164,11 @@ class _PlainValues:
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
         bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        positions = np.full(len(values), -1, np.int64)
-        good_rows = [row for row in range(len(values)) if row not in bad] if bad else np.arange(len(values))
-        positions[good_rows] = np.arange(len(good_rows))
         columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
         if bad:
+            good_rows = [row for row in range(len(values)) if row not in bad]
+            positions = np.full(len(values), -1, np.int64)
+            positions[good_rows] = np.arange(len(good_rows))
             columns = {name: take_or_null(column, positions) for name, column in columns.items()}
         no_flags = np.zeros(len(values), np.bool_)
         deletes = columns.pop(IS_DELETED, None)
@@ -195,8 +194,5 @@ class _Events:
             unknown |= columns[name].is_null().to_numpy(zero_copy_only=False)
         if events.ordering is not None:
             columns[self._ordering[0]] = events.ordering
-        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, _by_row(events.bad))
-
-
-def _by_row(bad: tuple[BadValue, ...]) -> dict[int, str]:
-    return {bad_value.index: bad_value.reason for bad_value in bad}
+        bad = {bad_value.index: bad_value.reason for bad_value in events.bad}
+        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, bad)
