@@ -111,8 +111,7 @@ def _is_table(hudi: HudiClient) -> bool:
 
 
 def _refuse_other_content(hudi: HudiClient) -> None:
-    names = set(hudi.names(""))
-    unexpected = sorted(names - {".hoodie"})
+    unexpected = sorted(set(hudi.names("")) - {".hoodie"})
     if unexpected:
         examples = ", ".join(unexpected[:5])
         raise TableError(
@@ -120,11 +119,7 @@ def _refuse_other_content(hudi: HudiClient) -> None:
             " target.base.path"
         )
     # A creation that was cut short leaves directories, but never an instant.
-    if (
-        ".hoodie" in names
-        and "timeline" in hudi.names(".hoodie")
-        and hudi.names(".hoodie/timeline") not in ([], ["history"])
-    ):
+    if hudi.names(".hoodie/timeline") not in ([], ["history"]):
         raise TableError(
             f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged; restore it"
         )
