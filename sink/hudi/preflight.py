@@ -20,9 +20,8 @@ from sink.hudi.options import (
     populate_meta_fields,
     record_key_fields,
 )
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
-from sink.layout.partition_times import TIME_TYPES, PartitionTime
+from sink.layout.partition_times import TIME_TYPES, BadPartition, PartitionTime
 from sink.layout.record_keys import KEY_TYPES
 from sink.schema import KEY, RESERVED_PREFIXES, TableSchema
 from sink.storage.files import require_reachable

@@ -20,8 +20,8 @@ from pyspark.sql import types as T
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import Groups, PartitionPaths
+from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
 from sink.write.record_headers import unreadable_headers

@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import NULL_PARTITION, PartitionPaths
-from sink.layout.partition_times import PartitionTime, pattern_of, zone_of
+from sink.layout.partition_times import BadPartition, PartitionTime, pattern_of, zone_of
 
 ZONES = (
     "UTC",

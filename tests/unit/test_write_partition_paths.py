@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PartitionPaths
+from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
