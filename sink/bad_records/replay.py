@@ -47,10 +47,8 @@ from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engines import engine_of
-from sink.write.hudi_engine import Decode, decoding_of_rows
-from sink.write.record_columns import separate_bad
-from sink.write.row_spec import row_spec, table_schema
-from sink.write.upsert_engine import UpsertEngine
+from sink.write.record_columns import Decode, separate_bad
+from sink.write.row_spec import table_schema
 
 ErrorKey = tuple[str, int, int, int]
 """Topic, partition, offset, generation: the errors table's key."""
@@ -202,10 +200,7 @@ class Replay:
 
     def _decoder(self) -> Callable[[], Decode]:
         """Returns the engine's decoder, for the columns of the next transaction."""
-        columns = self._columns()
-        if self._settings.operation == "append":
-            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make_decoder
-        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make_decoder
+        return engine_of(self._spark, self._settings, self._schema).spec(self._columns()).decoder
 
     def _columns(self) -> str:
         """Returns the columns of the next transaction."""

@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from enum import Enum
 
 from py4j.protocol import Py4JJavaError
@@ -61,6 +61,14 @@ class TableOutcome(Enum):
     CONFLICT = "another commit has changed the same file groups or keys meanwhile: found while the table lock was held"
 
 
+_SETTLED = {
+    InstantState.COMPLETED: TableOutcome.ALREADY_COMPLETE,
+    InstantState.ROLLED_BACK: TableOutcome.ROLLED_BACK,
+    InstantState.ABSENT: TableOutcome.ABSENT,
+}
+"""Outcomes for instants that are not pending."""
+
+
 class Table:
     """`locks()` gives the table lock as a context manager; see `table_lock`."""
 
@@ -101,12 +109,8 @@ class Table:
         """Makes the metadata table of a new table: that takes a second and more, and else the first transaction would
         wait for it.
         """
-        hudi = self._hudi.with_options(self._hudi.options)
-        try:
-            with self._locks(), self._reading():
-                hudi.init_table()
-        finally:
-            hudi.close()
+        with closing(self._hudi.with_options(self._hudi.options)) as hudi, self._locks(), self._reading():
+            hudi.init_table()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
         view = self._timeline.view(instants)
@@ -157,8 +161,10 @@ class Table:
         with self._locks():
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
-            if (settled := _settled(snapshot, view, instant)) is not None:
+            if (settled := _SETTLED.get(view.instants[instant])) is not None:
                 return settled
+            if instant in snapshot.rolling_back:
+                return TableOutcome.ROLLING_BACK
             if self._changes_rows and changes.conflicts_with(
                 self._timeline.changes_since(snapshot, instant), key_is_global(self._settings)
             ):
@@ -328,17 +334,6 @@ class Table:
             yield
         except (*JAVA_ERRORS, OSError) as error:
             raise OutcomeUnknown(f"{self._settings.base_path}: {action}: {message(error)}") from error
-
-
-def _settled(snapshot: ActiveTimeline, view: TableView, instant: str) -> TableOutcome | None:
-    match view.instants[instant]:
-        case InstantState.COMPLETED:
-            return TableOutcome.ALREADY_COMPLETE
-        case InstantState.ROLLED_BACK:
-            return TableOutcome.ROLLED_BACK
-        case InstantState.ABSENT:
-            return TableOutcome.ABSENT
-    return TableOutcome.ROLLING_BACK if instant in snapshot.rolling_back else None
 
 
 def _counts(snapshot: ActiveTimeline, instant: str) -> bool:

@@ -78,7 +78,7 @@ def _indexed_ranges(document: Mapping[str, Any], columns: Collection[str]) -> li
 
 def _set_ranges(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
     """Gives each stat the ranges of its file."""
-    functions = JavaFunctions(hudi.context)
+    functions = JavaFunctions(hudi)
     string, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
     stat = functions.kind(_STAT)
     by_file = _by_file(hudi, functions, ranges)

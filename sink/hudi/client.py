@@ -168,7 +168,7 @@ class HudiClient(HudiObjects):
         prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
         sorted_ = partitioner.arePartitionRecordsSorted()
         statuses = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
-        return self.stats_of(self._rdd(statuses))
+        return self.stats_of(self.java.data.HoodieJavaRDD.getJavaRDD(statuses))
 
     def write_records(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under an instant that another process has begun, with Hudi's index and merge; one
@@ -182,7 +182,8 @@ class HudiClient(HudiObjects):
         data = self.java.data.HoodieJavaRDD.of(records)
         write = table.upsert if str(self.operation) == "UPSERT" else table.insert
         try:
-            return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
+            statuses = write(self.engine_context, instant, data).getWriteStatuses()
+            return self.stats_of(self.java.data.HoodieJavaRDD.getJavaRDD(statuses))
         finally:
             # Hudi keeps the records and statuses of an instant until its client commits it: another process does.
             release = self.java.client.utils.SparkReleaseResources
@@ -198,9 +199,6 @@ class HudiClient(HudiObjects):
         return self.java.HoodieCreateRecordUtils.createHoodieRecordRdd(
             arguments(*values, *flags, meta.getTableConfig())
         )
-
-    def _rdd(self, data: Any) -> Any:
-        return self.java.data.HoodieJavaRDD.getJavaRDD(data)
 
     def stats_of(self, statuses: Any) -> list[str]:
         """Returns the write stats of a Java RDD of write statuses. The statuses stay on the executors: with a record
@@ -264,10 +262,7 @@ class HudiClient(HudiObjects):
     def pending_clusterings(self) -> dict[str, str]:
         """Maps each file group in a pending clustering plan to the plan's instant."""
         plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())
-        instants = {}
-        for entry in plans.entrySet():
-            instants[str(entry.getKey().getFileId())] = str(entry.getValue().requestedTime())
-        return instants
+        return {str(plan.getKey().getFileId()): str(plan.getValue().requestedTime()) for plan in plans.entrySet()}
 
     def roll_back_clustering(self, instant: str) -> None:
         """Rolls back a pending clustering and deletes its plan, which Hudi would execute again."""

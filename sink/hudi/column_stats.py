@@ -53,10 +53,8 @@ def log_stats(hudi: HudiObjects, stats_json: Sequence[str]) -> Any:
 
 def java_stats(hudi: HudiObjects, stats_json: Sequence[str], name: str) -> Any:
     """Returns Java objects of that class in a list, in one call."""
-    factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
-    loader = hudi.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)
-    kinds = factory.constructCollectionType(classes.forName("java.util.ArrayList"), kind)
+    kind = hudi.java_class(f"org.apache.hudi.common.model.{name}")
+    kinds = hudi.mapper.getTypeFactory().constructCollectionType(hudi.java_class("java.util.ArrayList"), kind)
     return hudi.mapper.readValue(f"[{','.join(stats_json)}]", kinds)
 
 

@@ -58,10 +58,19 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
 
 def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
     """Verifies the table. Returns its columns, without Hudi's own."""
-    columns = _verified_columns(hudi, settings, schema)
+    meta = hudi.meta_client()
+    properties = hudi.json(meta.getTableConfig().getProps())
+    conflict = next(schema_conflicts(settings, properties), None) or index_conflict(
+        properties, hudi.index_definitions(meta)
+    )
+    avro = hudi.table_schema(meta)
+    if conflict is None and avro is not None:
+        conflict = columns_conflict(avro, schema, settings)
+    if conflict is not None:
+        raise TableError(f"{hudi.base_path}: {conflict}")
     if settings.operation == "upsert":
         _note_placements(hudi, settings, locks)
-    return columns
+    return schema.spark if avro is None else columns_of_table(avro)
 
 
 def _require_options(hudi: HudiClient) -> None:
@@ -99,8 +108,7 @@ def _is_table(hudi: HudiClient) -> bool:
 
 
 def _refuse_other_content(hudi: HudiClient) -> None:
-    names = set(hudi.names(""))
-    unexpected = sorted(names - {".hoodie"})
+    unexpected = sorted(set(hudi.names("")) - {".hoodie"})
     if unexpected:
         examples = ", ".join(unexpected[:5])
         raise TableError(
@@ -108,11 +116,7 @@ def _refuse_other_content(hudi: HudiClient) -> None:
             " target.base.path"
         )
     # A creation that was cut short leaves directories, but never an instant.
-    if (
-        ".hoodie" in names
-        and "timeline" in hudi.names(".hoodie")
-        and hudi.names(".hoodie/timeline") not in ([], ["history"])
-    ):
+    if hudi.names(".hoodie/timeline") not in ([], ["history"]):
         raise TableError(
             f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged; restore it"
         )
@@ -138,20 +142,6 @@ def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
             url_encode(settings)
         )
     builder.initTable(hudi.storage_conf, hudi.base_path)
-
-
-def _verified_columns(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
-    meta = hudi.meta_client()
-    properties = hudi.json(meta.getTableConfig().getProps())
-    conflict = next(schema_conflicts(settings, properties), None) or index_conflict(
-        properties, hudi.index_definitions(meta)
-    )
-    avro = hudi.table_schema(meta)
-    if conflict is None and avro is not None:
-        conflict = columns_conflict(avro, schema, settings)
-    if conflict is not None:
-        raise TableError(f"{hudi.base_path}: {conflict}")
-    return schema.spark if avro is None else columns_of_table(avro)
 
 
 def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 from sink.hudi.client import HudiClient
@@ -49,48 +50,37 @@ class DataFiles:
         """Counts committed data files, older versions included; None without a metadata table. Partition by partition:
         a list of all files might not fit into the heap.
         """
-        hudi: Any = self._hudi
-        if not hudi.has_metadata_table:
+        if not self._hudi.has_metadata_table:
             return None
-        metadata = self._metadata()
-        try:
-            partitions = list(metadata.getAllPartitionPaths())
+        with closing(self._metadata()) as metadata:
+            partitions = [str(partition) for partition in metadata.getAllPartitionPaths()]
             counted = 0
             for start in range(0, len(partitions), _COUNTED):
-                paths = hudi.jvm.java.util.ArrayList()
-                for partition in partitions[start : start + _COUNTED]:
-                    paths.add(str(hudi.path(str(partition)).toString()))
-                counted += sum(files.size() for files in metadata.getAllFilesInPartitions(paths).values())
+                listed = metadata.getAllFilesInPartitions(self._paths(partitions[start : start + _COUNTED]))
+                counted += sum(files.size() for files in listed.values())
             return counted
-        finally:
-            metadata.close()
 
     def _listed(self, partitions: Sequence[str]) -> list[str]:
         if self._access is None:
-            return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
+            storage = self._hudi.storage()
+            listings = [storage.listDirectEntries(self._hudi.path(partition)).toString() for partition in partitions]
+            return [name for listing in listings for name in _FILE_NAME.findall(str(listing))]
         # Python's client lists many at a time.
         storage = cached_storage(self._hudi.base_path, self._access())
         with ThreadPoolExecutor(max(1, len(partitions))) as listing:
             names = [name for listed in listing.map(storage.names, partitions) for name in listed]
         return [name for name in names if _FILE_NAME.fullmatch(name)]
 
-    def _entries(self, partition: str) -> str:
-        return str(self._hudi.storage().listDirectEntries(self._hudi.path(partition)).toString())
-
     def _by_metadata(self, partitions: Sequence[str]) -> list[str]:
         """Lists the committed files with the metadata table, else all files."""
-        hudi: Any = self._hudi
-        paths = hudi.jvm.java.util.ArrayList()
-        for partition in partitions:
-            paths.add(str(hudi.path(partition).toString()))
-        metadata = self._metadata()
-        try:
-            return _FILE_NAME.findall(str(metadata.getAllFilesInPartitions(paths).toString()))
-        finally:
-            metadata.close()
+        with closing(self._metadata()) as metadata:
+            return _FILE_NAME.findall(str(metadata.getAllFilesInPartitions(self._paths(partitions)).toString()))
+
+    def _paths(self, partitions: Sequence[str]) -> Any:
+        return self._hudi.java_list(str(self._hudi.path(partition).toString()) for partition in partitions)
 
     def _metadata(self) -> Any:
-        hudi: Any = self._hudi
+        hudi = self._hudi
         return hudi.java.metadata.NativeTableMetadataFactory.getInstance().create(
             hudi.engine_context, hudi.storage(), hudi.config.getMetadataConfig(), hudi.base_path, False
         )

@@ -6,23 +6,19 @@ types of its parameters. Raises what py4j raises (`JAVA_ERRORS`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
+if TYPE_CHECKING:
+    from sink.hudi.java_objects import HudiObjects
 
 
 class JavaFunctions:
-    def __init__(self, context: SparkContext) -> None:
-        self._gateway: Any = context._gateway
-        jvm: Any = context._jvm
-        self._jvm = jvm
-        self._invoke = jvm.java.lang.invoke
+    def __init__(self, hudi: HudiObjects) -> None:
+        self.kind = hudi.java_class
+        self._gateway: Any = hudi.context._gateway
+        self._jvm: Any = hudi.context._jvm
+        self._invoke = hudi.jvm.java.lang.invoke
         self._lookup = self._invoke.MethodHandles.publicLookup()
-
-    def kind(self, name: str) -> Any:
-        """Returns a class by Spark's class loader: Hudi may be in a jar that was added."""
-        loader = self._jvm.Thread.currentThread().getContextClassLoader()
-        return self._jvm.java.lang.Class.forName(name, True, loader)
 
     def method(self, owner: Any, name: str, *parameters: Any) -> Any:
         """Returns a handle of a public method; if the method is not static, the object is the first parameter."""

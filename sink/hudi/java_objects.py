@@ -6,7 +6,7 @@ Guarantee: nothing here changes a table. Raises what py4j raises (`JAVA_ERRORS`)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -88,8 +88,15 @@ class HudiObjects:
 
     def java_map(self, values: Mapping[str, str]) -> Any:
         """Makes a Java map in one call: every call costs a round trip."""
-        kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
-        return self.mapper.readValue(json.dumps(dict(values)), kind)
+        return self.mapper.readValue(json.dumps(dict(values)), self.java_class("java.util.HashMap"))
+
+    def java_list(self, texts: Iterable[str]) -> Any:
+        return self.mapper.readValue(json.dumps(list(texts)), self.java_class("java.util.ArrayList"))
+
+    def java_class(self, name: str) -> Any:
+        """Returns a class by Spark's class loader: Hudi may be in a jar that was added."""
+        loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return self.jvm.java.lang.Class.forName(name, True, loader)
 
     def option(self, value: Any = None) -> Any:
         kind = self.java.common.util.Option
@@ -116,9 +123,9 @@ class HudiObjects:
         """Names the action of a write on the timeline of a table of this type."""
         return DELTA_COMMIT if self.merges_on_read else COMMIT
 
-    def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
+    def instant(self, meta: Any, state: str, action: str, requested: str, completed: str | None = None) -> Any:
         states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
-        return meta.createNewInstant(getattr(states, state), action, requested)
+        return meta.getInstantGenerator().createNewInstant(getattr(states, state), action, requested, completed)
 
     def names(self, directory: str) -> list[str]:
         """Lists the entries of a directory of the table; none where there is none."""

@@ -8,8 +8,8 @@ out. Never raises for a service that fails: its outcome says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import cached_property, partial
 from typing import Any
 
@@ -32,31 +32,24 @@ class MetadataTableServices:
     def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
         self._hudi = hudi.with_options(commit_options(settings))
         self._locks = locks
+        self._clients = ExitStack()
         self._failpoints = Failpoints.from_environment()
 
     def run(self, wait: Callable[[], bool]) -> tuple[Service, ...]:
         """Runs the services that are due; none where the table has no metadata table. `wait` is called between two
         services, and says whether to end there.
         """
-        try:
+        with closing(self._hudi), self._clients:
             self._hudi.keep_metadata_table()
             names = timeline_names(self._hudi) if self._hudi.has_metadata_table else None
             if names is None or not is_due(names, compaction_interval(self._hudi.options)):
                 return ()
             services: list[Service] = []
-            for name, service in self._steps():
+            for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
                 if services and wait():
                     break
-                services.append(run_service(name, service))
+                services.append(run_service(f"metadata {name}", partial(self._under_lock, step)))
             return tuple(services)
-        finally:
-            if "_client" in self.__dict__:
-                self._client.close()
-            self._hudi.close()
-
-    def _steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
-            yield f"metadata {name}", partial(self._under_lock, step)
 
     def _under_lock(self, step: Callable[[], str]) -> str:
         with self._locks():
@@ -69,7 +62,9 @@ class MetadataTableServices:
         version = hudi.meta_client().getTableConfig().getTableVersion()
         policy = java.common.model.HoodieFailedWritesCleaningPolicy.EAGER
         config = java.metadata.HoodieMetadataWriteUtils.createMetadataWriteConfig(hudi.config, policy, version)
-        return java.client.SparkRDDMetadataWriteClient(hudi.engine_context, config, hudi.option())
+        client = java.client.SparkRDDMetadataWriteClient(hudi.engine_context, config, hudi.option())
+        self._clients.callback(client.close)
+        return client
 
     def _clean(self) -> str:
         names = timeline_names(self._hudi) or ()

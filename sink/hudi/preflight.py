@@ -20,9 +20,8 @@ from sink.hudi.options import (
     populate_meta_fields,
     record_key_fields,
 )
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
-from sink.layout.partition_times import TIME_TYPES, PartitionTime
+from sink.layout.partition_times import TIME_TYPES, BadPartition, PartitionTime
 from sink.layout.record_keys import KEY_TYPES
 from sink.schema import KEY, RESERVED_PREFIXES, TableSchema
 from sink.storage.files import require_reachable
@@ -32,17 +31,15 @@ ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.Time
 int 0 for one without a value, which wins over everything."""
 
 
-def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
-    """Raises the first error: ConfigError or TableError. `engine` replaces the settings' one."""
-    for error in preflight_errors(settings, schema, engine):
+def require_usable(settings: Settings, schema: TableSchema) -> None:
+    """Raises the first error: ConfigError or TableError."""
+    for error in preflight_errors(settings, schema):
         raise error
 
 
-def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
+def preflight_errors(settings: Settings, schema: TableSchema) -> Iterator[SinkError]:
     """Yields every error."""
-    engine = engine or settings.engine
-    if settings.operation != "append":
-        engine = "hudi"
+    engine = settings.engine if settings.operation == "append" else "hudi"
     if settings.operation == "upsert":
         yield from _upsert_errors(settings, schema)
     if not record_key_fields(settings) and engine == "hudi":
@@ -55,15 +52,8 @@ def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") 
             "hoodie.populate.meta.fields=false with provenance.columns=false leaves rows without a key: set"
             " record.key.fields, or one of the two to true"
         )
-    for setting, names, allowed in (
-        ("record.key.fields", settings.record_key_fields, KEY_TYPES),
-        ("partition.field.name", settings.partition_fields, PARTITION_TYPES),
-    ):
-        for name in names:
-            try:
-                schema.require([name], setting, allowed)
-            except ConfigError as error:
-                yield error
+    yield from schema.column_errors(settings.record_key_fields, "record.key.fields", KEY_TYPES)
+    yield from schema.column_errors(settings.partition_fields, "partition.field.name", PARTITION_TYPES)
     paths = partition_paths(settings)
     if paths.time is not None:
         yield from _partition_time_errors(paths, paths.time, schema)
@@ -86,11 +76,7 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
         )
     if not populate_meta_fields(settings):
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
-    for name in ordering_fields(settings):
-        try:
-            schema.require([name], "ordering.field.name", ORDERING_TYPES)
-        except ConfigError as error:
-            yield error
+    yield from schema.column_errors(ordering_fields(settings), "ordering.field.name", ORDERING_TYPES)
     buckets = settings.hudi.get("hoodie.bucket.index.num.buckets", "")
     if settings.index_type == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
@@ -131,10 +117,8 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
             f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"
             " Hudi's own; choose one"
         )
-    try:
-        schema.require([time.field], "partition.time.field", TIME_TYPES)
-    except ConfigError as error:
-        yield error
+    if errors := list(schema.column_errors([time.field], "partition.time.field", TIME_TYPES)):
+        yield from errors
         return
     day = isinstance(schema.spark[time.field].dataType, T.DateType)
     if day and time.pattern.finest in ("hour", "minute"):

@@ -13,7 +13,7 @@ fails: its outcome says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
@@ -48,13 +48,10 @@ class HudiTableServices:
         self._failpoints = Failpoints.from_environment()
 
     def run(self) -> tuple[Service, ...]:
-        try:
+        with closing(self._locked), closing(self._hudi):
             self._hudi.keep_metadata_table()
             self._locked.keep_metadata_table()
             return tuple(run_service(name, service) for name, service in self._services())
-        finally:
-            self._hudi.close()
-            self._locked.close()
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
         if self._settings.services_compaction and self._is_merge_on_read():
@@ -85,11 +82,9 @@ class HudiTableServices:
         """Executes the plan with the table's columns as they are now: no file of the plan has others. Where Hudi
         rewrites record by record it takes the columns from its client, and would drop those that the client lacks.
         """
-        hudi = self._hudi.with_options(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
-        try:
+        columns = self._hudi.table_schema(self._hudi.meta_client())
+        with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
             hudi.execute(service, instant)
-        finally:
-            hudi.close()
 
     def _drop_leftovers(self, service: str) -> None:
         """Drops this sink's pending plans. No other process of the sink executes one now: a process that died or failed
@@ -98,11 +93,10 @@ class HudiTableServices:
         action = _ACTIONS[service]
         snapshot, meta = self._timeline.snapshot(), self._hudi.meta_client()
         for entry in snapshot.instants:
-            if entry.action != action or entry.done:
-                continue
-            if self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) != self._settings.name:
-                continue
-            self._drop(action, entry.requested)
+            if entry.action == action and not entry.done:
+                owner = self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY)
+                if owner == self._settings.name:
+                    self._drop(action, entry.requested)
 
     def _drop(self, action: str, instant: str) -> None:
         """Drops a pending plan under the table lock. Until the lock is held, the process that made the plan may still

@@ -9,15 +9,16 @@ Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 
-from coordination.errors import Corrupt, SinkError, Unavailable
+from coordination.errors import Corrupt, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
@@ -36,8 +37,6 @@ WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
 REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
 """Actions whose plan outlives a rollback, so that one instant may be tried several times."""
 _ARCHIVE_CHUNK = 100
-_ATTEMPTS = 5
-_PAUSE_SECONDS = 0.05
 _VANISHED = ("java.io.FileNotFoundException", "org.apache.hudi.exception.TableNotFoundException")
 """An instant that was listed is archived or rolled back meanwhile, or the table's properties are written anew."""
 _UNREADABLE = (
@@ -89,6 +88,10 @@ class ActiveTimeline:
         return all(entry.action == "rollback" for entry in self.instants if entry.requested == instant)
 
 
+def _has_vanished(error: BaseException) -> bool:
+    return isinstance(error, Py4JJavaError) and any(name in causes(error) for name in _VANISHED)
+
+
 class HudiTimeline:
     """Reads the timeline of one table for one sink."""
 
@@ -114,17 +117,15 @@ class HudiTimeline:
 
     def view(self, instants: Collection[str], active: ActiveTimeline | None = None) -> TableView:
         active = active or self.snapshot()
-        states = {instant: self._state(active, instant) for instant in instants}
-        checkpoint, since = active.checkpoint, active.instants
-        if active.checkpoint_instant is not None:
-            since = tuple(entry for entry in active.instants if entry.requested > active.checkpoint_instant.requested)
-        elif (archived := self._archived_checkpoint()) is not None:
-            checkpoint = archived[0]
-            since = (
-                *active.instants,
-                *(entry for entry in self._archive() if entry.requested > archived[1].requested),
-            )
-        return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))
+        with self._reading():
+            states = {instant: self._state(active, instant) for instant in instants}
+            checkpoint, carrier, since = active.checkpoint, active.checkpoint_instant, active.instants
+            if carrier is not None:
+                since = tuple(entry for entry in since if entry.requested > carrier.requested)
+            elif (archived := self._archived_checkpoint()) is not None:
+                checkpoint, carrier = archived
+                since = (*since, *(entry for entry in self._archive() if entry.requested > carrier.requested))
+            return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))
 
     def note_begun(self, instant: str) -> None:
         """Notes an instant that this process wrote: its file need not be read to know its owner."""
@@ -136,30 +137,25 @@ class HudiTimeline:
 
     def snapshot(self) -> ActiveTimeline:
         """Reads the active timeline; again if archiving or a rollback removes an instant that was just listed."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self._snapshot()
-            except Py4JJavaError as error:
-                if not any(name in causes(error) for name in _VANISHED) or attempt == _ATTEMPTS - 1:
-                    raise self._timeline_error(error) from error
-                time.sleep(_PAUSE_SECONDS)
-            except (*JAVA_ERRORS, OSError) as error:
-                raise self._timeline_error(error) from error
-        raise AssertionError("the last attempt returns or raises")
+        with self._reading():
+            return self._snapshot()
 
     def state(self, instant: str) -> InstantState:
-        return self._state(self.snapshot(), instant)
+        active = self.snapshot()
+        with self._reading():
+            return self._state(active, instant)
 
     def replaced(self, active: ActiveTimeline) -> frozenset[str]:
         """Returns file ids that a commit of the active timeline has replaced, whether or not their files are still
         there.
         """
         file_ids: set[str] = set()
-        for entry in active.instants:
-            if entry.done and entry.action == "replacecommit":
-                if entry not in self._replaced:
-                    self._replaced[entry] = self._read_replaced(entry)
-                file_ids |= self._replaced[entry]
+        with self._reading():
+            for entry in active.instants:
+                if entry.done and entry.action == "replacecommit":
+                    if entry not in self._replaced:
+                        self._replaced[entry] = self._read_replaced(entry)
+                    file_ids |= self._replaced[entry]
         return frozenset(file_ids)
 
     def changes_since(self, active: ActiveTimeline, instant: str) -> TableChanges:
@@ -167,12 +163,10 @@ class HudiTimeline:
         compaction has merged did not change, and rows that a clustering has moved are not new.
         """
         changes = TableChanges()
-        for entry in active.instants:
-            if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
-                try:
+        with self._reading():
+            for entry in active.instants:
+                if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
                     changes |= self._changes(entry)
-                except (*JAVA_ERRORS, OSError) as error:
-                    raise self._timeline_error(error) from error
         return changes
 
     def _changes(self, entry: Instant) -> TableChanges:
@@ -200,17 +194,16 @@ class HudiTimeline:
     def _removed(self, entry: Instant) -> list[str]:
         if entry not in self._removals:
             metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(entry))
-            paths: list[str] = []
-            if any(rolled_back.getAction() in REPEATED for rolled_back in metadata.getInstantsRollback()):
-                # A later attempt at the same instant may have made a file of the same name.
-                self._removals[entry] = paths
-                return paths
-            for part in metadata.getPartitionMetadata().values():
-                for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles()):
-                    paths.append(str(self._hudi.java.storage.StoragePath(path).toUri().getPath()))
-            self._removals[entry] = paths
+            # A later attempt at the same instant may have made a file of the same name.
+            is_repeated = any(rolled_back.getAction() in REPEATED for rolled_back in metadata.getInstantsRollback())
+            self._removals[entry] = [
+                str(self._hudi.java.storage.StoragePath(path).toUri().getPath())
+                for part in (() if is_repeated else metadata.getPartitionMetadata().values())
+                for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles())
+            ]
         return self._removals[entry]
 
+    @retry(retry=retry_if_exception(_has_vanished), stop=stop_after_attempt(5), wait=wait_fixed(0.05), reraise=True)
     def _snapshot(self) -> ActiveTimeline:
         if self._meta is None:
             self._meta = self._hudi.meta_client()
@@ -242,36 +235,38 @@ class HudiTimeline:
         if entry not in self._checkpoints and entry.requested in self._completed:
             self._checkpoints[entry] = self._completed[entry.requested]
         if entry not in self._checkpoints:
-            java = self._java(entry)
-            if timeline.isEmpty(java):
-                raise Corrupt(f"{self._describe(entry)} is empty: it was damaged; restore the table or its file")
-            self._checkpoints[entry] = self._decoded(timeline.readCommitMetadata(java), entry)
+            remedy = ": it was damaged; restore the table or its file"
+            self._checkpoints[entry] = self._read_checkpoint(timeline, entry, remedy)
         return self._checkpoints[entry]
 
-    def _decoded(self, metadata: Any, entry: Instant) -> Checkpoint | None:
-        document = metadata.getMetadata(CHECKPOINT_KEY + self._sink)
+    def _read_checkpoint(self, timeline: Any, entry: Instant, remedy: str) -> Checkpoint | None:
+        java = self._java(entry)
+        if timeline.isEmpty(java):
+            raise Corrupt(f"{self._describe(entry)} is empty{remedy}")
+        document = timeline.readCommitMetadata(java).getMetadata(CHECKPOINT_KEY + self._sink)
         return None if document is None else decode_checkpoint(document, self._describe(entry))
 
     def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
         """Returns the instants that a rollback rolls back. One that is only requested may lose its plan to a crash."""
+        if entry.done:
+            return self._completed_rollback(timeline, entry)
         if entry not in self._rollbacks:
-            if entry.done:
-                instants = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
-                self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
-            else:
-                requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
-                if timeline.isEmpty(requested):
-                    return frozenset()
-                plan = timeline.readRollbackPlan(requested)
-                self._rollbacks[entry] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
+            requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
+            if timeline.isEmpty(requested):
+                return frozenset()
+            plan = timeline.readRollbackPlan(requested)
+            self._rollbacks[entry] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
+        return self._rollbacks[entry]
+
+    def _completed_rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
+        if entry not in self._rollbacks:
+            instants = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
+            self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
         return self._rollbacks[entry]
 
     def _read_replaced(self, entry: Instant) -> frozenset[str]:
-        try:
-            metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(entry))
-            replaced = self._hudi.json(metadata.getPartitionToReplaceFileIds())
-        except (*JAVA_ERRORS, OSError) as error:
-            raise self._timeline_error(error) from error
+        metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(entry))
+        replaced = self._hudi.json(metadata.getPartitionToReplaceFileIds())
         return frozenset(file_id for ids in replaced.values() for file_id in ids)
 
     def _state(self, active: ActiveTimeline, instant: str) -> InstantState:
@@ -317,17 +312,14 @@ class HudiTimeline:
             except Py4JJavaError as error:
                 if "java.io.FileNotFoundException" in causes(error):
                     return None
-                raise self._timeline_error(error) from error
+                raise
             self._owners[instant] = owner
         return self._owners[instant]
 
     def _archive(self) -> list[Instant]:
         """Returns completed instants of the archived timeline, newest first."""
-        try:
-            self._history = self._meta.getArchivedTimeline().reload()
-            return sorted(self._listed(self._history), reverse=True)
-        except (*JAVA_ERRORS, OSError) as error:
-            raise self._timeline_error(error) from error
+        self._history = self._meta.getArchivedTimeline().reload()
+        return sorted(self._listed(self._history), reverse=True)
 
     def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
         """Returns the highest checkpoint of the newest stretch of the archive that has any of this sink."""
@@ -339,25 +331,15 @@ class HudiTimeline:
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
             chunk = commits[start : start + _ARCHIVE_CHUNK]
-            checkpoints = [
-                (checkpoint, entry) for entry, checkpoint in self._archived_details(chunk) if checkpoint is not None
-            ]
+            self._load(chunk[-1].requested, chunk[0].requested)
+            remedy = " in the archived timeline; restore the table"
+            read = [(self._read_checkpoint(self._history, entry, remedy), entry) for entry in chunk]
+            checkpoints = [(checkpoint, entry) for checkpoint, entry in read if checkpoint is not None]
             self._archive_read.update(chunk)
             if checkpoints:
                 self._archived = max(checkpoints, key=lambda pair: pair[0].number)
                 break
         return self._archived
-
-    def _archived_details(self, commits: Sequence[Instant]) -> Iterable[tuple[Instant, Checkpoint | None]]:
-        try:
-            self._load(commits[-1].requested, commits[0].requested)
-            for entry in commits:
-                java = self._java(entry)
-                if self._history.isEmpty(java):
-                    raise Corrupt(f"{self._describe(entry)} is empty in the archived timeline; restore the table")
-                yield entry, self._decoded(self._history.readCommitMetadata(java), entry)
-        except (*JAVA_ERRORS, OSError) as error:
-            raise self._timeline_error(error) from error
 
     def _load(self, oldest: str, newest: str) -> None:
         """Loads details of archived instants, both ends included: Hudi's own range leaves out its beginning."""
@@ -365,18 +347,11 @@ class HudiTimeline:
 
     def _archived_rollback(self, entry: Instant) -> frozenset[str]:
         if entry not in self._rollbacks:
-            try:
-                self._load(entry.requested, entry.requested)
-                instants = self._history.readRollbackMetadata(self._java(entry)).getCommitsRollback()
-            except (*JAVA_ERRORS, OSError) as error:
-                raise self._timeline_error(error) from error
-            self._rollbacks[entry] = frozenset(str(instant) for instant in instants)
-        return self._rollbacks[entry]
+            self._load(entry.requested, entry.requested)
+        return self._completed_rollback(self._history, entry)
 
     def _java(self, entry: Instant) -> Any:
-        states = getattr(self._hudi.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
-        generator = self._meta.getInstantGenerator()
-        return generator.createNewInstant(getattr(states, entry.state), entry.action, entry.requested, entry.completed)
+        return self._hudi.instant(self._meta, entry.state, entry.action, entry.requested, entry.completed)
 
     def _forget(self, instants: Collection[Instant]) -> None:
         """Forgets instants that left the active timeline: they are archived or rolled back, and not read again."""
@@ -389,10 +364,14 @@ class HudiTimeline:
     def _describe(self, entry: Instant) -> str:
         return f"{self._hudi.base_path}: {entry.action} {entry.requested}"
 
-    def _timeline_error(self, error: BaseException) -> SinkError:
-        summary = f"{self._hudi.base_path}: the timeline cannot be read: {message(error)}"
-        if isinstance(error, Py4JJavaError):
-            classes = causes(error)
-            if any(name.startswith(_UNREADABLE) for name in classes) or "Not an Avro data file" in summary:
-                return Corrupt(f"{summary}; restore the table")
-        return Unavailable(summary)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (*JAVA_ERRORS, OSError) as error:
+            summary = f"{self._hudi.base_path}: the timeline cannot be read: {message(error)}"
+            if isinstance(error, Py4JJavaError):
+                classes = causes(error)
+                if any(name.startswith(_UNREADABLE) for name in classes) or "Not an Avro data file" in summary:
+                    raise Corrupt(f"{summary}; restore the table") from error
+            raise Unavailable(summary) from error

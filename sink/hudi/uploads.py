@@ -9,7 +9,6 @@ raises.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import structlog
 
@@ -27,7 +26,8 @@ def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
     if scheme_of(base) not in S3_SCHEMES:
         return 0
     prefix = f"{base.partition('://')[2].partition('/')[2].strip('/')}/"
-    helper = _s3a(hudi).getWriteOperationHelper()
+    path = hudi.jvm.org.apache.hadoop.fs.Path(base)
+    helper = path.getFileSystem(hudi.storage_conf.unwrap()).getWriteOperationHelper()
     try:
         uploads = list(helper.listMultipartUploads(prefix))
         abandoned = [upload for upload in uploads if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
@@ -41,8 +41,3 @@ def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
     if abandoned:
         LOG.info("uploads.aborted", count=len(abandoned), below=base)
     return len(abandoned)
-
-
-def _s3a(hudi: HudiClient) -> Any:
-    conf = hudi.storage_conf.unwrap()
-    return hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)

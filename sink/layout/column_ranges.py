@@ -138,20 +138,26 @@ def _range(metadata: pq.FileMetaData, index: int, name: str, has_nan: bool) -> C
     column_schema = metadata.schema.column(index)
     kind = _kind(column_schema.logical_type.to_json(), column_schema.physical_type)
     key = _number_order if kind in ("FLOAT", "DOUBLE") else _natural
-    ends, nulls, values, size, uncompressed = [], 0, 0, 0, 0
-    for number in range(metadata.num_row_groups):
-        chunk = metadata.row_group(number).column(index)
-        statistics = chunk.statistics
-        if statistics is None or not statistics.has_null_count:
-            raise _Unknown(name)
-        ends.append(_ends(statistics, kind, column_schema.physical_type, chunk.num_values))
-        nulls += statistics.null_count
-        values += chunk.num_values
-        size += chunk.total_compressed_size
-        uncompressed += chunk.total_uncompressed_size
+    chunks = [metadata.row_group(number).column(index) for number in range(metadata.num_row_groups)]
+    statistics = [chunk.statistics for chunk in chunks]
+    if not all(part is not None and part.has_null_count for part in statistics):
+        raise _Unknown(name)
+    ends = [
+        _ends(part, kind, column_schema.physical_type, chunk.num_values)
+        for chunk, part in zip(chunks, statistics, strict=True)
+    ]
     least = min((low for low, _ in ends if low is not None), key=key, default=None)
     greatest = max((high for _, high in ends if high is not None), key=key, default=None)
-    return ColumnRange(name, kind, least, math.inf if has_nan else greatest, nulls, values, size, uncompressed)
+    return ColumnRange(
+        name,
+        kind,
+        least,
+        math.inf if has_nan else greatest,
+        sum(part.null_count for part in statistics),
+        sum(chunk.num_values for chunk in chunks),
+        sum(chunk.total_compressed_size for chunk in chunks),
+        sum(chunk.total_uncompressed_size for chunk in chunks),
+    )
 
 
 @lru_cache
@@ -178,8 +184,6 @@ def _ends(statistics: Any, kind: str, physical: str, values: int) -> tuple[Any, 
         return (least[:_LENGTH_MOST], _bound_above(greatest, kind)) if kind in _TOPS else (least, greatest)
     if statistics.null_count == values:
         zero = _ZEROS.get(physical)
-        if zero is not None and kind.startswith("DECIMAL"):
-            return 0, 0
         return zero, zero
     if kind in ("FLOAT", "DOUBLE"):
         return math.inf, math.inf

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from sink.layout.bad_partition import BadPartition
+from sink.layout.partition_times import BadPartition, PartitionTime
 from sink.layout.value_texts import value_texts
-
-if TYPE_CHECKING:
-    from sink.layout.partition_times import PartitionTime
 
 PARTITION_TYPES: tuple[type[T.DataType], ...] = (
     T.StringType,
@@ -90,7 +86,7 @@ class PartitionPaths:
         # Two combinations may share a path: null and the empty text do.
         distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
         renumber = np.array([distinct[path] for path in paths], np.int64)
-        return Groups(tuple(distinct), renumber[codes] if len(paths) else codes.astype(np.int64))
+        return Groups(tuple(distinct), renumber[codes])
 
     def _name(self, field: str, value: str | None) -> str:
         name = value or NULL_PARTITION

@@ -9,7 +9,7 @@ ValueError for an invalid pattern or zone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.spark_times import DAYS_OF_400_YEARS
-from sink.layout.bad_partition import BadPartition
 
 TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
 PRESETS = {
@@ -36,9 +35,15 @@ PATTERN_COLUMN = "partition_time"
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 """Units of a BIGINT column: how many of them are a second."""
 
-_TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])")
-_FIELDS = {"yyyy": ("year", 4), "YYYY": ("year", 4), "MM": ("month", 2), "dd": ("day", 2), "HH": ("hour", 2)}
-_FIELDS |= {"mm": ("minute", 2)}
+_TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])|(?P<open>')")
+_FIELDS = {
+    "yyyy": ("year", 4),
+    "YYYY": ("year", 4),
+    "MM": ("month", 2),
+    "dd": ("day", 2),
+    "HH": ("hour", 2),
+    "mm": ("minute", 2),
+}
 _SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400, "month": 86_400, "year": 86_400}
 _DAY = 86_400
 _FIRST_DAY = -98_616
@@ -50,6 +55,14 @@ _LAST_SECOND = 1 << 55
 """The latest second, in a billion years: calculations with it do not overflow."""
 
 Numbers = npt.NDArray[np.int64]
+
+
+class BadPartition(Exception):
+    """Rows whose partition path cannot be a directory, with the reason of each; the text is the first reason."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        self.reasons = reasons
+        super().__init__(reasons[min(reasons)])
 
 
 @dataclass(frozen=True)
@@ -96,12 +109,9 @@ def pattern_of(pattern: str) -> Pattern:
     """Parses a preset's name or a Java date pattern. Raises ValueError with the second half of a sentence."""
     pattern = PRESETS[pattern][1] if pattern in PRESETS else pattern
     parts: list[tuple[str, int] | str] = []
-    position = 0
-    while position < len(pattern):
-        token = _TOKEN.match(pattern, position)
-        if token is None:
+    for token in _TOKEN.finditer(pattern):
+        if token["open"]:
             raise ValueError("has a quote that is not closed; write literal text 'like this'")
-        position = token.end()
         if token["letters"] is None:
             parts.append("'" if token[0] == "''" else (token["sign"] or token["quoted"].replace("''", "'")))
         elif token["letters"] in _FIELDS:

@@ -7,6 +7,7 @@ a test compares with Hudi's own writer. So Spark SQL's UPDATE, DELETE and MERGE 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,8 +72,6 @@ class RecordKeys:
             and self.fields
             and all(pa.types.is_string(rows.column(name).type) for name in self.fields)
         ):
-            blank = pc.equal(rows.column(self.fields[0]), "")
-            for name in self.fields[1:]:
-                blank = pc.and_(blank, pc.equal(rows.column(name), ""))
+            blank = reduce(pc.and_, (pc.equal(rows.column(name), "") for name in self.fields))
             note(blank, f"record key columns {', '.join(self.fields)} are all empty")
         return reasons

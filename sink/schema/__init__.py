@@ -7,7 +7,7 @@ writer that changes the table's columns. Raises ConfigError, with the position i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,17 +117,18 @@ class TableSchema:
         """Returns the Avro schema that Hudi writes into its commits."""
         return avro_schema(self.spark, table_name)
 
-    def require(self, names: Sequence[str], setting: str, allowed: Sequence[type[T.DataType]]) -> None:
-        """Raises ConfigError if a setting names an unknown column, or a column of a type that is not `allowed`."""
+    def column_errors(
+        self, names: Sequence[str], setting: str, allowed: Sequence[type[T.DataType]]
+    ) -> Iterator[ConfigError]:
+        """Yields an error for each name in a setting that is no column, or a column of a type that is not `allowed`."""
+        kinds = {field.name: field.dataType for field in self.spark.fields}
         for name in names:
-            if name not in self.spark.names:
-                names_in_table = ", ".join(self.spark.names)
-                raise ConfigError(f"{setting}: no column {name!r} in the schema. Use one of {names_in_table}.")
-            kind = self.spark[name].dataType
-            if not isinstance(kind, tuple(allowed)):
+            if name not in kinds:
+                yield ConfigError(f"{setting}: no column {name!r} in the schema. Use one of {', '.join(kinds)}.")
+            elif not isinstance(kinds[name], tuple(allowed)):
                 served = ", ".join(sorted(allowed_type.typeName() for allowed_type in allowed))
-                raise ConfigError(
-                    f"{setting}: column {name!r} has type {kind.simpleString()}. Use a column of type {served}."
+                yield ConfigError(
+                    f"{setting}: column {name!r} has type {kinds[name].simpleString()}. Use a column of type {served}."
                 )
 
 

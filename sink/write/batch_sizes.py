@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -41,73 +41,6 @@ class SliceSizes:
     records: int
     size: int
     largest: int
-
-
-class BatchSizes:
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._sizes = RecordSizes()
-        self._doubted: set[TopicPartition] = set()
-        self._sessions: dict[int, SparkSession] = {}
-        self._lock = threading.Lock()
-
-    def session(self, slices: Sequence[Slice]) -> SparkSession:
-        """Returns a Spark session whose batches fit the records of these slices."""
-        unknown = self._unknown(slices)
-        if unknown:
-            self._sizes.note(self._measure(unknown))
-        return self._session(self._sizes.rows_per_batch(piece.source for piece in slices))
-
-    def learn(self, slice_sizes: Iterable[SliceSizes]) -> None:
-        """Learns from all slices of a write at once."""
-        self._sizes.learn(slice_sizes)
-
-    def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
-        """Makes batches smaller if the job of these slices failed for lack of memory."""
-        if from_memory(error):
-            self._sizes.shrink()
-            with self._lock:
-                self._doubted |= {piece.source for piece in slices}
-
-    def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
-        """Returns the slices to measure before the write: the first records of an unknown partition, or all records
-        of a partition whose last write ran out of memory."""
-        sources = {piece.source for piece in slices}
-        with self._lock:
-            doubted = self._doubted & sources
-            self._doubted -= doubted
-        heads = {piece.source: _head(piece) for piece in reversed(slices) if not self._sizes.knows(piece.source)}
-        doubted_slices = [piece for piece in slices if piece.source in doubted]
-        return doubted_slices + [head for source, head in heads.items() if source not in doubted]
-
-    def _measure(self, slices: Sequence[Slice]) -> list[SliceSizes]:
-        """Lets Spark measure the records; no Python worker sees them."""
-        frame = read_slices(self._session(1), self._settings, slices)
-        size = F.coalesce(F.length("value"), F.lit(0))
-        measured = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
-        return [SliceSizes(TopicPartition(topic, partition), *figures) for topic, partition, *figures in measured]
-
-    def _session(self, rows: int) -> SparkSession:
-        """Returns a session for this batch size, because the size is a setting of a session, not of a job."""
-        with self._lock:
-            session = self._sessions.get(rows)
-            if session is None:
-                session = self._sessions[rows] = self._spark.newSession()
-                session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
-                session.conf.set("spark.sql.session.timeZone", "UTC")
-            return session
-
-
-def _head(piece: Slice) -> Slice:
-    return Slice(
-        piece.topic,
-        piece.partition,
-        piece.start,
-        min(piece.end, piece.start + FIRST_ROWS),
-        piece.topic_id,
-        piece.generation,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +75,11 @@ class RecordSizes:
         return source in self._figures
 
     def note(self, slice_sizes: Iterable[SliceSizes]) -> None:
-        """Notes sizes. If a partition has several slices, the largest figures count."""
+        """Notes sizes of slices with records. If a partition has several slices, the largest figures count."""
         new_figures: dict[TopicPartition, _Figures] = {}
         for sizes in slice_sizes:
-            if sizes.records:
-                figures = _Figures(sizes.size / sizes.records, sizes.largest)
-                new_figures[sizes.source] = figures.or_larger(new_figures.get(sizes.source, figures))
+            figures = _Figures(sizes.size / sizes.records, sizes.largest)
+            new_figures[sizes.source] = figures.or_larger(new_figures.get(sizes.source, figures))
         with self._lock:
             for source, figures in new_figures.items():
                 self._figures[source] = figures.after(self._figures.get(source, figures))
@@ -169,3 +101,60 @@ class RecordSizes:
         row_counts = [figures.rows() for source in sources if (figures := self._figures.get(source))]
         rows = min(row_counts, default=BATCH_ROWS)
         return 1 << max(0, int(min(BATCH_ROWS, rows) / self._divisor).bit_length() - 1)
+
+
+class BatchSizes(RecordSizes):
+    """Sizes of records, and Spark sessions whose batches fit them."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        super().__init__()
+        self._spark = spark
+        self._settings = settings
+        self._doubted: set[TopicPartition] = set()
+        self._sessions: dict[int, SparkSession] = {}
+
+    def session(self, slices: Sequence[Slice]) -> SparkSession:
+        """Returns a Spark session whose batches fit the records of these slices."""
+        unknown = self._unknown(slices)
+        if unknown:
+            self.note(self._measure(unknown))
+        return self._session(self.rows_per_batch(piece.source for piece in slices))
+
+    def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
+        """Makes batches smaller if the job of these slices failed for lack of memory."""
+        if from_memory(error):
+            self.shrink()
+            with self._lock:
+                self._doubted |= {piece.source for piece in slices}
+
+    def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
+        """Returns the slices to measure before the write: the first records of an unknown partition, or all records
+        of a partition whose last write ran out of memory."""
+        sources = {piece.source for piece in slices}
+        with self._lock:
+            doubted = self._doubted & sources
+            self._doubted -= doubted
+        heads = {piece.source: _head(piece) for piece in reversed(slices) if not self.knows(piece.source)}
+        doubted_slices = [piece for piece in slices if piece.source in doubted]
+        return doubted_slices + [head for source, head in heads.items() if source not in doubted]
+
+    def _measure(self, slices: Sequence[Slice]) -> list[SliceSizes]:
+        """Lets Spark measure the records; no Python worker sees them."""
+        frame = read_slices(self._session(1), self._settings, slices)
+        size = F.coalesce(F.length("value"), F.lit(0))
+        measured = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
+        return [SliceSizes(TopicPartition(topic, partition), *figures) for topic, partition, *figures in measured]
+
+    def _session(self, rows: int) -> SparkSession:
+        """Returns a session for this batch size, because the size is a setting of a session, not of a job."""
+        with self._lock:
+            session = self._sessions.get(rows)
+            if session is None:
+                session = self._sessions[rows] = self._spark.newSession()
+                session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+                session.conf.set("spark.sql.session.timeZone", "UTC")
+            return session
+
+
+def _head(piece: Slice) -> Slice:
+    return replace(piece, end=min(piece.end, piece.start + FIRST_ROWS))

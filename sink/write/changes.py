@@ -17,11 +17,9 @@ from pyspark.sql import types as T
 from sink.decode.debezium import EventDecoder, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
-from sink.decode.records import BadValue
-from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
-from sink.write.record_columns import BadRows, RowSpec, added_columns
+from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
 
 LOG_POSITION = T.StructType(
     [
@@ -43,13 +41,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ChangeSpec:
+class ChangeSpec(RowSpec):
     """The settings by which records become changes. Spark ships it to the executors.
 
     `ordering` names the ordering columns. `located` names the columns that a delete needs, so that Hudi can find the
     partition of its row; empty with a global index."""
 
-    rows: RowSpec
     envelope: str
     debezium_ordering: str
     ordering: tuple[str, ...]
@@ -59,7 +56,10 @@ class ChangeSpec:
     @property
     def columns(self) -> T.StructType:
         """The table's columns, followed by the log position, which is dropped before Hudi writes."""
-        return T.StructType([*self.rows.schema.spark.fields, *LOG_POSITION.fields])
+        return T.StructType([*self.schema.spark.fields, *LOG_POSITION.fields])
+
+    def decoder(self) -> Decode:
+        return Changes(self).decode_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +77,40 @@ class Changes:
 
     def __init__(self, spec: ChangeSpec) -> None:
         self._spec = spec
-        self._schema = spec.rows.schema
+        self._schema = spec.schema
+        self._columns = arrow_schema(spec.columns)
         self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
-        self._keys = KeyBytes(spec.rows.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
+        self._keys = KeyBytes(spec.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
 
     def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Returns the changes, with the types that the JVM takes: no dictionaries. Raises BadRows."""
         decoded = self._decoded(batch)
         columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
         columns[IS_DELETED] = pa.array(decoded.deleted)
-        bad = {**decoded.bad}
-        keys = wire_column(batch, "key", self._spec.key_format)
-        for row, reason in self._keys.fill(columns, keys, decoded.keyless).items():
-            bad.setdefault(row, reason)
-        for row, reason in self._nulls(columns, decoded).items():
-            bad.setdefault(row, reason)
-        is_kept = ~decoded.skipped
-        rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        rows = self._checked(rows, is_kept, bad)
-        topics = pa.array([topic] * batch.num_rows, pa.string())
-        log_position = [topics, *(batch.column(name) for name in ("partition", "offset"))]
-        typed = self._typed(rows, log_position)
-        return typed if is_kept.all() else typed.filter(pa.array(is_kept))
+        without_key = self._keys.fill(columns, wire_column(batch, "key", self._spec.key_format), decoded.keyless)
+        # A row has the reason of the first step that it fails.
+        if bad := self._nulls(columns, decoded) | without_key | decoded.bad:
+            raise BadRows("value", bad)
+        log_position = (
+            pa.array([topic] * batch.num_rows, pa.string()),
+            batch.column("partition"),
+            batch.column("offset"),
+        )
+        names = [*columns, *LOG_POSITION.names]
+        rows = pa.RecordBatch.from_arrays([*columns.values(), *log_position], names=names)
+        if decoded.skipped.any():
+            rows = rows.filter(pa.array(~decoded.skipped))
+        try:
+            rows, _ = self._spec.place(rows)
+        except BadRows as error:
+            row_numbers = np.flatnonzero(~decoded.skipped).tolist()
+            raise BadRows(error.kind, {row_numbers[row]: reason for row, reason in error.reasons.items()}) from None
+        typed = [rows.column(field.name).cast(field.type) for field in self._columns]
+        return pa.RecordBatch.from_arrays(typed, schema=self._columns)
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
-        values = wire_column(batch, "value", self._spec.rows.format)
+        values = wire_column(batch, "value", self._spec.format)
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)
         decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
@@ -143,53 +152,23 @@ class Changes:
                     bad.setdefault(row, f"column {name!r} is null: {requirement}")
         return bad
 
-    def _checked(self, rows: pa.RecordBatch, is_kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
-        """Returns the rows with their partition columns. Raises BadRows."""
-        if bad:
-            raise BadRows("value", bad)
-        row_spec = self._spec.rows
-        try:
-            rows = row_spec.paths.complete(rows)
-        except BadPartition as error:
-            raise BadRows("partition", error.reasons) from None
-        row_numbers = np.flatnonzero(is_kept).tolist()
-        of_changes = rows if is_kept.all() else rows.filter(pa.array(is_kept))
-        if keyless := row_spec.keys.invalid_keys(of_changes):
-            raise BadRows("record key", {row_numbers[index]: reason for index, reason in keyless.items()})
-        try:
-            row_spec.paths.group(of_changes)
-        except BadPartition as error:
-            raise BadRows(
-                "partition", {row_numbers[index]: reason for index, reason in error.reasons.items()}
-            ) from None
-        return rows
-
-    def _typed(self, rows: pa.RecordBatch, log_position: list[pa.Array]) -> pa.RecordBatch:
-        """Casts the columns to the types that the JVM takes: no dictionaries."""
-        target_schema = arrow_schema(self._spec.columns)
-        columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
-        return pa.RecordBatch.from_arrays([*columns, *log_position], schema=target_schema)
-
 
 class _PlainValues:
     """Values that are rows of the table, with an optional `_hoodie_is_deleted`."""
 
     def __init__(self, spec: ChangeSpec) -> None:
-        schema = spec.rows.schema
-        self._has_marker = spec.rows.format.name not in RAW
-        marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._has_marker else []
-        self._decoder = spec.rows.format.decoder(
-            TableSchema(T.StructType([*schema.unchecked.fields, *marker]), provenance=False)
-        )
+        marker = [T.StructField(IS_DELETED, T.BooleanType())] if spec.format.name not in RAW else []
+        columns = T.StructType([*spec.schema.unchecked.fields, *marker])
+        self._decoder = spec.format.decoder(TableSchema(columns, provenance=False))
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
         bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        positions = np.full(len(values), -1, np.int64)
-        good_rows = [row for row in range(len(values)) if row not in bad] if bad else np.arange(len(values))
-        positions[good_rows] = np.arange(len(good_rows))
         columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
         if bad:
+            good_rows = [row for row in range(len(values)) if row not in bad]
+            positions = np.full(len(values), -1, np.int64)
+            positions[good_rows] = np.arange(len(good_rows))
             columns = {name: take_or_null(column, positions) for name, column in columns.items()}
         no_flags = np.zeros(len(values), np.bool_)
         deletes = columns.pop(IS_DELETED, None)
@@ -201,11 +180,11 @@ class _Events:
     """Debezium's change events."""
 
     def __init__(self, spec: ChangeSpec) -> None:
-        schema = spec.rows.schema
+        schema = spec.schema
         self._names = schema.value_struct.names
-        self._keys = [name for name in spec.rows.keys.fields if name in self._names]
+        self._keys = [name for name in spec.keys.fields if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
-        self._decoder = EventDecoder(spec.rows.format, schema.unchecked, spec.debezium_ordering)
+        self._decoder = EventDecoder(spec.format, schema.unchecked, spec.debezium_ordering)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         events = self._decoder.decode(values)
@@ -215,8 +194,5 @@ class _Events:
             unknown |= columns[name].is_null().to_numpy(zero_copy_only=False)
         if events.ordering is not None:
             columns[self._ordering[0]] = events.ordering
-        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, _by_row(events.bad))
-
-
-def _by_row(bad: tuple[BadValue, ...]) -> dict[int, str]:
-    return {bad_value.index: bad_value.reason for bad_value in bad}
+        bad = {bad_value.index: bad_value.reason for bad_value in events.bad}
+        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, bad)

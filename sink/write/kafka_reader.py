@@ -67,14 +67,6 @@ class _Run:
     def source(self) -> tuple[str, int]:
         return self.topic, self.partition
 
-    def add(self, piece: pa.RecordBatch) -> None:
-        self.pieces.append(piece)
-        self.bytes += piece.nbytes
-
-    def reset(self) -> None:
-        self.pieces.clear()
-        self.bytes, self.position = 0, self.start
-
 
 class TaskReader:
     """Reads the slices of a task once. Iterate over it, then `close` it."""
@@ -88,7 +80,7 @@ class TaskReader:
         self._client: Consumer = consumer.client
         self._limits = limits
         self._index = SliceIndex(slices)
-        self._ahead = deque(_runs(slices))
+        self._ahead = _runs(slices)
         self._window: dict[tuple[str, int], _Run] = {}
         self._headers = headers
         self._topics = len({piece.topic for piece in slices})
@@ -158,10 +150,8 @@ class TaskReader:
             held_bytes -= run.bytes
             if not run.is_complete:
                 self._client.incremental_unassign([TopicPartition(run.topic, run.partition)])
-            run.is_complete = False
-            run.reset()
             del self._window[run.source]
-            self._ahead.appendleft(run)
+            self._ahead.appendleft(_Run(run.topic, run.partition, run.start, run.end, run.start))
 
     # Messages
 
@@ -252,7 +242,8 @@ class TaskReader:
             run.position = min(int(offsets[stop - 1]) + 1, run.end) if end_row == stop else run.end
         if first_row < end_row:
             piece = _rows_of(records, first_row, end_row - first_row)
-            run.add(piece)
+            run.pieces.append(piece)
+            run.bytes += piece.nbytes
             self._bytes_read += piece.nbytes
         self._offsets_read += run.position - earlier_position
 
@@ -293,14 +284,11 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _runs(slices: Sequence[Slice]) -> Iterator[_Run]:
-    run: _Run | None = None
+def _runs(slices: Sequence[Slice]) -> deque[_Run]:
+    runs: deque[_Run] = deque()
     for piece in slices:
-        if run is not None and run.source == (piece.topic, piece.partition) and run.end == piece.start:
-            run.end = piece.end
-            continue
-        if run is not None:
-            yield run
-        run = _Run(piece.topic, piece.partition, piece.start, piece.end, piece.start)
-    if run is not None:
-        yield run
+        if runs and runs[-1].source == (piece.topic, piece.partition) and runs[-1].end == piece.start:
+            runs[-1].end = piece.end
+        else:
+            runs.append(_Run(piece.topic, piece.partition, piece.start, piece.end, piece.start))
+    return runs

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
@@ -36,16 +35,6 @@ def from_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or is_memory
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
-    """The bytes that one task may use, and the number of tasks side by side."""
-
-    queue_bytes: int = _MOST
-    window_bytes: int = _MOST
-    batch_bytes: int = _MOST
-    tasks: int = 1
-
-
 class MemoryBudget:
     def __init__(self, cores: Callable[[], int]) -> None:
         """`cores` returns the cores that Spark has now: so many tasks run side by side without failures."""
@@ -53,11 +42,16 @@ class MemoryBudget:
         self._failures = 0
         self._lock = threading.Lock()
 
-    def limits(self, attempt: int = 1) -> MemoryLimits:
-        """Returns the limits for the `attempt`-th attempt at a transaction, counted from 1."""
-        with self._lock:
-            size = max(_LEAST, _MOST >> min(attempt - 1 + 2 * self._failures, _MOST_HALVINGS))
-            return MemoryLimits(size, size, size, max(1, self._cores() >> self._failures))
+    def task_bytes(self, attempt: int = 1) -> int:
+        """Returns the bytes that a task may use for its queue, for its window, and for a batch, in the `attempt`-th
+        attempt at a transaction, counted from 1.
+        """
+        return max(_LEAST, _MOST >> min(attempt - 1 + 2 * self._failures, _MOST_HALVINGS))
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks may run side by side."""
+        return max(1, self._cores() >> self._failures)
 
     @property
     def is_short(self) -> bool:
@@ -70,13 +64,13 @@ class MemoryBudget:
             return
         with self._lock:
             self._failures += 1
-        limits = self.limits()
+        size_mib = self.task_bytes() >> 20
         LOG.warning(
             "write.less_memory",
             reason="a write ran out of memory; the next ones use less",
-            queue_mib=limits.queue_bytes >> 20,
-            batch_mib=limits.batch_bytes >> 20,
-            tasks_side_by_side=limits.tasks,
+            queue_mib=size_mib,
+            batch_mib=size_mib,
+            tasks_side_by_side=self.tasks,
         )
 
     def succeeded(self) -> None:

@@ -17,16 +17,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from coordination.errors import BadRecord, SinkError
+from coordination.errors import SinkError
 from coordination.state.model import QuarantinedRecords, Slice
 from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
-from sink.write.bad_offsets import REASON_CHARACTERS, BadOffset, too_many
 from sink.write.inputs import Inputs
 from sink.write.record_headers import UNREADABLE
 from sink.write.source import data_loss
 from sink.write.task_errors import task_error
-from sink.write.task_report import TaskReport
+from sink.write.task_report import REASON_CHARACTERS, BadOffset, TaskReport, too_many
 
 _BAD_RECORD = (
     "topic string, partition int, offset long, topic_id string, generation int, kind string, reason string,"
@@ -65,9 +64,7 @@ def quarantine(
     count = sum(map(len, bad_offsets.values()))
     first_bad = bad_offsets[first_slice][0]
     if count > tolerated(settings):
-        raise BadRecord(
-            first_slice.topic, first_slice.partition, first_bad.offset, too_many(first_bad.reason, tolerated(settings))
-        )
+        raise too_many(first_slice, first_bad, tolerated(settings))
     path = f"{QUARANTINE}/{instant}/{uuid.uuid4().hex}"
     slices = [
         replace(piece, start=offsets[0].offset, end=offsets[-1].offset + 1) for piece, offsets in bad_offsets.items()

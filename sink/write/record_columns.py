@@ -9,7 +9,7 @@ be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -20,14 +20,15 @@ from pyspark.sql import types as T
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import Groups, PartitionPaths
+from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
 from sink.write.record_headers import unreadable_headers
 
-_NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")
+Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
+"""Turns a batch of records and the name of their topic into rows, one for each record. Raises BadRows."""
 _NO_TIME = "its timestamp, in milliseconds since 1970, is beyond what _kafka_timestamp holds, the years up to 294247"
 
 
@@ -50,17 +51,6 @@ class BadRow:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeparatedBatch:
-    """The good records of a batch, their rows in the table with the table partitions, and the bad records."""
-
-    records: pa.RecordBatch
-    rows: pa.RecordBatch | None
-    groups: Groups
-    bad: tuple[BadRow, ...]
-    """By rising row."""
-
-
 @dataclass(frozen=True)
 class RowSpec:
     """The settings by which records become rows. Spark ships it to the executors, which import this package."""
@@ -70,9 +60,24 @@ class RowSpec:
     keys: RecordKeys
     paths: PartitionPaths
 
-    def with_columns(self, columns: str) -> RowSpec:
-        """Returns the same specification for other value columns, as `TableSchema.with_columns`."""
-        return replace(self, schema=self.schema.with_columns(columns))
+    @property
+    def columns(self) -> T.StructType:
+        """The columns of the rows that `decoder` makes."""
+        return self.schema.spark
+
+    def decoder(self) -> Decode:
+        """Returns a decoder for rows that go to the JVM. Raises ConfigError for columns that the format cannot fill."""
+        return RowDecoder(self).decode_for_java
+
+    def place(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
+        """Returns the rows with all columns, and their table partitions. Raises BadRows."""
+        try:
+            rows = self.paths.complete(rows)
+            if no_key := self.keys.invalid_keys(rows):
+                raise BadRows("record key", no_key)
+            return rows, self.paths.group(rows)
+        except BadPartition as error:
+            raise BadRows("partition", error.reasons) from None
 
 
 def separate_bad(
@@ -105,27 +110,24 @@ class RowDecoder:
         self._spec = spec
         self._decoder = spec.format.decoder(spec.schema)
 
-    def separate_bad(self, batch: pa.RecordBatch, topic: str) -> SeparatedBatch:
-        """Decodes a batch of one topic, and separates the bad records."""
-        good, decoded, bad = separate_bad(batch, topic, self.decode)
-        rows, groups = decoded or (None, _NOWHERE)
-        return SeparatedBatch(good, rows, groups, bad)
+    def decode_for_java(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        """Decodes good records, with the types that the JVM takes: no dictionaries."""
+        rows, _ = self.decode(batch, topic)
+        schema = self._spec.schema.arrow
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
-        """Decodes good records. Raises BadRows for the first stage that some records fail."""
+        """Returns the rows of good records, and their table partitions. Raises BadRows for the first stage that some
+        records fail.
+        """
         decoded = self._decoder.decode(wire_column(batch, "value", self._spec.format))
         if decoded.bad:
             raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})
         added = added_columns(self._spec.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
-        try:
-            rows = self._spec.paths.complete(rows)
-            if no_key := self._spec.keys.invalid_keys(rows):
-                raise BadRows("record key", no_key)
-            return rows, self._spec.paths.group(rows)
-        except BadPartition as error:
-            raise BadRows("partition", error.reasons) from None
+        return self._spec.place(rows)
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:

@@ -90,8 +90,12 @@ def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
 
 
 def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
+    rows = row_spec(settings, schema)
     return ChangeSpec(
-        row_spec(settings, schema),
+        rows.schema,
+        rows.format,
+        rows.keys,
+        rows.paths,
         settings.value_envelope,
         settings.debezium_ordering,
         ordering_fields(settings),

@@ -159,18 +159,16 @@ class SliceFiles:
         del self._open[path]
 
     def _with_meta(self, rows: pa.Table, file: BaseFile) -> pa.Table:
-        constants = {
-            "_hoodie_commit_time": self._attempt.instant,
-            "_hoodie_partition_path": file.path,
-            "_hoodie_file_name": file.name,
-        }
         zeros = pa.array(np.zeros(rows.num_rows, np.int32))
-        columns = []
-        for name in META_COLUMNS:
-            if name in constants:
-                columns.append(pa.DictionaryArray.from_arrays(zeros, pa.array([constants[name]])))
-            else:
-                columns.append(rows.column(name))
+        constants = {
+            name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
+            for name, value in (
+                ("_hoodie_commit_time", self._attempt.instant),
+                ("_hoodie_partition_path", file.path),
+                ("_hoodie_file_name", file.name),
+            )
+        }
+        columns = [constants[name] if name in constants else rows.column(name) for name in META_COLUMNS]
         table_columns = rows.drop_columns([name for name in META_COLUMNS if name in rows.schema.names])
         fields = [pa.field(name, column.type) for name, column in zip(META_COLUMNS, columns, strict=True)]
         return pa.Table.from_arrays(columns + table_columns.columns, schema=pa.schema([*fields, *table_columns.schema]))

@@ -14,19 +14,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from coordination.errors import BadRecord
-from coordination.state.model import WriteTask
 from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
-from sink.write.record_columns import RowDecoder, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.slice_files import FileLimits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
-from sink.write.task_input import BatchSource, task_numbers
+from sink.write.task_input import TaskReads, task_context
 from sink.write.task_report import SliceCounter, TaskReport
 
 REPORT = "report binary"
@@ -41,9 +39,7 @@ class WriteJob:
     sink: str
     table: str
     instant: str
-    tasks: tuple[WriteTask, ...]
-    source: BatchSource
-    side_by_side: int
+    reads: TaskReads
     spec: RowSpec
     meta_fields: bool
     codec: str
@@ -55,25 +51,51 @@ class WriteJob:
 
 def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs tasks, for `mapInArrow`; yields one row for each task, which `report_of` reads."""
-    for number in task_numbers(len(job.tasks), job.side_by_side):
+    for number in job.reads.task_numbers():
         outcome = _outcome_of(job, number, arrow)
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
 
 
 def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
-    writer = _TaskWriter(job, number)
+    task = job.reads.tasks[number]
+    several_topics = len({piece.topic for piece in task.slices}) > 1
+    decoder, counter = RowDecoder(job.spec), SliceCounter(number, task, job.tolerated)
+    context = task_context()
+    token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
+    attempt = Attempt(job.sink, job.table, job.instant, token, task)
+    files = SliceFiles(cached_storage(job.base_path, job.access), attempt, job.limits, job.codec, job.meta_fields)
     try:
-        for batch in job.source.batches(job.tasks[number], arrow):
-            writer.write(batch)
-        return writer.finish()
+        for batch in job.reads.source.batches(task, arrow):
+            good, decoded, bad = separate_bad(batch.records, batch.topic, decoder.decode)
+            counter.count(batch, bad)
+            if decoded is not None:
+                rows, groups = decoded
+                files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
+        return counter.report(files.close())
     except BadRecord as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
-        writer.files.discard()
+        files.discard()
         return failed_task(error)
     except BaseException:
         # A cancelled task ends with a BaseException; its files are useless, too.
-        writer.files.discard()
+        files.discard()
         raise
+
+
+def _with_key(
+    job: WriteJob, batch: ReadBatch, records: pa.RecordBatch, rows: pa.RecordBatch, several_topics: bool
+) -> pa.RecordBatch:
+    """Returns the rows of good records with sequence number and record key before them."""
+    partitions: pa.Array | pa.Scalar = pc.cast(records.column("partition"), pa.string())
+    if len(batch.parts) == 1:
+        partitions = partitions[0]
+    offsets = pc.cast(records.column("offset"), pa.string())
+    key = job.spec.keys.column(rows, batch.topic, partitions, offsets)
+    # A sequence number must be unique in its file.
+    topic = f"{batch.topic}-" if several_topics else ""
+    number = joined(pa.scalar(f"{job.instant}_{topic}"), partitions, pa.scalar("_"), offsets)
+    fields = [pa.field("_hoodie_commit_seqno", number.type), pa.field("_hoodie_record_key", key.type), *rows.schema]
+    return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))
 
 
 def report_of(report: bytes) -> TaskReport:
@@ -83,47 +105,3 @@ def report_of(report: bytes) -> TaskReport:
         raise outcome
     assert isinstance(outcome, TaskReport)
     return outcome
-
-
-class _TaskWriter:
-    """Decodes and writes the batches of one task."""
-
-    def __init__(self, job: WriteJob, number: int) -> None:
-        self._job = job
-        task = job.tasks[number]
-        self._rows = RowDecoder(job.spec)
-        self._counter = SliceCounter(number, task, job.tolerated)
-        # A sequence number must be unique in its file.
-        self._topics_in_file = len({piece.topic for piece in task.slices})
-        context = TaskContext.get()
-        assert context is not None
-        token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
-        attempt = Attempt(job.sink, job.table, job.instant, token, task)
-        storage = cached_storage(job.base_path, job.access)
-        self.files = SliceFiles(storage, attempt, job.limits, job.codec, job.meta_fields)
-
-    def write(self, batch: ReadBatch) -> None:
-        separated = self._rows.separate_bad(batch.records, batch.topic)
-        self._counter.count(batch, separated.bad)
-        if separated.rows is not None:
-            self.files.add(self._with_key(separated.rows, batch, separated.records), separated.groups)
-
-    def finish(self) -> TaskReport:
-        return self._counter.report(self.files.close())
-
-    def _with_key(self, rows: pa.RecordBatch, batch: ReadBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._job.meta_fields:
-            return rows
-        partitions: pa.Array | pa.Scalar = pc.cast(records.column("partition"), pa.string())
-        if len(batch.parts) == 1:
-            partitions = partitions[0]
-        offsets = pc.cast(records.column("offset"), pa.string())
-        key = self._job.spec.keys.column(rows, batch.topic, partitions, offsets)
-        source = f"{batch.topic}-" if self._topics_in_file > 1 else ""
-        number = joined(pa.scalar(f"{self._job.instant}_{source}"), partitions, pa.scalar("_"), offsets)
-        fields = [
-            pa.field("_hoodie_commit_seqno", number.type),
-            pa.field("_hoodie_record_key", key.type),
-            *rows.schema,
-        ]
-        return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))

@@ -64,9 +64,9 @@ def kafka_options(settings: Settings) -> Mapping[str, str]:
 
     The group id never changes, so that executors keep their consumers from one transaction to the next.
     """
-    defaults = {**FETCH_DEFAULTS, "group.id": f"sink-{settings.name}"}
     return {
-        **defaults,
+        **FETCH_DEFAULTS,
+        "group.id": f"sink-{settings.name}",
         **settings.kafka_java,
         "isolation.level": "read_committed",
     }
@@ -101,12 +101,15 @@ def _read_layer(spark: SparkSession, settings: Settings, layer: Sequence[Slice],
         partitions[piece.topic].append(piece.partition)
         starts[piece.topic][str(piece.partition)] = piece.start
         ends[piece.topic][str(piece.partition)] = piece.end
-    reader = spark.read.format("kafka").option("assign", json.dumps(partitions)).option("failOnDataLoss", "true")
-    reader = reader.option("includeHeaders", str(headers).lower())
-    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
-    for name, value in kafka_options(settings).items():
-        reader = reader.option(f"kafka.{name}", value)
-    frame = reader.load()
+    options = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "failOnDataLoss": "true",
+        "includeHeaders": str(headers).lower(),
+        **{f"kafka.{name}": value for name, value in kafka_options(settings).items()},
+    }
+    frame = spark.read.format("kafka").options(**options).load()
     digest = F.xxhash64("topic", "partition", "offset", "key", "value").alias("digest")
     added = ["headers"] if headers else []
     return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest, *added)

@@ -1,7 +1,7 @@
 """The input of a Spark job's write tasks: the tasks read Kafka themselves, or Spark's Kafka source reads for them.
 
-Guarantee: each task runs in one Spark partition of `TaskInput.frame`, by `task_numbers`, and gets exactly the committed
-records of its slices, each once. In a task it raises what the reader raises; DataLoss travels as in
+Guarantee: each task runs in one Spark partition of `TaskInput.frame` and gets exactly the committed records of its
+slices, each once. In a task it raises what the reader raises; DataLoss travels as in
 `sink.write.task_errors`.
 """
 
@@ -40,11 +40,24 @@ class BatchSource(Protocol):
 
 
 @dataclass(frozen=True)
-class TaskInput:
-    frame: DataFrame
+class TaskReads:
+    """The tasks of a job and what they read. Spark ships it to the executors, which import this package."""
+
+    tasks: tuple[WriteTask, ...]
     source: BatchSource
     side_by_side: int
-    """Spark partitions of `frame`; each runs its tasks one after another."""
+    """Spark partitions of the job; each runs its tasks one after another."""
+
+    def task_numbers(self) -> range:
+        """Returns the positions of the tasks that this Spark partition runs."""
+        return range(task_context().partitionId(), len(self.tasks), self.side_by_side)
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    frame: DataFrame
+    """Has a Spark partition for each of `reads.side_by_side`."""
+    reads: TaskReads
 
 
 @dataclass(frozen=True)
@@ -58,9 +71,8 @@ class KafkaSource:
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
         for _ in arrow:
             pass
-        records = sum(piece.end - piece.start for piece in task.slices)
-        partitions = {(piece.topic, piece.partition) for piece in task.slices}
-        settings = self.settings.for_reading(self.limits.queue_bytes, records // len(partitions))
+        partitions = {piece.source for piece in task.slices}
+        settings = self.settings.for_reading(self.limits.queue_bytes, task.size // len(partitions))
         reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
         try:
             yield from reader
@@ -104,21 +116,20 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
         yield topics.dictionary[names[start]].as_py(), start, stop
 
 
-def task_numbers(tasks: int, side_by_side: int) -> range:
-    """Returns the positions of the tasks that this Spark partition runs, of `tasks` in the job."""
+def task_context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None
-    return range(context.partitionId(), tasks, side_by_side)
+    return context
 
 
 def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]) -> DataFrame:
     """Returns the records of the slices with topic and headers, unchanged: for the bad records to quarantine."""
-    tasks = tuple(WriteTask((piece,)) for piece in slices)
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_raw, tasks, source), _RAW)
+    reads = TaskReads(tuple(WriteTask((piece,)) for piece in slices), source, len(slices))
+    return spark.range(0, len(slices), 1, len(slices)).mapInArrow(partial(_raw, reads), _RAW)
 
 
-def _raw(tasks: Sequence[WriteTask], source: KafkaSource, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for number in task_numbers(len(tasks), len(tasks)):
-        for batch in source.batches(tasks[number], arrow):
+def _raw(reads: TaskReads, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for number in reads.task_numbers():
+        for batch in reads.source.batches(reads.tasks[number], arrow):
             topic = pa.array([batch.topic] * batch.records.num_rows)
             yield batch.records.append_column("topic", topic)

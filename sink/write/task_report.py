@@ -15,9 +15,20 @@ import pyarrow.compute as pc
 
 from coordination.errors import BadRecord, SinkError
 from coordination.state.model import Slice, SliceResult, WriteTask
-from sink.write.bad_offsets import BadOffset, too_many
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
+
+REASON_CHARACTERS = 500
+"""A reason may quote the record, and a task reports many reasons: each is cut to this length."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadOffset:
+    """A bad record in a task report."""
+
+    offset: int
+    kind: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +75,14 @@ class SliceCounter:
         offsets = batch.records.column("offset")
         for bad_row in bad:
             position = batch.parts[bisect_right(starts, bad_row.row) - 1].slice
-            bad_offset = BadOffset.of(offsets[bad_row.row].as_py(), bad_row.kind, bad_row.reason)
+            reason = bad_row.reason[:REASON_CHARACTERS]
+            bad_offset = BadOffset(offsets[bad_row.row].as_py(), bad_row.kind, reason)
             self._bad.setdefault(position, []).append(bad_offset)
             self._records[position] -= 1
         self._bad_count += len(bad)
         if self._bad_count > self._tolerated:
             position = min(self._bad)
-            piece, first_bad = self._slices[position], self._bad[position][0]
-            raise BadRecord(piece.topic, piece.partition, first_bad.offset, too_many(first_bad.reason, self._tolerated))
+            raise too_many(self._slices[position], self._bad[position][0], self._tolerated)
 
     def report(self, stats: Iterable[str] = ()) -> TaskReport:
         results = tuple(
@@ -82,6 +93,12 @@ class SliceCounter:
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
         return TaskReport(self._number, results, self._size, self._largest, bad, tuple(stats))
+
+
+def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:
+    """Returns the error for more bad records than are tolerated, of which `first` is the first one."""
+    prefix = f"the first of more than errors.max.per.transaction={tolerated:,} bad records: " if tolerated else ""
+    return BadRecord(piece.topic, piece.partition, first.offset, f"{prefix}{first.reason}")
 
 
 def complete(reports: Iterable[TaskReport], tasks: Sequence[WriteTask]) -> tuple[TaskReport, ...]:

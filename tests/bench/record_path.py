@@ -28,7 +28,7 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.record_columns import RowDecoder, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.slice_files import FileLimits, SliceFiles
 from tests.bench.orders import DDL, order
 
@@ -61,14 +61,14 @@ class Steps:
         self._clock("decode: DuckDB json_transform", lambda: [self._transform(column) for column in values])
         separated = self._clock(
             "decode, with Kafka's columns",
-            lambda: [row_decoder.separate_bad(batch, "orders") for batch in self.batches],
+            lambda: [separate_bad(batch, "orders", row_decoder.decode)[1] for batch in self.batches],
         )
         keyed = self._clock(
             "record keys and sequence numbers",
-            lambda: [self._keyed(decoded.rows, batch) for decoded, batch in zip(separated, self.batches, strict=True)],
+            lambda: [self._keyed(rows, batch) for (rows, _), batch in zip(separated, self.batches, strict=True)],
         )
         with tempfile.TemporaryDirectory() as directory:
-            groups = [decoded.groups for decoded in separated]
+            groups = [groups for _, groups in separated]
             self._clock("files: units, meta columns, Parquet", lambda: self._files(Path(directory), keyed, groups))
 
     def _clock(self, name: str, call: Callable[[], Any]) -> Any:

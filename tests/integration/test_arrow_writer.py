@@ -20,7 +20,6 @@ from coordination.state.model import Slice
 from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.batch_sizes import BATCH_BYTES, BATCH_ROWS, BURST_BYTES, FIRST_ROWS
-from sink.write.memory import MemoryLimits
 from sink.write.source import read_slices
 from tests.processes import peak_megabytes, python_workers
 
@@ -443,7 +442,7 @@ def test_a_cancelled_write_ends_and_what_it_left_has_markers(make_engine, instan
         engine.cancel(instant.name)
         writing.join(0.2)
     assert isinstance(outcome[0], (Py4JJavaError, PySparkException))
-    assert engine._inputs.memory.limits() == MemoryLimits(tasks=2)
+    assert (engine._inputs.memory.task_bytes(), engine._inputs.memory.tasks) == (32 << 20, 2)
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
 
 

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.memory import MemoryLimits
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import MIB, SentRecord, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of
@@ -60,7 +59,7 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
     memory, limits = engine._inputs.memory, []
     for attempt in range(1, ATTEMPTS + 1):
         limit_python(least_mib + STEP_MIB * max(0, attempt - 2))
-        limits.append(memory.limits(attempt))
+        limits.append((memory.task_bytes(attempt), memory.tasks))
         with capture_logs() as lines:
             try:
                 written = engine.write(instant.name, tasks, attempt=attempt)
@@ -72,6 +71,6 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
                 break
     assert [result.records for result in written.results] == [COUNT, COUNT]
     assert len(limits) > 1
-    assert limits[:2] == [MemoryLimits(tasks=2), MemoryLimits(4 * MIB, 4 * MIB, 4 * MIB, 1)]
-    assert memory.limits().batch_bytes > limits[-1].batch_bytes
+    assert limits[:2] == [(32 * MIB, 2), (4 * MIB, 1)]
+    assert memory.task_bytes() > limits[-1][0]
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked

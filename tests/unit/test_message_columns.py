@@ -12,7 +12,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
 from sink.write.message_columns import message_columns
-from sink.write.record_columns import RowDecoder, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 
 MIB = 1 << 20
 LAST = (2**63 - 1) // 1000
@@ -35,10 +35,10 @@ def test_a_timestamp_that_no_column_can_hold_makes_a_bad_record() -> None:
         for offset, (time, value) in enumerate(zip(times, values, strict=True))
     ]
     spec = RowSpec(parse_ddl("id bigint"), ValueFormat("json"), RecordKeys((), False), PartitionPaths((), True, False))
-    separated = RowDecoder(spec).separate_bad(columns_of(messages), "orders")
-    assert [(bad.row, bad.kind) for bad in separated.bad] == [(row, "timestamp") for row in (1, 4, 6, 7, 8)]
-    assert separated.rows is not None
-    micros = separated.rows.column("_kafka_timestamp").cast(pa.int64()).to_pylist()
+    _, decoded, bad_rows = separate_bad(columns_of(messages), "orders", RowDecoder(spec).decode)
+    assert [(bad.row, bad.kind) for bad in bad_rows] == [(row, "timestamp") for row in (1, 4, 6, 7, 8)]
+    assert decoded is not None
+    micros = decoded[0].column("_kafka_timestamp").cast(pa.int64()).to_pylist()
     assert micros == [times[row] * 1000 for row in (0, 2, 3, 5)]
 
 

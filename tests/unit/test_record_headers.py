@@ -15,7 +15,7 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
-from sink.write.record_columns import BadRow, RowDecoder, RowSpec
+from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
 from sink.write.record_headers import UNREADABLE, unreadable_headers
 from tests.header_kit import mock_cluster, produce_with_headers
 
@@ -54,10 +54,10 @@ def test_a_record_whose_header_name_is_not_utf8_is_read_and_the_others_keep_thei
 def test_a_record_whose_headers_cannot_be_read_is_bad_and_the_others_are_rows(address: str) -> None:
     schema = replace(parse_ddl("id bigint", provenance=False), headers=True)
     decoder = RowDecoder(RowSpec(schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), True, False)))
-    separated = decoder.separate_bad(read(address, headers=True), "t")
-    assert separated.bad == tuple(BadRow(row, "headers", UNREADABLE) for row in range(1, 4 * TIMES, 4))
-    assert separated.rows is not None
-    assert separated.rows.column("id").to_pylist() == [0, 2, 3] * TIMES
+    _, decoded, bad = separate_bad(read(address, headers=True), "t", decoder.decode)
+    assert bad == tuple(BadRow(row, "headers", UNREADABLE) for row in range(1, 4 * TIMES, 4))
+    assert decoded is not None
+    assert decoded[0].column("id").to_pylist() == [0, 2, 3] * TIMES
 
 
 def test_a_sink_that_needs_no_headers_lands_the_record(address: str) -> None:

@@ -22,7 +22,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
-from sink.write.record_columns import RowDecoder, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from tests.unit.protobuf_kit import Proto
 
 DDL = "id bigint, name string"
@@ -101,15 +101,14 @@ def separated(
     bad: list[Any] = []
     start = 0
     for size in sizes:
-        separated_batch = decoder.separate_bad(
-            batch(values[start : start + size], keys[start : start + size], start), "t"
+        records, decoded, bad_rows = separate_bad(
+            batch(values[start : start + size], keys[start : start + size], start), "t", decoder.decode
         )
-        bad += [(start + bad_row.row, bad_row.kind, bad_row.reason) for bad_row in separated_batch.bad]
-        if separated_batch.rows is not None:
-            good += separated_batch.rows.to_pylist()
-            assert (
-                separated_batch.records.num_rows == separated_batch.rows.num_rows == len(separated_batch.groups.codes)
-            )
+        bad += [(start + bad_row.row, bad_row.kind, bad_row.reason) for bad_row in bad_rows]
+        if decoded is not None:
+            rows, groups = decoded
+            good += rows.to_pylist()
+            assert records.num_rows == rows.num_rows == len(groups.codes)
         start += size
     return good, bad
 

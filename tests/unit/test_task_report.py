@@ -8,10 +8,9 @@ import pytest
 
 from coordination.errors import BadRecord, SinkError
 from coordination.state.model import Slice, WriteTask
-from sink.write.bad_offsets import BadOffset
 from sink.write.read_batches import Part, ReadBatch
 from sink.write.record_columns import BadRow
-from sink.write.task_report import SliceCounter, TaskReport, complete
+from sink.write.task_report import BadOffset, SliceCounter, TaskReport, complete
 
 SLICES = tuple(Slice("t", partition, 0, 100, "id", 0) for partition in range(4))
 TASK = WriteTask(SLICES)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from structlog.testing import capture_logs
 
-from sink.write.memory import MemoryBudget, MemoryLimits, from_memory
+from sink.write.memory import MemoryBudget, from_memory
 
 MIB = 1 << 20
 OUT_OF_HEAP = RuntimeError("java.lang.OutOfMemoryError: Java heap space")
 
 
-def limits_in_mib(limits: MemoryLimits) -> tuple[int, int, int, int]:
-    """Returns the MiB of the queue, of the window and of a batch, and the tasks side by side."""
-    return limits.queue_bytes // MIB, limits.window_bytes // MIB, limits.batch_bytes // MIB, limits.tasks
+def limits_in_mib(budget: MemoryBudget, attempt: int = 1) -> tuple[int, int]:
+    """Returns the MiB of a queue, of a window and of a batch alike, and the tasks side by side."""
+    return budget.task_bytes(attempt) // MIB, budget.tasks
 
 
 def test_each_attempt_halves_what_a_task_holds_down_to_a_mebibyte() -> None:
     budget = MemoryBudget(lambda: 4)
-    assert [limits_in_mib(budget.limits(attempt)) for attempt in (1, 2, 3, 6, 7, 40)] == [
-        (32, 32, 32, 4),
-        (16, 16, 16, 4),
-        (8, 8, 8, 4),
-        (1, 1, 1, 4),
-        (1, 1, 1, 4),
-        (1, 1, 1, 4),
+    assert [limits_in_mib(budget, attempt) for attempt in (1, 2, 3, 6, 7, 40)] == [
+        (32, 4),
+        (16, 4),
+        (8, 4),
+        (1, 4),
+        (1, 4),
+        (1, 4),
     ]
 
 
@@ -34,13 +32,13 @@ def test_a_failure_for_memory_quarters_what_a_task_holds_and_halves_the_tasks_in
     budget = MemoryBudget(lambda: 4)
     with capture_logs() as lines:
         budget.failed(OUT_OF_HEAP)
-    assert limits_in_mib(budget.limits()) == (8, 8, 8, 2)
+    assert limits_in_mib(budget) == (8, 2)
     assert [(line["event"], line["queue_mib"], line["batch_mib"], line["tasks_side_by_side"]) for line in lines] == [
         ("write.less_memory", 8, 8, 2)
     ]
     for _ in range(20):
         budget.failed(MemoryError())
-    assert limits_in_mib(budget.limits()) == (1, 1, 1, 1)
+    assert limits_in_mib(budget) == (1, 1)
 
 
 def test_writes_that_succeed_give_it_back_step_by_step() -> None:
@@ -49,18 +47,18 @@ def test_writes_that_succeed_give_it_back_step_by_step() -> None:
     budget.failed(OUT_OF_HEAP)
     limits = []
     for _ in range(4):
-        limits.append(limits_in_mib(budget.limits()))
+        limits.append(limits_in_mib(budget))
         budget.succeeded()
-    assert limits == [(2, 2, 2, 1), (8, 8, 8, 2), (32, 32, 32, 4), (32, 32, 32, 4)]
+    assert limits == [(2, 1), (8, 2), (32, 4), (32, 4)]
 
 
 def test_another_failure_than_for_memory_changes_nothing() -> None:
     budget = MemoryBudget(lambda: 4)
-    before = replace(budget.limits())
+    before = limits_in_mib(budget)
     with capture_logs() as lines:
         for error_text in ("Connection refused", "No space left on device", "t-0 offset 3: no JSON"):
             budget.failed(RuntimeError(error_text))
-    assert budget.limits() == before
+    assert limits_in_mib(budget) == before
     assert not lines
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import PartitionPaths
+from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
@@ -23,7 +23,7 @@ def test_colons_and_control_characters_are_refused_with_their_row_and_the_remedy
     for fields, columns in [(("a",), [["fine", value]]), (("a", "b"), [["fine", "x"], ["fine", value]])]:
         with pytest.raises(BadPartition) as refusal:
             PartitionPaths(fields, hive_style, False).group(rows_of(*columns))
-        assert refusal.value.row == 1
+        assert min(refusal.value.reasons) == 1
         assert REMEDY in str(refusal.value)
 
 
@@ -54,7 +54,7 @@ def test_a_slash_by_which_readers_would_find_more_values_than_columns_is_refused
     for columns in ([["fine", value], ["x", "y"]], [["fine", "x"], ["z", value]]):
         with pytest.raises(BadPartition, match=f"3 values for 2 columns; {REMEDY}") as refusal:
             PartitionPaths(("a", "b"), hive_style, False).group(rows_of(*columns))
-        assert refusal.value.row == 1
+        assert min(refusal.value.reasons) == 1
         assert len(PartitionPaths(("a", "b"), hive_style, True).group(rows_of(*columns)).paths) == 2
 
 
@@ -82,7 +82,7 @@ def test_of_several_refused_rows_the_first_is_named() -> None:
     for values in (["ok", "z:1", "a:1", ".."], ["ok", "..", "a:1"], ["ok", "a:1", ".."]):
         with pytest.raises(BadPartition) as refusal:
             PartitionPaths(("a",), False, False).group(rows_of(values))
-        assert refusal.value.row == 1
+        assert min(refusal.value.reasons) == 1
 
 
 @pytest.mark.parametrize(

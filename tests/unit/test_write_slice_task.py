@@ -19,7 +19,7 @@ from sink.write import slice_task, task_input
 from sink.write.record_columns import RowSpec
 from sink.write.slice_files import FileLimits
 from sink.write.slice_task import WriteJob, report_of, run
-from sink.write.task_input import FrameSource
+from sink.write.task_input import FrameSource, TaskReads
 
 COUNT = 1000
 
@@ -55,8 +55,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
 ) -> None:
     waiting: list[pa.RecordBatch] = []
     ids = SimpleNamespace(partitionId=lambda: 0, stageId=lambda: 0, taskAttemptId=lambda: 0)
-    for module in (slice_task, task_input):
-        monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: ids))
+    monkeypatch.setattr(task_input, "TaskContext", SimpleNamespace(get=lambda: ids))
     files = SimpleNamespace(add=lambda rows, _groups: waiting.append(rows), close=list, discard=lambda: None)
     monkeypatch.setattr(slice_task, "SliceFiles", lambda *_, **__: files)
     job = WriteJob(
@@ -64,9 +63,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         sink="sink",
         table="table",
         instant="20240101000000000",
-        tasks=(WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),),
-        source=FrameSource(1 << 20),
-        side_by_side=1,
+        reads=TaskReads((WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),), FrameSource(1 << 20), 1),
         spec=RowSpec(
             parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
         ),
