@@ -1,18 +1,29 @@
 """Keys for S3 from the sources of the AWS tools: a profile, a process, a role, a web identity, a container, the host.
 
-Guarantee: the keys are valid for some minutes, because expiring ones are renewed before. Python's libraries get their
-keys here; Java's library has a chain with the same sources. Voided by `aws sso login`, which Java's library does not
-know. Raises Unavailable if a configured source gives no keys.
+Guarantee: the keys are valid for some minutes, because expiring ones are renewed before; a file of profiles that
+another program has written anew is read again. Python's libraries get their keys here; Java's library has a chain with
+the same sources, and reads such a file every five minutes. Voided by `aws sso login`, which Java's library does not
+know, and by a file whose keys have expired before they are replaced. Raises Unavailable if a configured source gives no
+keys.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from coordination.errors import Unavailable
+
+_FILES: Mapping[str, str] = {
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CONFIG_FILE": "~/.aws/config",
+}
+"""The variables that name the files of profiles, and the files without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +34,13 @@ class Keys:
 
 
 class Identity:
-    """This process's keys for S3. The first call looks for their source."""
+    """This process's keys for S3. The first call looks for their source, and so does a call after the files of profiles
+    have changed.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked = False
+        self._files_read: tuple[object, ...] | None = None
         self._source: Any = None
 
     def keys(self) -> Keys | None:
@@ -36,8 +49,8 @@ class Identity:
 
         try:
             with self._lock:
-                if not self._asked:
-                    self._source, self._asked = _source(), True
+                if (files := _files()) != self._files_read:
+                    self._source, self._files_read = _source(), files
                 credentials = self._source.get_frozen_credentials() if self._source else None
         except BotoCoreError as error:
             raise Unavailable(f"storage.s3.access.key: the AWS settings of this host give no keys: {error}") from error
@@ -48,6 +61,18 @@ def _source() -> Any:
     from botocore.session import Session
 
     return Session().get_credentials()
+
+
+def _files() -> tuple[object, ...]:
+    """Returns the files of profiles with what changes when somebody writes them."""
+    files: list[object] = []
+    for variable, default in _FILES.items():
+        path = Path(os.environ.get(variable) or default).expanduser()
+        files.append(path)
+        with suppress(OSError):
+            status = path.stat()
+            files.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(files)
 
 
 def for_java(environment: Mapping[str, str]) -> dict[str, str]:

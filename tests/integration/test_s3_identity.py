@@ -12,7 +12,6 @@ import boto3
 import pytest
 
 from sink.operations.validation import validate
-from sink.storage import identity
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.integration.table_kit import table_settings
@@ -84,7 +83,6 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     keys_file.write_text(json.dumps(first))
     monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials_file))
-    monkeypatch.setattr(identity.PROCESS_IDENTITY, "_asked", False)
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
         location = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
         fleet = make_fleet(ROUND, **METADATA, **location)
