@@ -47,11 +47,12 @@ _KINDS_OF_S3 = (
     ),
     _kind(
         r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|signature we calculated does not match",
-        "storage.s3.secret.key: the store at {server} says that it does not match the access key. Correct it.",
+        "target.base.path: the store at {server} says that storage.s3.secret.key does not match the access key. Correct"
+        " it.",
     ),
     _kind(
         r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|INVALID_TOKEN|token (?:included in the request )?(?:is|has) expired",
-        "storage.s3.session.token: it has expired or is not valid. Set a new one.",
+        "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one.",
     ),
     _kind(
         r"NoSuchBucket|NO_SUCH_BUCKET|specified bucket does not exist|bucket '?[\w.-]+'? not found"

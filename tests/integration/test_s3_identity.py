@@ -121,5 +121,5 @@ def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
 
     assert storage_sentence(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
     assert storage_sentence("another").startswith(
-        "storage.s3.session.token: it has expired or is not valid. Set a new one."
+        "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one."
     )

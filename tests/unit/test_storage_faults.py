@@ -6,6 +6,7 @@ import pytest
 
 from sink.storage.access import access_of
 from sink.storage.faults import fault_in, fault_of_store
+from sink.telemetry.redaction import redact_text
 
 ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
 
@@ -20,10 +21,15 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             True,
         ),
         (
+            "AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 operation: ExpiredToken",
+            "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one.",
+            True,
+        ),
+        (
             "com.amazonaws.services.s3.model.AmazonS3Exception: The request signature we calculated does not match the"
             " signature you provided. (Service: Amazon S3; Status Code: 403; Error Code: SignatureDoesNotMatch)",
-            "storage.s3.secret.key: the store at http://minio:9000 says that it does not match the access key. Correct"
-            " it.",
+            "target.base.path: the store at http://minio:9000 says that storage.s3.secret.key does not match the access"
+            " key. Correct it.",
             True,
         ),
         (
@@ -111,6 +117,7 @@ def test_a_fault_is_one_sentence_and_known_to_last_or_not(error_text: str, sente
     fault = fault_in(error_text, "s3a://lake/t", ACCESS)
     assert fault is not None
     assert (fault.sentence, fault.lasts) == (sentence, lasts)
+    assert redact_text(sentence) == sentence, "a log hides words of the sentence"
 
 
 NO_ANSWER = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address."
