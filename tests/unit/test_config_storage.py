@@ -11,6 +11,7 @@ import pytest
 from pyarrow import fs
 
 from coordination.errors import ConfigError
+from sink.config.values import base_path
 from sink.storage.access import Access, access_of, arrow_arguments
 from sink.storage.files import open_storage
 
@@ -126,3 +127,18 @@ def test_a_request_goes_to_the_endpoint_with_sparks_credentials(store):
     assert (method, path) == ("HEAD", "/lake/orders%20of%20today/.hoodie/hoodie.properties")
     assert "Credential=AKIDEXAMPLE/" in authorization
     assert "/eu-test-1/s3/" in authorization
+
+
+@pytest.mark.parametrize(
+    "path", ["S3A://lake//tables/./orders", "s3a://lake/tables//orders/", "s3a://lake/tables/orders"]
+)
+def test_a_path_in_a_store_is_read_as_hadoop_reads_it(path: str):
+    assert base_path(path) == "s3a://lake/tables/orders"
+
+
+@pytest.mark.parametrize(
+    "path", ["s3a://lake", "s3a://lake/", "s3://lake//", "hdfs://nameservice", "hdfs:///", "file:///", "/"]
+)
+def test_a_table_is_no_whole_bucket_and_no_whole_file_system(path: str):
+    with pytest.raises(ValueError, match=r"names a scheme but no place|root of a file system or a bucket"):
+        base_path(path)
