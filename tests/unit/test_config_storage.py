@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from coordination.errors import ConfigError
 from sink.config.values import base_path
-from sink.storage.access import Access, access_of, arrow_arguments
+from sink.storage.access import Access, access_of, arrow_arguments, hadoop_options, rust_options
 from sink.storage.files import open_storage
 
 SECRET = "hunter2-Tr0ub4dor"
@@ -65,6 +65,20 @@ def test_a_bucket_may_have_settings_of_its_own():
     }
     assert arrow_arguments("lake", access_of(spark)) == {"region": "here"}
     assert arrow_arguments("other", access_of(spark)) == {"region": "everywhere"}
+
+
+def test_keys_of_a_bucket_go_without_the_token_of_others():
+    bucket = "spark.hadoop.fs.s3a.bucket.lake.dotted."
+    variables = {"AWS_ACCESS_KEY_ID": "E", "AWS_SECRET_ACCESS_KEY": "ES", "AWS_SESSION_TOKEN": "ET"}
+    own = access_of({f"{bucket}access.key": "K", f"{bucket}secret.key": "S"}, {}, variables)
+    assert arrow_arguments("lake.dotted", own) == {"access_key": "K", "secret_key": "S"}
+    assert arrow_arguments("other", own) == {"access_key": "E", "secret_key": "ES", "session_token": "ET"}
+    assert "aws_session_token" not in rust_options("s3a://lake.dotted/t", own)
+    providers = {name: value for name, value in hadoop_options(own).items() if name.endswith("credentials.provider")}
+    assert providers == {
+        f"{bucket}aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    }
 
 
 def test_no_credentials_is_a_choice_too():
