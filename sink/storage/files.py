@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 import pyarrow as pa
 from pyarrow import fs
@@ -189,9 +192,21 @@ def _open_s3(bucket_path: str, access: Access) -> Storage:
             os.environ.setdefault(name, value)
     files = fs.S3FileSystem(
         **arguments,
+        proxy_options=_proxy(bucket, arguments),
         # Opening a file for writing sends no request before there is data.
         allow_delayed_open=True,
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,
     )
     return Storage(files, bucket_path.rstrip("/"))
+
+
+def _proxy(bucket: str, arguments: Mapping[str, Any]) -> str | None:
+    """Returns the proxy that the environment names for the bucket's server. Java and hudi-rs read these variables, too;
+    pyarrow does not.
+    """
+    proxies = getproxies_environment()
+    proxy = proxies.get(arguments.get("scheme", "https"), "")
+    if not proxy or proxy_bypass_environment(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com"), proxies):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"

@@ -143,6 +143,22 @@ def test_a_request_goes_to_the_endpoint_with_sparks_credentials(store):
     assert "/eu-test-1/s3/" in authorization
 
 
+@pytest.mark.parametrize("around", ["", "store.invalid"])
+def test_a_request_goes_through_the_proxy_of_the_environment_but_not_to_hosts_that_it_names(
+    store, monkeypatch: pytest.MonkeyPatch, around: str
+):
+    address, requests = store
+    monkeypatch.setenv("http_proxy", address)
+    monkeypatch.setenv("no_proxy", around)
+    s3_access = access(endpoint="http://store.invalid:9000", path_style_access="true")
+    if around:
+        with pytest.raises(OSError, match="resolve"):
+            open_storage("s3a://lake/orders", s3_access).exists("file")
+    else:
+        assert not open_storage("s3a://lake/orders", s3_access).exists("file")
+    assert [path for _, path, _ in requests[:1]] == ([] if around else ["http://store.invalid:9000/lake/orders/file"])
+
+
 @pytest.mark.parametrize(
     "path", ["S3A://lake//tables/./orders", "s3a://lake/tables//orders/", "s3a://lake/tables/orders"]
 )
