@@ -33,6 +33,7 @@ from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
+from sink.storage.files import PROBE_PREFIX
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
@@ -103,7 +104,7 @@ def _is_table(hudi: HudiClient) -> bool:
 
 def _refuse_other_content(hudi: HudiClient) -> None:
     names = set(hudi.names(""))
-    unexpected = sorted(names - {".hoodie"})
+    unexpected = sorted(name for name in names - {".hoodie"} if not name.startswith(PROBE_PREFIX))
     if unexpected:
         examples = ", ".join(unexpected[:5])
         raise TableError(

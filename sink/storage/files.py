@@ -25,6 +25,8 @@ from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, 
 from sink.storage.faults import Fault
 from sink.storage.hdfs import HDFS_SCHEMES
 
+PROBE_PREFIX = ".sink-validate-"
+"""Begins the names of what `sink validate` writes below a base path, which is no content of it."""
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
