@@ -29,7 +29,7 @@ from sink.clients.spark_storage import schemes
 from sink.config import Settings
 from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
 from sink.storage.faults import fault_in
-from sink.storage.files import open_storage, require_answer
+from sink.storage.files import PROBE_PREFIX, open_storage, require_answer
 from sink.storage.hdfs import HDFS_SCHEMES, failover_options
 
 _PROPERTIES = ".hoodie/hoodie.properties"
@@ -79,7 +79,7 @@ Jvm = Callable[[Settings], AbstractContextManager[JavaGateway]]
 
 def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[Answer]:
     """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer."""
-    probe_dir = f".sink-validate-{uuid.uuid4().hex}"
+    probe_dir = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
     missing_directories: list[str] = []
     is_hdfs = scheme_of(settings.base_path) in HDFS_SCHEMES
     library, probe = ("hdfs-native", _by_hdfs_native) if is_hdfs else ("pyarrow", _by_pyarrow)

@@ -239,7 +239,9 @@ def metastore_uris(value: Any) -> str:
 
 
 def base_path(value: Any) -> str:
-    """Returns an absolute path or a URI, without a slash at the end."""
+    """Returns an absolute path or a URI, without a slash at the end. One in a store is as Hadoop reads it, which other
+    libraries do not: the scheme in small letters, several slashes as one.
+    """
     text = require_str(value)
     if "://" not in text and not text.startswith("/") and not text.startswith("file:/"):
         raise ValueError("is relative, so every worker would see another place; write /path or scheme://path")
@@ -253,9 +255,17 @@ def base_path(value: Any) -> str:
         raise ValueError("carries a password; give credentials through storage.s3.* or spark.hadoop.* settings instead")
     if ".." in parts.path.split("/"):
         raise ValueError("contains '..'; write the path it stands for")
-    path = text.rstrip("/")
-    if not path or path.endswith(":"):
-        raise ValueError("is the root of a file system; a table needs a directory of its own")
+    scheme, is_uri, rest = text.partition("://")
+    if not is_uri or scheme.lower() == "file":
+        path = text.rstrip("/")
+        is_root = not path or path.endswith(":")
+    else:
+        authority, _, directory = rest.partition("/")
+        names = [name for name in directory.split("/") if name not in ("", ".")]
+        path = f"{scheme.lower()}://{authority}/{'/'.join(names)}"
+        is_root = not names
+    if is_root:
+        raise ValueError("is the root of a file system or a bucket; a table needs a directory of its own")
     return path
 
 

@@ -34,6 +34,7 @@ from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
+from sink.storage.files import PROBE_PREFIX
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
@@ -108,7 +109,8 @@ def _is_table(hudi: HudiClient) -> bool:
 
 
 def _refuse_other_content(hudi: HudiClient) -> None:
-    unexpected = sorted(set(hudi.names("")) - {".hoodie"})
+    names = set(hudi.names("")) - {".hoodie"}
+    unexpected = sorted(name for name in names if not name.startswith(PROBE_PREFIX))
     if unexpected:
         examples = ", ".join(unexpected[:5])
         raise TableError(

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from coordination.errors import Unavailable
 from sink.storage.access import NO_ACCESS, Access
-from sink.storage.files import Storage, open_storage
+from sink.storage.files import PROBE_PREFIX, Storage, open_storage
 
 PROPERTIES = ".hoodie/hoodie.properties"
 INDEXES = ".hoodie/.index_defs/index.json"
@@ -59,6 +59,7 @@ def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
             indexes = _read_text(storage, INDEXES) if storage.exists(INDEXES) else ""
             return BasePath(Content.TABLE, (), properties, _newest_schema(storage, properties), indexes)
         names = storage.names("") if kind is fs.FileType.Directory else []
+        names = [name for name in names if not name.startswith(PROBE_PREFIX)]
     except (OSError, pa.ArrowException) as error:
         raise Unavailable(f"{base_path} cannot be read ({error}); check target.base.path and access to it") from error
     return BasePath(Content.OTHER if names else Content.NOTHING, tuple(sorted(names)[:5]))

@@ -1,9 +1,10 @@
 """Tells once that the table's store is away, refuses or is slow, and once that it is back: a line each.
 
 Guarantee: a fault that lasts `TELL_SECONDS` is one warning, whichever request meets it, also where that request still
-hangs; its end is one line. A small question to the store, asked in a thread of its own, tells a request that hangs from
-one that has much to do. Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked
-(other than S3 and HDFS): there, a request has to fail first. Raises nothing.
+hangs; its end is one line, when nothing has failed for as long: a store that fails a part of the requests is told once.
+A small question to the store, asked in a thread of its own, tells a request that hangs from one that has much to do.
+Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked (other than S3 and HDFS):
+there, a request has to fail first. Raises nothing.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class StorageWatch:
         self._asked_problem: _Problem | None = None
         """The fault that the last question found."""
         self._since: float | None = None
+        self._last_seen = 0.0
+        """When `poll` last saw a problem."""
         self._logged = False
         self._reason = ""
         self.can_ask = scheme_of(self._base_path) in S3_SCHEMES | HDFS_SCHEMES
@@ -160,7 +163,7 @@ class StorageWatch:
             oldest = min(self._under_way.values(), default=now)
             problem = self._current_problem(now)
             self._log_change(problem, min(oldest, now), now)
-            suspicious = problem is not None or now - oldest > LONG_SECONDS
+            suspicious = self._since is not None or now - oldest > LONG_SECONDS
             if not suspicious or self._asking or now - self._asked_at < ASK_SECONDS:
                 return
             self._asked_at, self._asking = now, True
@@ -175,11 +178,13 @@ class StorageWatch:
 
     def _log_change(self, problem: _Problem | None, began: float, now: float) -> None:
         if problem is None:
+            if self._logged and now - self._last_seen < TELL_SECONDS:
+                return
             if self._logged and self._since is not None:
-                LOG.info("store.available", place=self._base_path, seconds=round(now - self._since, 1))
+                LOG.info("store.available", place=self._base_path, seconds=round(self._last_seen - self._since, 1))
             self._since, self._logged = None, False
             return
-        self._reason = problem.reason
+        self._reason, self._last_seen = problem.reason, now
         if self._since is None:
             self._since = min(began, self._failed_at) if self._failing else began
         if not self._logged and now - self._since >= TELL_SECONDS:

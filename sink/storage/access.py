@@ -23,6 +23,7 @@ HADOOP = "spark.hadoop.fs.s3a."
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _AWS = re.compile(r"(?:s3[.-](?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.|.*\.|)amazonaws\.com(?:\.cn)?")
+_KEYED_BUCKET = re.compile(r"^(bucket\..+\.)access\.key$", re.MULTILINE)
 _DEFAULT_REGION = "us-east-1"
 _ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -130,6 +131,10 @@ def hadoop_options(access: Access) -> dict[str, str]:
         if endpoint.lower().startswith("http://"):
             options.setdefault("connection.ssl.enabled", "false")
     if _PROVIDERS not in options:
+        for bucket in _KEYED_BUCKET.findall("\n".join(options)):
+            # Else Hadoop would send the other buckets' token with its keys.
+            keys = _TEMPORARY if options.get(f"{bucket}session.token") else _STATIC
+            options.setdefault(f"{bucket}{_PROVIDERS}", keys)
         keys = _TEMPORARY if options.get("session.token") else _STATIC
         options[_PROVIDERS] = keys if options.get("access.key") else _CHAIN
     schemes = {f"spark.hadoop.fs.{scheme}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem" for scheme in ("s3", "s3n")}
@@ -182,7 +187,11 @@ def is_own_server(bucket: str, access: Access) -> bool:
 
 
 def _keys(bucket: str, access: Access) -> tuple[str, str, str]:
-    key, secret, token = (access.option(bucket, name) for name in _KEYS)
+    prefix = f"bucket.{bucket}."
+    has_own = f"{prefix}access.key" in access.s3a
+    key, secret, token = (
+        access.s3a.get(f"{prefix}{name}", "").strip() if has_own else access.option(bucket, name) for name in _KEYS
+    )
     if bool(key) != bool(secret):
         missing = "secret.key" if key else "access.key"
         raise ConfigError(f"{HADOOP}{missing} is missing. Set access.key and secret.key, or neither.")

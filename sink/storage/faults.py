@@ -43,11 +43,12 @@ _KINDS_OF_S3 = (
     ),
     _Kind(
         r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|signature we calculated does not match",
-        "storage.s3.secret.key: the store at {server} says that it does not match the access key. Correct it.",
+        "target.base.path: the store at {server} says that storage.s3.secret.key does not match the access key. Correct"
+        " it.",
     ),
     _Kind(
         r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|INVALID_TOKEN|token (?:included in the request )?(?:is|has) expired",
-        "storage.s3.session.token: it has expired or is not valid. Set a new one.",
+        "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one.",
     ),
     _Kind(
         r"NoSuchBucket|NO_SUCH_BUCKET|specified bucket does not exist|bucket '?[\w.-]+'? not found"
@@ -72,8 +73,9 @@ _KINDS_OF_S3 = (
         " storage.s3.access.key and storage.s3.secret.key.",
     ),
     _Kind(
-        r"x-amz-trailer|NotImplemented|NOT_IMPLEMENTED|functionality that is not implemented|MissingContentLength"
-        r"|XAmzContentSHA256Mismatch|keeps more than it is given",
+        r"x-amz-trailer|x-amz-(?:sdk-)?checksum-|STREAMING-UNSIGNED-PAYLOAD|NotImplemented|NOT_IMPLEMENTED"
+        r"|functionality that is not implemented|MissingContentLength|XAmzContentSHA256Mismatch|keeps more than it is"
+        r" given",
         "target.base.path: {server} does not support checksums after an object's data. Unset"
         " AWS_REQUEST_CHECKSUM_CALCULATION.",
     ),
@@ -81,6 +83,11 @@ _KINDS_OF_S3 = (
         r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED",
         "target.base.path: the clocks of this host and of {server} differ by more than 15 minutes. Correct this host's"
         " clock.",
+        lasts=False,
+    ),
+    _Kind(
+        r"QuotaExceeded|StorageFull|InsufficientStorage|Insufficient Storage|status code: 507|HTTP status 507",
+        "target.base.path: {server} has no room left for the bucket {bucket}. Make room, or raise its quota.",
         lasts=False,
     ),
     _Kind(
@@ -96,13 +103,17 @@ _KINDS_OF_S3 = (
     _Kind(
         r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
         r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
-        r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect",
+        r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect|SocketTimeout"
+        r"|Read timed out|operation timed out|ConnectionClosedException|Premature end of|error decoding response body"
+        r"|Unable to execute HTTP request",
         "storage.s3.endpoint: {server} does not answer. Start it, or correct the address.",
         lasts=False,
     ),
     _Kind(
+        # A repeated request finds no upload if the answer that it is complete was lost.
         r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|InternalError|INTERNAL_FAILURE|AWSStatus50\d"
-        r"|AWSServiceThrottled|status code: 50\d|HTTP status 50\d",
+        r"|AWSServiceThrottled|TooManyRequests|NoSuchUpload|NO_SUCH_UPLOAD|status code: (?:429|50\d)"
+        r"|HTTP status (?:429|50\d)",
         "target.base.path: {server} refuses requests at the moment. The sink tries again.",
         lasts=False,
     ),

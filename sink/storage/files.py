@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+from urllib.request import getproxies, proxy_bypass
 
 import pyarrow as pa
 from pyarrow import fs
@@ -22,6 +25,8 @@ from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, 
 from sink.storage.faults import Fault
 from sink.storage.hdfs import HDFS_SCHEMES
 
+PROBE_PREFIX = ".sink-validate-"
+"""Begins the names of what `sink validate` writes below a base path, which is no content of it."""
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), **{name: name for name in ("gs", "abfs", "abfss", *HDFS_SCHEMES)}}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0
@@ -188,9 +193,21 @@ def _open_s3(bucket_path: str, access: Access) -> Storage:
             os.environ.setdefault(name, value)
     files = fs.S3FileSystem(
         **arguments,
+        proxy_options=_proxy(bucket, arguments),
         # Opening a file for writing sends no request before there is data.
         allow_delayed_open=True,
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,
     )
     return Storage(files, bucket_path.rstrip("/"))
+
+
+def _proxy(bucket: str, arguments: Mapping[str, Any]) -> str | None:
+    """Returns the proxy that the environment names for the bucket's server. Java and hudi-rs read these variables, too;
+    pyarrow does not.
+    """
+    proxies = getproxies()
+    proxy = proxies.get(arguments.get("scheme", "https"), "")
+    if not proxy or proxy_bypass(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com"), proxies):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"

@@ -6,14 +6,12 @@ import json
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 
 import boto3
 import pytest
 
 from sink.operations.validation import validate
-from sink.storage import identity
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.integration.table_kit import table_settings
@@ -85,7 +83,6 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     keys_file.write_text(json.dumps(first))
     monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials_file))
-    monkeypatch.setattr(identity, "key_source", cache(identity.key_source.__wrapped__))
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
         location = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
         fleet = make_fleet(ROUND, **METADATA, **location)
@@ -124,5 +121,5 @@ def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
 
     assert storage_sentence(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
     assert storage_sentence("another").startswith(
-        "storage.s3.session.token: it has expired or is not valid. Set a new one."
+        "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one."
     )

@@ -118,7 +118,8 @@ CASES: Mapping[str, Case] = {
         {"storage.s3.access.key": "AKIANOBODY"},
     ),
     "wrong secret": Case(
-        "storage.s3.secret.key: the store at {url} says that it does not match the access key. Correct it.",
+        "target.base.path: the store at {url} says that storage.s3.secret.key does not match the access key. Correct"
+        " it.",
         {"storage.s3.secret.key": "another"},
     ),
     "no bucket": Case(

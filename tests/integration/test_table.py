@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 from coordination.errors import Conflict, Corrupt, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
 from sink.hudi import Table, TableOutcome
+from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.schema import parse_ddl
+from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import DDL, Driver, OtherProcess, allow, checkpoint, table_settings
 
@@ -362,6 +364,16 @@ def test_a_place_that_holds_something_else_is_refused(
     with pytest.raises(TableError, match=r"something else than a Hudi table \(letters.txt\)"):
         Driver(spark, sink_settings, zookeeper_client).table.ensure()
     assert [path.name for path in (tmp_path / "table").iterdir()] == ["letters.txt"]
+
+
+def test_a_table_is_made_where_a_validation_that_was_killed_has_left_its_probe(
+    spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
+) -> None:
+    sink_settings = table_settings(tmp_path / "table", zookeeper.address)
+    (tmp_path / "table" / f"{PROBE_PREFIX}0123" / ".hoodie").mkdir(parents=True)
+    assert inspect_base_path(sink_settings.base_path).content is Content.NOTHING
+    Driver(spark, sink_settings, zookeeper_client).table.ensure()
+    assert inspect_base_path(sink_settings.base_path).content is Content.TABLE
 
 
 @pytest.mark.parametrize(

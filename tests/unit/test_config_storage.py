@@ -11,7 +11,8 @@ import pytest
 from pyarrow import fs
 
 from coordination.errors import ConfigError
-from sink.storage.access import Access, access_of, arrow_arguments
+from sink.config.values import base_path
+from sink.storage.access import Access, access_of, arrow_arguments, hadoop_options, rust_options
 from sink.storage.files import open_storage
 
 SECRET = "hunter2-Tr0ub4dor"
@@ -64,6 +65,20 @@ def test_a_bucket_may_have_settings_of_its_own():
     }
     assert arrow_arguments("lake", access_of(spark)) == {"region": "here"}
     assert arrow_arguments("other", access_of(spark)) == {"region": "everywhere"}
+
+
+def test_keys_of_a_bucket_go_without_the_token_of_others():
+    bucket = "spark.hadoop.fs.s3a.bucket.lake.dotted."
+    variables = {"AWS_ACCESS_KEY_ID": "E", "AWS_SECRET_ACCESS_KEY": "ES", "AWS_SESSION_TOKEN": "ET"}
+    own = access_of({f"{bucket}access.key": "K", f"{bucket}secret.key": "S"}, {}, variables)
+    assert arrow_arguments("lake.dotted", own) == {"access_key": "K", "secret_key": "S"}
+    assert arrow_arguments("other", own) == {"access_key": "E", "secret_key": "ES", "session_token": "ET"}
+    assert "aws_session_token" not in rust_options("s3a://lake.dotted/t", own)
+    providers = {name: value for name, value in hadoop_options(own).items() if name.endswith("credentials.provider")}
+    assert providers == {
+        f"{bucket}aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    }
 
 
 def test_no_credentials_is_a_choice_too():
@@ -126,3 +141,34 @@ def test_a_request_goes_to_the_endpoint_with_sparks_credentials(store):
     assert (method, path) == ("HEAD", "/lake/orders%20of%20today/.hoodie/hoodie.properties")
     assert "Credential=AKIDEXAMPLE/" in authorization
     assert "/eu-test-1/s3/" in authorization
+
+
+@pytest.mark.parametrize("around", ["", "store.invalid"])
+def test_a_request_goes_through_the_proxy_of_the_environment_but_not_to_hosts_that_it_names(
+    store, monkeypatch: pytest.MonkeyPatch, around: str
+):
+    address, requests = store
+    monkeypatch.setenv("http_proxy", address)
+    monkeypatch.setenv("no_proxy", around)
+    s3_access = access(endpoint="http://store.invalid:9000", path_style_access="true")
+    if around:
+        with pytest.raises(OSError, match="resolve"):
+            open_storage("s3a://lake/orders", s3_access).exists("file")
+    else:
+        assert not open_storage("s3a://lake/orders", s3_access).exists("file")
+    assert [path for _, path, _ in requests[:1]] == ([] if around else ["http://store.invalid:9000/lake/orders/file"])
+
+
+@pytest.mark.parametrize(
+    "path", ["S3A://lake//tables/./orders", "s3a://lake/tables//orders/", "s3a://lake/tables/orders"]
+)
+def test_a_path_in_a_store_is_read_as_hadoop_reads_it(path: str):
+    assert base_path(path) == "s3a://lake/tables/orders"
+
+
+@pytest.mark.parametrize(
+    "path", ["s3a://lake", "s3a://lake/", "s3://lake//", "hdfs://nameservice", "hdfs:///", "file:///", "/"]
+)
+def test_a_table_is_no_whole_bucket_and_no_whole_file_system(path: str):
+    with pytest.raises(ValueError, match=r"names a scheme but no place|root of a file system or a bucket"):
+        base_path(path)

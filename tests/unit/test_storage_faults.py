@@ -6,6 +6,7 @@ import pytest
 
 from sink.storage.access import access_of
 from sink.storage.faults import fault_in, fault_of_store
+from sink.telemetry.redaction import redact_text
 
 ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
 
@@ -20,10 +21,15 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             True,
         ),
         (
+            "AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 operation: ExpiredToken",
+            "target.base.path: storage.s3.session.token has expired or is not valid. Set a new one.",
+            True,
+        ),
+        (
             "com.amazonaws.services.s3.model.AmazonS3Exception: The request signature we calculated does not match the"
             " signature you provided. (Service: Amazon S3; Status Code: 403; Error Code: SignatureDoesNotMatch)",
-            "storage.s3.secret.key: the store at http://minio:9000 says that it does not match the access key. Correct"
-            " it.",
+            "target.base.path: the store at http://minio:9000 says that storage.s3.secret.key does not match the access"
+            " key. Correct it.",
             True,
         ),
         (
@@ -93,12 +99,66 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             "target.base.path: http://minio:9000 refuses requests at the moment. The sink tries again.",
             False,
         ),
+        (
+            "PUT of `/t/f': AWS Error UNKNOWN (HTTP status 400) during PutObject operation: Unable to parse"
+            " ExceptionName: InvalidArgument Message: Unsupported header 'x-amz-sdk-checksum-algorithm'",
+            "target.base.path: http://minio:9000 does not support checksums after an object's data. Unset"
+            " AWS_REQUEST_CHECKSUM_CALCULATION.",
+            True,
+        ),
+        (
+            "AWS Error ACCESS_DENIED (HTTP status 403) during PutObject operation: QuotaExceeded",
+            "target.base.path: http://minio:9000 has no room left for the bucket lake. Make room, or raise its quota.",
+            False,
+        ),
     ],
 )
 def test_a_fault_is_one_sentence_and_known_to_last_or_not(error_text: str, sentence: str, lasts: bool) -> None:
     fault = fault_in(error_text, "s3a://lake/t", ACCESS)
     assert fault is not None
     assert (fault.sentence, fault.lasts) == (sentence, lasts)
+    assert redact_text(sentence) == sentence, "a log hides words of the sentence"
+
+
+NO_ANSWER = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address."
+REFUSAL = "target.base.path: http://minio:9000 refuses requests at the moment. The sink tries again."
+
+
+@pytest.mark.parametrize(
+    ("error_text", "sentence"),
+    [
+        ("java.net.SocketTimeoutException: Read timed out", NO_ANSWER),
+        (
+            "listStatus on s3a://lake/t: com.amazonaws.SdkClientException: Unable to execute HTTP request: Premature"
+            " end of Content-Length delimited message body (expected: 1,205; received: 602); caused by"
+            " com.amazonaws.thirdparty.apache.http.ConnectionClosedException: Premature end of Content-Length delimited"
+            " message body (expected: 1,205; received: 602)",
+            NO_ANSWER,
+        ),
+        ("com.amazonaws.SdkClientException: Unable to execute HTTP request: Broken pipe (Write failed)", NO_ANSWER),
+        (
+            "listStatus on s3a://lake/t: com.amazonaws.services.s3.model.AmazonS3Exception: X (Service: Amazon S3;"
+            " Status Code: 429; Error Code: 429 X; Request ID: null)",
+            REFUSAL,
+        ),
+        (
+            "AWS Error UNKNOWN (HTTP status 429) during ListObjectsV2 operation: Unable to parse ExceptionName:"
+            " TooManyRequests Message: Refused",
+            REFUSAL,
+        ),
+        (
+            "When completing multiple part upload for key 't/f' in bucket 'lake': AWS Error NO_SUCH_UPLOAD during"
+            " CompleteMultipartUpload operation: The specified multipart upload does not exist.",
+            REFUSAL,
+        ),
+    ],
+)
+def test_a_write_is_not_to_blame_for_answers_that_hang_break_off_or_ask_for_fewer_requests(
+    error_text: str, sentence: str
+) -> None:
+    fault = fault_of_store(f"s3a://lake/t: {error_text}", "s3a://lake/t", ACCESS)
+    assert fault is not None
+    assert (fault.sentence, fault.lasts) == (sentence, False)
 
 
 def test_what_nobody_knows_and_what_a_disk_says_is_no_fault_of_a_store() -> None:
