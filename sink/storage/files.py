@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 import pyarrow as pa
 from pyarrow import fs
@@ -209,6 +209,6 @@ def _proxy(bucket: str, arguments: Mapping[str, Any]) -> str | None:
     """
     proxies = getproxies_environment()
     proxy = proxies.get(arguments.get("scheme", "https"), "")
-    if not proxy or proxy_bypass_environment(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com"), proxies):
+    if not proxy or proxy_bypass(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
