@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies_environment, proxy_bypass
 
 import pyarrow as pa
 from pyarrow import fs
@@ -206,8 +206,7 @@ def _proxy(bucket: str, arguments: Mapping[str, Any]) -> str | None:
     """Returns the proxy that the environment names for the bucket's server. Java and hudi-rs read these variables, too;
     pyarrow does not.
     """
-    proxies = getproxies()
-    proxy = proxies.get(arguments.get("scheme", "https"), "")
-    if not proxy or proxy_bypass(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com"), proxies):
+    proxy = getproxies_environment().get(arguments.get("scheme", "https"), "")
+    if not proxy or proxy_bypass(arguments.get("endpoint_override", f"{bucket}.s3.amazonaws.com")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
