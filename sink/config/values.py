@@ -23,6 +23,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,200}\Z")
 _LEADING_FLAGS = re.compile(r"\(\?([imsx]+)\)")
 _JAVA_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
+_SPARK_MASTER = re.compile(r"(local|local\[.+\]|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+)\Z")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}\Z")
 _JAVA_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+\Z", re.ASCII)
@@ -42,6 +43,13 @@ def require_str(value: Any) -> str:
         raise ValueError("has no value; give it one or remove it")
     if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
         raise ValueError("contains control characters")
+    return text
+
+
+def spark_master(value: Any) -> str:
+    text = require_str(value)
+    if not _SPARK_MASTER.match(text):
+        raise ValueError("is no master of Spark; write it like local[2], spark://host:7077, yarn or k8s://https://host")
     return text
 
 
@@ -298,6 +306,7 @@ def base_path(value: Any) -> str:
 
 Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
+SparkMaster = Annotated[str, BeforeValidator(spark_master)]
 DurationMs = Annotated[int, BeforeValidator(duration_ms)]
 SizeBytes = Annotated[int, BeforeValidator(size_bytes)]
 Flag = Annotated[bool, BeforeValidator(flag)]
