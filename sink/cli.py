@@ -27,10 +27,10 @@ from sink.commands.run import run
 from sink.commands.status import status
 from sink.commands.validate import validate
 from sink.commands.wait import wait
+from sink.interruption import EXIT_INTERRUPTED
 from sink.telemetry.version import parts, sink_version
 
 EXIT_CANNOT = 2
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="sink",

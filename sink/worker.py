@@ -10,22 +10,25 @@ import argparse
 import sys
 from pathlib import Path
 
-from coordination.errors import SinkError
-from sink.config import load_fleet
-from sink.runtime.launch import handled_signals, run_worker
-from sink.telemetry.logs import configure, identify
-from sink.telemetry.redaction import Redactor
+from sink.interruption import quiet_interrupt
 
 
 def main() -> int:
+    with quiet_interrupt():
+        from coordination.errors import SinkError
+        from sink.config import load_fleet
+        from sink.runtime.launch import handled_signals, run_worker
+        from sink.telemetry.logs import configure, identify
+        from sink.telemetry.redaction import Redactor
     parser = argparse.ArgumentParser(prog="python -m sink.worker", description="Run a worker of a fleet.")
-    parser.add_argument("--config", type=Path, required=True, help="settings: YAML, .properties, or a directory")
+    parser.add_argument("-c", "--config", type=Path, required=True, help="settings: YAML, .properties, or a directory")
     arguments = parser.parse_args()
     try:
-        fleet = load_fleet(arguments.config, strict=False)
-        process = fleet.process
-        configure(process.log_level, process.log_format, Redactor(fleet.secrets))
-        identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
+        with quiet_interrupt():
+            fleet = load_fleet(arguments.config, strict=False)
+            process = fleet.process
+            configure(process.log_level, process.log_format, Redactor(fleet.secrets))
+            identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
         run_worker(fleet, handled_signals())
     except SinkError as error:
         print(f"sink: {error}", file=sys.stderr)

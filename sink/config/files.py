@@ -165,6 +165,7 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
 
 
 _NULL = "tag:yaml.org,2002:null"
+_PARSERS_OWN = re.compile(r"\\?.|<[a-z ]+>")
 _PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
 
 
@@ -238,8 +239,14 @@ def _is_plain(node: yaml.Node) -> bool:
 
 
 def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
-    """Returns the parser's reason, without the text of the file that it quotes."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"", "...", error.problem or error.context or "unreadable")
+    """Returns the parser's reason, without the text of the file that it quotes, which may be a secret. A single
+    character and a name of the parser's, like `<stream end>`, stay.
+    """
+
+    def kept(quoted: re.Match[str]) -> str:
+        return quoted[0] if _PARSERS_OWN.fullmatch(quoted[0][1:-1]) else "..."
+
+    return re.sub(r"'[^']*'|\"[^\"]*\"", kept, error.problem or error.context or "unreadable")
 
 
 def read_environment(

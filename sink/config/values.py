@@ -271,6 +271,15 @@ def base_path(value: Any) -> str:
 
 Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
+SparkMaster = Annotated[
+    str,
+    BeforeValidator(
+        _matching(
+            r"local|local\[.+\]|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+",
+            "is no master of Spark; write it like local[2], spark://host:7077, yarn or k8s://https://host",
+        )
+    ),
+]
 DurationMs = Annotated[
     int,
     BeforeValidator(

@@ -23,7 +23,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.java import find_java
+from sink.clients.java import find_java, require_heap
 from sink.clients.kafka import Log, QuietLogger, UnknownTopic, topics_of
 from sink.clients.spark import bare_jvm
 from sink.clients.storage_probe import Jvm, probed
@@ -62,7 +62,7 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
     """Returns all findings, in the order of the parts. `jvm` returns the JVM that tries the table's store."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
-        ("Java", _java),
+        ("Java", lambda: _java(settings)),
         ("logs", lambda: _logs(settings)),
         ("ZooKeeper", lambda: _zookeeper(settings)),
         ("Kafka", lambda: _kafka(settings)),
@@ -101,8 +101,10 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
     return schema, [*findings, *(CheckResult("settings", str(error), wrong=True) for error in setting_errors)]
 
 
-def _java() -> Iterator[CheckResult]:
+def _java(settings: Settings) -> Iterator[CheckResult]:
     java = find_java()
+    if heap := settings.spark.get("spark.driver.memory"):
+        require_heap(java, heap)
     yield CheckResult("Java", f"Java {java.version} at {java.binary}")
 
 

@@ -25,19 +25,26 @@ pytestmark = pytest.mark.integration
 SCHEMA = "HOODIE_METADATA_AVRO_SCHEMA"
 
 
-def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"spark__plugins": "no.such.Plugin"}, r"[\w.]*ClassNotFoundException: .*no\.such\.Plugin.*"),
+        ({"spark__driver__memory": "2 GB"}, "Invalid maximum heap size: -Xmx2 GB"),
+    ],
+)
+def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path, option: dict[str, str], reason: str) -> None:
     program = f"""
 from pathlib import Path
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.spark import start_session
 from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
-settings = table_settings(path / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin")
+settings = table_settings(path / "table", "127.0.0.1:9", **{option!r})
 start_session(settings, "none", path / "spark.log")
 """
-    reason = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log\."
+    sentence = rf"Spark did not start on .*: {reason}\. See .*spark\.log\."
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert re.fullmatch(rf"coordination\.errors\.Unavailable: {reason}", result.stderr.splitlines()[-1])
+    assert re.fullmatch(rf"coordination\.errors\.Unavailable: {sentence}", result.stderr.splitlines()[-1])
 
 
 def test_the_metadata_tables_schema_is_one_object_though_it_is_parsed_first(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,31 @@ def test_an_error_inside_a_command_has_its_exit_status(capsys, monkeypatch, erro
     monkeypatch.setattr(cli, "parts", fails)
     code, _, err = run_sink(capsys, "version")
     assert (code, err) == (status, printed)
+
+
+@pytest.mark.parametrize(
+    "program", [("sink", "version"), ("sink.worker", "--config", "/no/such.yaml")], ids=["sink", "worker"]
+)
+def test_an_interrupt_during_the_imports_is_one_sentence_and_status_130(program):
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", *program],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert any("coordination.errors" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    printed = [line for line in process.stderr if not line.startswith("import time:")]
+    assert (process.wait(60), printed) == (130, ["sink: interrupted\n"])
+
+
+@pytest.mark.parametrize("option", ["-c", "--config"])
+def test_a_worker_names_a_file_that_is_not_there(option):
+    worker = [sys.executable, "-m", "sink.worker", option, "/no/such.yaml"]
+    result = subprocess.run(worker, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("sink: /no/such.yaml: there is no such file")
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -140,6 +140,14 @@ def test_durations_take_plain_milliseconds_or_a_unit(settings_with, text, millis
 
 
 @pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn", "k8s://https://h"],
+)
+def test_every_form_of_sparks_master_is_taken(settings_with, master):
+    assert settings_with(f"spark.master: {master}").spark_master == master
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [("1048576", 2**20), ("128MiB", 2**27), ("128m", 2**27), ("1GB", 10**9), ("0.5 GiB", 2**29)],
 )
@@ -280,6 +288,10 @@ hdfs.url: hdfs://namenode
         ("write.engine: java\n", "use arrow or hudi"),
         ("- a\n", "is not valid YAML"),
         ("a: 'b\n", "is not valid YAML"),
+        ("a: [b\n", "is not valid YAML (expected ',' or ']', but got '<stream end>')"),
+        ("a:\n\tb: c\n", r"is not valid YAML (found character '\t' that cannot start any token)"),
+        ("a: *secret\n", "is not valid YAML (found undefined alias ...)"),
+        ("spark.master: locl[2]\n", "spark.master ('locl[2]') is no master of Spark; write it like local[2]"),
         ("a: &x [*x]\n", "is a list of something else"),
         ("a: &x {b: *x}\n", "is nested too deeply"),
         ("sink.name: ../orders\n", "may only contain"),

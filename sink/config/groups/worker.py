@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, field_serializer
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import Count, Flag, Name, SinkNames, Text, require_str
+from sink.config.values import Count, Flag, Name, SinkNames, SparkMaster, require_str
 from sink.telemetry.redaction import redact_text
 
 
@@ -25,7 +25,7 @@ class WorkerSettings(Group):
         " that names a sink hosts it.",
         default=("*",),
     )
-    spark_master: Text = setting("spark.master", "Where Spark runs the work.", default="local[*]")
+    spark_master: SparkMaster = setting("spark.master", "Where Spark runs the work.", default="local[*]")
     rehearsal: Flag = setting(
         "worker.rehearsal",
         "Whether a worker that does not lead makes one commit in a table on its own disk that it throws away, soon"
