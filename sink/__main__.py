@@ -2,7 +2,7 @@
 
 import sys
 
-from sink.interruption import quiet_interrupt
+from sink.runtime.interruption import quiet_interrupt
 
 
 def main() -> int:

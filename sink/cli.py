@@ -27,7 +27,7 @@ from sink.commands.run import run
 from sink.commands.status import status
 from sink.commands.validate import validate
 from sink.commands.wait import wait
-from sink.interruption import EXIT_INTERRUPTED
+from sink.runtime.interruption import EXIT_INTERRUPTED
 from sink.telemetry.version import parts, sink_version
 
 EXIT_CANNOT = 2

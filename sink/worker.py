@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sink.interruption import quiet_interrupt
+from sink.runtime.interruption import quiet_interrupt
 
 
 def main() -> int:
