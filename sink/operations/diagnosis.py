@@ -12,19 +12,22 @@ import platform
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from coordination.errors import SinkError
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
 from sink.clients.kafka import Log
+from sink.clients.storage_probe import Jvm, SharedJvms
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings, load_fleet
-from sink.operations.chosen import known_sinks
+from sink.operations.chosen import SIDE_BY_SIDE, known_sinks
 from sink.operations.status import collect
 from sink.operations.validation import validate
 from sink.telemetry.redaction import Redactor
@@ -61,9 +64,8 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
             sinks = known_sinks(fleet).sinks
         except SinkError as error:
             gathered.append(Part("patterns.txt", f"could not be gathered: {error}\n"))
-        for settings in sinks:
-            gathered.append(_gather_part(f"{settings.name}/validate.txt", partial(_checks, settings)))
-            gathered.append(_gather_part(f"{settings.name}/status.json", partial(_status, settings)))
+        with SharedJvms() as jvms, ThreadPoolExecutor(SIDE_BY_SIDE, "sinks") as pool:
+            gathered += chain.from_iterable(pool.map(partial(_parts_of_sink, jvms.running), sinks))
         directories = {Path(process.log_dir) for process in (fleet.process, *sinks)}
         gathered += _logs(sorted(directories), logs)
     return [Part(part.name, redactor.text(part.text)) for part in gathered]
@@ -109,8 +111,15 @@ def _settings(fleet: Fleet) -> str:
     return json.dumps(documents, indent=2, default=str) + "\n"
 
 
-def _checks(settings: Settings) -> str:
-    results = validate(settings)
+def _parts_of_sink(jvm: Jvm, settings: Settings) -> list[Part]:
+    return [
+        _gather_part(f"{settings.name}/validate.txt", partial(_checks, settings, jvm)),
+        _gather_part(f"{settings.name}/status.json", partial(_status, settings)),
+    ]
+
+
+def _checks(settings: Settings, jvm: Jvm) -> str:
+    results = validate(settings, jvm=jvm)
     marks = ("wrong" if check.wrong else "note" if check.note else "ok" for check in results)
     lines = (f"{mark:<6} {check.part:<10} {check.sentence}\n" for mark, check in zip(marks, results, strict=True))
     return "".join(lines)
