@@ -22,7 +22,7 @@ from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH
-from sink.hudi.options import IN_PROCESS_LOCK, SHARED_OPTIONS
+from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.schema import HEADERS_TYPE
 from sink.schema.avro import avro_schema
 from sink.telemetry.failpoints import Failpoints
@@ -156,5 +156,5 @@ def errors_options(settings: Settings) -> Mapping[str, str]:
         "hoodie.parquet.small.file.limit": str(_SMALL_FILE),
         # The errors table is small and has few files: it needs no metadata table.
         "hoodie.metadata.enable": "false",
-        "hoodie.write.lock.provider": IN_PROCESS_LOCK,
+        LOCK_PROVIDER: IN_PROCESS_LOCK,
     }

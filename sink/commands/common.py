@@ -43,7 +43,9 @@ def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
 
 def text_table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], title: str | None = None) -> Table:
     """Returns a table without lines. The cells of a column whose name ends with `>` are at its right edge."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    # Rich wraps a title at the width of its table.
+    width = len(title) if title else None
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, min_width=width)
     for name in names:
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
     for row in rows:

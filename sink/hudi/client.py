@@ -242,8 +242,30 @@ class HudiClient(HudiObjects):
         planned = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
         return str(planned.get()) if planned.isPresent() else ""
 
-    def execute(self, service: str, instant: str) -> None:
-        getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
+    def execute(self, service: str, instant: str) -> Any:
+        """Writes the files of a plan. Returns what `complete_service` takes."""
+        written = getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, False)
+        # Hudi writes the files when somebody asks for their statuses, and keeps those.
+        written.getWriteStatuses().count()
+        return written
+
+    def complete_service(self, service: str, instant: str, written: Any) -> None:
+        """Completes a plan whose files `execute` has written. Hudi adds them to the metadata table before it looks
+        whether the plan is still there.
+        """
+        if service == "Compaction":
+            self.client.commitCompaction(instant, written, self.option())
+            return
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, self.meta_client())
+        services = self.client.getTableServiceClient()
+        # Hudi 1.2 has no public method that completes a clustering which another call has written.
+        declared = services.getClass().getSuperclass().getDeclaredMethods()
+        complete = next(method for method in declared if str(method.getName()) == "commitClustering")
+        complete.setAccessible(True)
+        gateway: Any = self.context._gateway
+        arguments = gateway.new_array(self.jvm.java.lang.Object, 3)
+        arguments[0], arguments[1], arguments[2] = written, table, instant
+        complete.invoke(services, arguments)
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
         """Returns the extra metadata of a pending plan."""

@@ -15,6 +15,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY
 
+LOCK_PROVIDER = "hoodie.write.lock.provider"
 IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 ZOOKEEPER_LOCK = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 CLOCK_SKEW_MS = 20
@@ -105,7 +106,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
         **_DEFAULTS,
         **settings.hudi,
         **_required(settings),
-        "hoodie.write.lock.provider": IN_PROCESS_LOCK,
+        LOCK_PROVIDER: IN_PROCESS_LOCK,
         # The coordinator decides about commits without files when it plans. A completed one has to be on the timeline:
         # else Hudi would say yes, and write nothing.
         "hoodie.allow.empty.commit": "true",
@@ -134,7 +135,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
         "hoodie.table.services.enabled": "true",
         # So that Hudi waits for `hoodie.clustering.async.max.commits` between two plans.
         "hoodie.clustering.async.enabled": "true",
-        "hoodie.write.lock.provider": ZOOKEEPER_LOCK,
+        LOCK_PROVIDER: ZOOKEEPER_LOCK,
         # The port belongs into the url: without it the first commit hangs for minutes.
         "hoodie.write.lock.zookeeper.url": settings.zookeeper,
         "hoodie.write.lock.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],

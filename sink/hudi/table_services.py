@@ -2,12 +2,14 @@
 
 Compaction of a merge-on-read table, clustering, cleaning and archiving run in this order, each by itself: one that
 fails does not keep the next from running. Guarantee: Hudi takes the table lock itself, through ZooKeeper, as for any
-writer. This module never rolls back a pending instant of a transaction, however old its heartbeat is: the transaction
-may be PREPARED. It drops a plan that an earlier run of this sink left behind before it plans a new one, so that a
-worker that was stopped in that run finds no instant to complete when it wakes; it leaves plans of other writers alone.
-Before it archives, it removes files that a late task wrote under an instant that was rolled back: a reader without the
-metadata table takes an instant that is older than the active timeline for committed. Never raises for a service that
-fails: its outcome says so.
+writer. A rewrite (compaction, clustering) is completed under the table lock held here, and only if its plan is still on
+the timeline: Hudi would first add its files to the metadata table, and readers would look for files that are gone.
+This module never rolls back a pending instant of a transaction, however old its heartbeat is: the transaction may be
+PREPARED. It drops a plan that an earlier run of this sink left behind before it plans a new one, so that a worker that
+was stopped in that run finds no instant to complete when it wakes; it leaves plans of other writers alone. Before it
+archives, it removes files that a late task wrote under an instant that was rolled back: a reader without the metadata
+table takes an instant that is older than the active timeline for committed. Never raises for a service that fails: its
+outcome says so.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 
+from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.options import commit_options, service_options
+from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, commit_options, service_options
 from sink.hudi.service_outcome import run_service
-from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline
+from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline, Instant
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
 from sink.telemetry.failpoints import Failpoints
@@ -83,8 +86,14 @@ class HudiTableServices:
         rewrites record by record it takes the columns from its client, and would drop those that the client lacks.
         """
         columns = self._hudi.table_schema(self._hudi.meta_client())
-        with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
-            hudi.execute(service, instant)
+        options = {**self._hudi.options, LOCK_PROVIDER: IN_PROCESS_LOCK}
+        with closing(self._hudi.with_options(options, columns)) as hudi:
+            written = hudi.execute(service, instant)
+            self._failpoints.reach(f"{service}.written")
+            with self._locks():
+                if not self._pending(_ACTIONS[service], instant):
+                    raise Conflict(f"{service.lower()} {instant}: another worker has dropped the plan meanwhile")
+                hudi.complete_service(service, instant, written)
 
     def _drop_leftovers(self, service: str) -> None:
         """Drops this sink's pending plans. No other process of the sink executes one now: a process that died or failed
@@ -103,9 +112,8 @@ class HudiTableServices:
         complete it.
         """
         with self._locks():
-            entries = [entry for entry in self._timeline.snapshot().instants if entry.requested == instant]
-            pending = [entry for entry in entries if entry.action == action and not entry.done]
-            if not pending or any(entry.done for entry in entries):
+            pending = self._pending(action, instant)
+            if not pending:
                 return
             if action == CLUSTERING:
                 self._locked.roll_back(instant)
@@ -113,6 +121,11 @@ class HudiTableServices:
                 # A rollback by Hudi would only put the plan back. Files first: only the plan tells whose they are.
                 _remove_marked(self._locked, instant)
                 self._locked.drop_compaction(self._locked.meta_client(), instant, pending[0].state == "INFLIGHT")
+
+    def _pending(self, action: str, instant: str) -> list[Instant]:
+        """Returns the plan's entries on the timeline; none if the plan is complete or gone."""
+        entries = [entry for entry in self._timeline.snapshot().instants if entry.requested == instant]
+        return [] if any(entry.done for entry in entries) else [entry for entry in entries if entry.action == action]
 
     def _clean(self) -> str:
         cleaned = self._hudi.client.clean()

@@ -6,7 +6,8 @@ point leaves a file when it fires; a point fires once for all processes that sha
 `<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
 `Errors.written`, when the errors table has the files of bad records and not yet their commit, `Complete.published`,
 when it has the commit too, and `Complete.guarded`, inside the table lock, after the checks and right before the commit;
-for table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, after the plan;
+for table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, after the plan,
+and `Clustering.written` and `Compaction.written`, before the completion;
 for a replay of bad records `Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL
 this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
 """

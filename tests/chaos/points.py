@@ -55,7 +55,7 @@ def points(shape: Shape) -> tuple[str, ...]:
     if shape.bad:
         names.append("Complete.published")
     if shape.service:
-        names += [f"{shape.service}.scheduled", "Metadata.compaction.scheduled"]
+        names += [f"{shape.service}.scheduled", f"{shape.service}.written", "Metadata.compaction.scheduled"]
     return tuple(names)
 
 

@@ -230,16 +230,47 @@ def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone
     results = by_name(driver.table.services())
     assert results["clustering"].instant > our_plan
     with pytest.raises(Py4JJavaError, match="No value present"):
-        other_client.execute("Clustering", our_plan)
+        other_client.client.cluster(our_plan, True)
     assert driver.count() == driver.count(metadata=False) == 20
     driver.land(3)
     foreign_plan = other_client.schedule("Clustering", {})
     assert foreign_plan
     driver.land(4)
     driver.table.services()
-    other_client.execute("Clustering", foreign_plan)
+    other_client.client.cluster(foreign_plan, True)
     assert driver.count() == driver.count(metadata=False) == 40
     other_client.close()
+
+
+class Takeover:
+    """Failpoints of a run of services: another worker takes over when the first plan of a clustering is written."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self.taken = False
+
+    def reach(self, point: str) -> None:
+        if point == "Clustering.written" and not self.taken:
+            self.taken = True
+            self._run()
+
+
+def test_a_clustering_whose_plan_another_worker_has_dropped_adds_no_file_to_the_metadata_table(
+    make_driver: MakeDriver, zookeeper_client: KazooClient
+) -> None:
+    driver = make_driver(**CLUSTERING)
+    for number in (1, 2):
+        driver.land(number)
+    locks = TableLocks(zookeeper_client, driver.settings)
+    late, successor = (HudiTableServices(service_client(driver), driver.settings, locks) for _ in range(2))
+    takeover = Takeover(successor.run)
+    late._failpoints = takeover  # type: ignore[assignment]
+    results = by_name(late.run())
+    assert takeover.taken
+    assert "another worker has dropped the plan meanwhile" in results["clustering"].reason
+    assert driver.count() == driver.count(metadata=False) == 20
+    driver.land(3)
+    assert driver.count() == driver.count(metadata=False) == 30
 
 
 def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from_its_work(
