@@ -16,6 +16,7 @@ from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.storage.s3_proxy import CUT, SILENT, S3Proxy
 from tests.storage.s3_server import Store
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
@@ -93,6 +94,12 @@ def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_retu
     proxied_fleet.wait("the next commit", lambda view: committed(view) > committed_meanwhile)
     commit_seconds = time.monotonic() - healed_at
     proxied_fleet.wait_landed(ends(3))
+
+    def end_is_told() -> bool:
+        told = [log_lines(proxied_fleet, name, "store.") for name in proxied_fleet.workers]
+        return all(lines[-1]["event"] == "store.available" for lines in told if lines)
+
+    eventually("the workers say that it is back", end_is_told, 60, proxied_fleet.logs)
     reports = [line for name in proxied_fleet.workers for line in log_lines(proxied_fleet, name, "store.")]
     assert commit_seconds <= BACK_SECONDS, f"{commit_seconds:.1f} s\n{proxied_fleet.logs()}"
     assert committed(proxied_fleet.view()) > committed_before
