@@ -24,6 +24,12 @@ from sink.hudi.metadata_timeline import compaction_interval, wants_service
 TABLE_VERSION = 9
 CLUSTERING = "clustering"
 COMPACTION = "compaction"
+_COMPLETE_CLUSTERING = (
+    "org.apache.hudi.table.action.HoodieWriteMetadata",
+    "org.apache.hudi.table.HoodieTable",
+    "java.lang.String",
+)
+"""The parameters of Hudi's `commitClustering`."""
 
 
 class HudiClient(HudiObjects):
@@ -259,13 +265,10 @@ class HudiClient(HudiObjects):
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, self.meta_client())
         services = self.client.getTableServiceClient()
         # Hudi 1.2 has no public method that completes a clustering which another call has written.
-        declared = services.getClass().getSuperclass().getDeclaredMethods()
-        complete = next(method for method in declared if str(method.getName()) == "commitClustering")
+        kinds = self.java_array(self.jvm.java.lang.Class, *map(self.java_class, _COMPLETE_CLUSTERING))
+        complete = services.getClass().getSuperclass().getDeclaredMethod("commitClustering", kinds)
         complete.setAccessible(True)
-        gateway: Any = self.context._gateway
-        arguments = gateway.new_array(self.jvm.java.lang.Object, 3)
-        arguments[0], arguments[1], arguments[2] = written, table, instant
-        complete.invoke(services, arguments)
+        complete.invoke(services, self.java_array(self.jvm.java.lang.Object, written, table, instant))
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
         """Returns the extra metadata of a pending plan."""

@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 class JavaFunctions:
     def __init__(self, hudi: HudiObjects) -> None:
         self.kind = hudi.java_class
-        self._gateway: Any = hudi.context._gateway
-        self._jvm: Any = hudi.context._jvm
+        self._array = hudi.java_array
+        jvm: Any = hudi.context._jvm
+        self._class, self._int = jvm.java.lang.Class, jvm.int
         self._invoke = hudi.jvm.java.lang.invoke
         self._lookup = self._invoke.MethodHandles.publicLookup()
 
     def method(self, owner: Any, name: str, *parameters: Any) -> Any:
         """Returns a handle of a public method; if the method is not static, the object is the first parameter."""
-        kinds = self._gateway.new_array(self._jvm.java.lang.Class, len(parameters))
-        for index, parameter in enumerate(parameters):
-            kinds[index] = parameter
+        kinds = self._array(self._class, *parameters)
         return self._lookup.unreflect(owner.getMethod(name, kinds))
 
     def chain(self, first: Any, *more: Any) -> Any:
@@ -39,8 +38,7 @@ class JavaFunctions:
         """Returns a handle of one parameter: `action(it, derive(it))`."""
         kind, derived_type = action.type(), derive.type().returnType()
         swapped = kind.changeParameterType(0, derived_type).changeParameterType(1, kind.parameterType(0))
-        order = self._gateway.new_array(self._jvm.int, 2)
-        order[0], order[1] = 1, 0
+        order = self._array(self._int, 1, 0)
         typed = action.asType(kind.changeParameterType(1, derived_type))
         reordered = self._invoke.MethodHandles.permuteArguments(typed, swapped, order)
         return self._invoke.MethodHandles.foldArguments(reordered, derive)

@@ -93,6 +93,13 @@ class HudiObjects:
     def java_list(self, texts: Iterable[str]) -> Any:
         return self.mapper.readValue(json.dumps(list(texts)), self.java_class("java.util.ArrayList"))
 
+    def java_array(self, kind: Any, *values: Any) -> Any:
+        gateway: Any = self.context._gateway
+        array = gateway.new_array(kind, len(values))
+        for index, value in enumerate(values):
+            array[index] = value
+        return array
+
     def java_class(self, name: str) -> Any:
         """Returns a class by Spark's class loader: Hudi may be in a jar that was added."""
         loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()

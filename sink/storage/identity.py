@@ -38,7 +38,7 @@ def process_keys() -> Keys | None:
     from botocore.exceptions import BotoCoreError
 
     try:
-        source = _key_source(_files())
+        source = _key_source(_profile_files())
         credentials = source.get_frozen_credentials() if source else None
     except BotoCoreError as error:
         raise Unavailable(f"storage.s3.access.key: the AWS settings of this host give no keys: {error}") from error
@@ -46,14 +46,14 @@ def process_keys() -> Keys | None:
 
 
 @functools.lru_cache(1)
-def _key_source(_files: tuple[object, ...]) -> Any:
+def _key_source(_profiles: tuple[object, ...]) -> Any:
     """Looks for the source of the keys, once as long as the files of profiles stay. The source renews expiring keys."""
     from botocore.session import Session
 
     return Session().get_credentials()
 
 
-def _files() -> tuple[object, ...]:
+def _profile_files() -> tuple[object, ...]:
     """Returns the files of profiles with what changes when somebody writes them."""
     files: list[object] = []
     for variable, default in _FILES.items():
