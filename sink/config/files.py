@@ -165,7 +165,7 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
 
 
 _NULL = "tag:yaml.org,2002:null"
-_PARSERS_OWN = re.compile(r"\\?.|<[a-z ]+>")
+_GRAMMAR_TOKEN = re.compile(r"\\?.|<[a-z ]+>")
 _PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
 
 
@@ -244,7 +244,7 @@ def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
     """
 
     def kept(quoted: re.Match[str]) -> str:
-        return quoted[0] if _PARSERS_OWN.fullmatch(quoted[0][1:-1]) else "..."
+        return quoted[0] if _GRAMMAR_TOKEN.fullmatch(quoted[0][1:-1]) else "..."
 
     return re.sub(r"'[^']*'|\"[^\"]*\"", kept, error.problem or error.context or "unreadable")
 
