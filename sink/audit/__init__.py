@@ -82,9 +82,11 @@ def audit(
     access: TopicAccess | None = None,
     errors: str | None = None,
     storage: Access = NO_ACCESS,
+    global_keys: bool = False,
 ) -> Report:
     """Audits the table at `base_path`. `sink` may be omitted if the table has only one. `errors` is the base path of
-    the errors table, if not the default; the audit reads it only if a commit counts bad records.
+    the errors table, if not the default; the audit reads it only if a commit counts bad records. With `global_keys` a
+    record key has one row in the whole table, without in each of its partitions.
 
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
     """
@@ -110,7 +112,9 @@ def audit(
                 closing(OffsetLedger(Path(scratch))) as ledger,
             ):
                 errors_path = errors or f"{base_path}_errors"
-                comparison = _Comparison(state, chain, chain.newest, errors_path, ledger, Path(scratch), findings)
+                comparison = _Comparison(
+                    state, chain, chain.newest, errors_path, global_keys, ledger, Path(scratch), findings
+                )
                 report = comparison.complete(report, access)
     return replace(report, findings=findings.all(), seconds=time.monotonic() - started)
 
@@ -123,6 +127,7 @@ class _Comparison:
     chain: Chain
     newest: Checkpoint
     errors_path: str
+    global_keys: bool
     ledger: OffsetLedger
     scratch: Path
     findings: AuditFindings
@@ -183,8 +188,16 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            commits = state.timeline.commits
-            return check_keys(state.table, state.slices, storage.broken, commits, self.scratch, self.findings), 0
+            rows = check_keys(
+                state.table,
+                state.slices,
+                storage.broken,
+                state.timeline.commits,
+                self.scratch,
+                self.findings,
+                self.global_keys,
+            )
+            return rows, 0
         reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)

@@ -1,4 +1,5 @@
-"""Reads the record keys of an upsert table, and reports keys that have several rows in one table partition.
+"""Reads the record keys of an upsert table, and reports keys that have several rows: in one table partition, or in the
+whole table where a key is one row of it.
 
 Guarantee: every row that hudi-rs shows was read, or its file is in a finding; each key that is there twice is counted.
 Memory is bounded: one batch at a time, and DuckDB spills to its file. Rows that a writer inserted without looking keys
@@ -22,7 +23,6 @@ from sink.audit.timeline import MOVING_OPERATIONS, Commit
 
 RECORD_KEY = "_hoodie_record_key"
 _SHOWN = 5
-_REPEATED = "FROM keys GROUP BY partition, key HAVING count(*) > 1"
 
 
 def check_keys(
@@ -32,8 +32,11 @@ def check_keys(
     commits: Sequence[Commit],
     scratch: Path,
     findings: AuditFindings,
+    global_keys: bool,
 ) -> int:
-    """Returns the number of rows. `broken` files have a finding already."""
+    """Returns the number of rows. `broken` files have a finding already. With `global_keys` a key has one row in the
+    whole table, without in each of its partitions.
+    """
     with closing(duckdb.connect(str(scratch / "keys.duckdb"), config={"memory_limit": MEMORY})) as connection:
         connection.execute("CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR)")
         reader = table.create_file_group_reader_with_options(HudiReadOptions())
@@ -51,13 +54,17 @@ def check_keys(
                     raise
                 if path not in broken:
                     findings.add(FindingKind.FILE_UNREADABLE, f"{path}: {str(error)[:300]}")
-        _report_repeated(connection, commits, findings)
+        _report_repeated(connection, commits, findings, "key" if global_keys else "key, partition")
         [(rows,)] = connection.execute("SELECT count(*) FROM keys").fetchall()
     return int(rows)
 
 
-def _report_repeated(connection: duckdb.DuckDBPyConnection, commits: Sequence[Commit], findings: AuditFindings) -> None:
-    [(total,)] = connection.execute(f"SELECT count(*) FROM (SELECT 1 {_REPEATED})").fetchall()
+def _report_repeated(
+    connection: duckdb.DuckDBPyConnection, commits: Sequence[Commit], findings: AuditFindings, unique: str
+) -> None:
+    """`unique` are the columns that tell rows apart."""
+    repeated = f"FROM keys GROUP BY {unique} HAVING count(*) > 1"
+    [(total,)] = connection.execute(f"SELECT count(*) FROM (SELECT 1 {repeated})").fetchall()
     if not total:
         return
     blind = [commit for commit in commits if _is_blind(commit)]
@@ -66,9 +73,11 @@ def _report_repeated(connection: duckdb.DuckDBPyConnection, commits: Sequence[Co
         sentence = f"{total:,} record keys have several rows; these commits inserted rows and looked up no key: {texts}"
         findings.add(FindingKind.OTHERS, sentence)
         return
-    query = f"SELECT partition, key, count(*), list_sort(list(DISTINCT file)) {_REPEATED} ORDER BY ALL LIMIT {_SHOWN}"
-    for partition, key, rows, files in connection.execute(query).fetchall():
-        location = f"table partition {partition or '(root)'}"
+    lists = ("list_sort(list(DISTINCT partition))", "list_sort(list(DISTINCT file))")
+    query = f"SELECT key, count(*), {', '.join(lists)} {repeated} ORDER BY ALL LIMIT {_SHOWN}"
+    for key, rows, partitions, files in connection.execute(query).fetchall():
+        names = ", ".join(partition or "(root)" for partition in partitions[:4])
+        location = f"table partition{'s' if len(partitions) > 1 else ''} {names}"
         findings.add(FindingKind.DUPLICATE, f"record key {key!r} has {rows} rows in {location}: {', '.join(files[:4])}")
     if total > _SHOWN:
         findings.add(FindingKind.DUPLICATE, f"and {total - _SHOWN:,} more record keys")

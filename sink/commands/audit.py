@@ -68,7 +68,14 @@ def _audit_sink(settings: Settings, log: bool) -> Report:
     from sink.audit import audit as run_audit
 
     topics = TopicAccess(settings.bootstrap, settings.kafka_native, topics_of(settings)) if log else None
-    return run_audit(settings.base_path, settings.name, topics, settings.errors_base_path, settings.storage)
+    return run_audit(
+        settings.base_path,
+        settings.name,
+        topics,
+        settings.errors_base_path,
+        settings.storage,
+        settings.key_is_global,
+    )
 
 
 def _print_reports(answers: Sequence[Answer[Report]]) -> None:

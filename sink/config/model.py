@@ -52,6 +52,11 @@ class Settings(SettingsFields):
         return self.errors_tolerance == "all"
 
     @property
+    def key_is_global(self) -> bool:
+        """Whether a record key is one row in the whole table, and not one in each of its partitions."""
+        return self.index_type == "record"
+
+    @property
     def topic_pattern(self) -> str | None:
         """`kafka.topic.regex` without Kafka's internal topics and without the topic of bad records."""
         if self.topic_regex is None:

@@ -27,7 +27,6 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.config import Settings
 from sink.hudi.catalog import register
-from sink.hudi.changes import key_is_global
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, verify
@@ -166,7 +165,7 @@ class Table:
             if instant in snapshot.rolling_back:
                 return TableOutcome.ROLLING_BACK
             if self._changes_rows and changes.conflicts_with(
-                self._timeline.changes_since(snapshot, instant), key_is_global(self._settings)
+                self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
             ):
                 return TableOutcome.CONFLICT
             with self._reading():

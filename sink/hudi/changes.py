@@ -37,11 +37,6 @@ def change_columns(settings: Settings) -> T.StructType | None:
     return T.StructType([*([] if column is None else [column]), T.StructField(IS_DELETED, T.BooleanType())])
 
 
-def key_is_global(settings: Settings) -> bool:
-    """Whether a record key is one row in the whole table, and not one in each of its partitions."""
-    return settings.index_type == "record"
-
-
 def table_type(settings: Settings) -> str:
     return settings.table_type.upper()
 

@@ -21,6 +21,8 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.changes import merge_mode, merges_on_read, ordering_fields, table_type
 from sink.hudi.client import TABLE_VERSION, HudiClient
+from sink.hudi.existing_rows import COMPARED_KEYS, rows_conflict
+from sink.hudi.files import NEWEST_COMMITS
 from sink.hudi.options import (
     key_generator,
     partition_columns,
@@ -29,7 +31,7 @@ from sink.hudi.options import (
     record_key_fields,
     url_encode,
 )
-from sink.hudi.placement import placements
+from sink.hudi.placement import BUCKETS, placements
 from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
@@ -69,6 +71,11 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
         conflict = columns_conflict(avro, schema, settings)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
+    if settings.operation == "upsert" and BUCKETS not in properties:
+        stats = hudi.newest_stats(meta, NEWEST_COMMITS)
+        conflict = rows_conflict(settings, stats, lambda path: hudi.record_keys(path, COMPARED_KEYS), hudi.java)
+        if conflict is not None:
+            raise TableError(f"{hudi.base_path}: {conflict}")
     if settings.operation == "upsert":
         _note_placements(hudi, settings, locks)
     return schema.spark if avro is None else columns_of_table(avro)

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
-from sink.hudi.changes import key_is_global, ordering_fields
+from sink.hudi.changes import ordering_fields
 from sink.hudi.options import (
     partition_columns,
     partition_paths,
@@ -91,7 +91,7 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
             " one of the two."
         )
     deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
-    if deletes_by_key and not key_is_global(settings) and not set(partitions) <= set(keys):
+    if deletes_by_key and not settings.key_is_global and not set(partitions) <= set(keys):
         setting = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
         yield ConfigError(
             f"{setting}: a record's key does not say in which partition of the table its row is, and"

@@ -18,10 +18,12 @@ from sink.storage.access import S3_SCHEMES, bucket_of, scheme_of
 
 LOG = structlog.get_logger("sink.worker")
 DAY = 24 * 3600.0
+_REFUSALS = ("AccessDenied", "NotImplemented", "MethodNotAllowed")
+"""S3's error codes of a key that may not list uploads, and of a server that has no such list."""
 
 
 def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
-    """Returns how many it aborted: 0 if the key may not list them, which the bucket's lifecycle rule has to do then."""
+    """Returns how many it aborted: 0 if the store does not list them, and the bucket's lifecycle rule has to do it."""
     base = hudi.base_path
     if scheme_of(base) not in S3_SCHEMES:
         return 0
@@ -34,9 +36,10 @@ def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
         for upload in abandoned:
             helper.abortMultipartUpload(upload)
     except JAVA_ERRORS as error:
-        if "AccessDenied" not in message(error):
+        refusal = next((code for code in _REFUSALS if code in message(error)), None)
+        if refusal is None:
             raise
-        LOG.debug("uploads.unseen", bucket=bucket_of(base), reason="the key may not list or abort uploads")
+        LOG.debug("uploads.unseen", bucket=bucket_of(base), reason=refusal)
         return 0
     if abandoned:
         LOG.info("uploads.aborted", count=len(abandoned), below=base)

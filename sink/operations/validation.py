@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import confluent_kafka as ck
+import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -34,7 +35,9 @@ from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
-from sink.hudi.files import Content, inspect_base_path
+from sink.hudi.existing_rows import COMPARED_KEYS, rows_conflict
+from sink.hudi.files import Content, inspect_base_path, newest_stats
+from sink.hudi.placement import BUCKETS
 from sink.hudi.preflight import preflight_errors
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.schema import TableSchema
@@ -252,8 +255,24 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
     conflicts += filter(None, [index_conflict(base.properties, base.indexes)])
     if schema is not None and base.schema is not None:
         conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
+    if not conflicts and settings.operation == "upsert" and BUCKETS not in base.properties:
+        conflicts += filter(None, [_rows_conflict(settings, base.properties, jvm)])
     for sentence in conflicts:
         yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
+
+
+def _rows_conflict(settings: Settings, properties: Mapping[str, str], jvm: Jvm) -> str | None:
+    """Compares the settings with where another writer has put the table's rows."""
+    storage = open_storage(settings.base_path, settings.storage)
+
+    def record_keys(path: str) -> list[str]:
+        with storage.files.open_input_file(storage.locate(path)) as file:
+            batches = pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"])
+            return [str(key) for key in next(batches).column(0).to_pylist()]
+
+    with jvm(settings) as gateway:
+        java_hudi = gateway.jvm.org.apache.hudi
+        return rows_conflict(settings, newest_stats(storage, properties), record_keys, java_hudi)
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:

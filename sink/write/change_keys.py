@@ -11,7 +11,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sink.config import Settings
-from sink.hudi.changes import key_is_global
 from sink.hudi.options import partition_columns, record_key_fields
 from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
@@ -23,7 +22,7 @@ _PARTITION = "_sink_partition"
 def change_keys(settings: Settings) -> Mapping[str, Column]:
     """Returns the columns by name; some are columns of the changes themselves."""
     key = _record_key(record_key_fields(settings))
-    return key if key_is_global(settings) else {**key, **_partition(partition_columns(settings))}
+    return key if settings.key_is_global else {**key, **_partition(partition_columns(settings))}
 
 
 def _record_key(fields: Sequence[str]) -> dict[str, Column]:

@@ -18,7 +18,7 @@ from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.decode.registry import RegistryAccess, registry
-from sink.hudi.changes import change_columns, key_is_global, ordering_fields
+from sink.hudi.changes import change_columns, ordering_fields
 from sink.hudi.options import partition_columns, partition_paths, partition_time
 from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
@@ -100,7 +100,7 @@ def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
         settings.debezium_ordering,
         ordering_fields(settings),
         key_format(settings),
-        () if key_is_global(settings) else _located(settings),
+        () if settings.key_is_global else _located(settings),
     )
 
 

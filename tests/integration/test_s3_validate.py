@@ -209,7 +209,7 @@ def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_ar
     make_fleet: MakeFleet, s3: Store, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3Proxy(tmp_path / "proxy", s3.url) as proxy:
-        proxy.refuse_trailers()
+        proxy.miss("trailers")
         store, bucket = Store(proxy.url, s3.access_key, s3.secret_key), s3.make_bucket()
         fleet = make_fleet(RECORDS, **store.settings, **{"target.base.path": f"s3a://{bucket}/t"})
         fleet.start("w1")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import BadRecord, TableError
+from sink import cli
 from sink.audit import audit
 from sink.audit.report import FindingKind
 from sink.hudi import TableOutcome
@@ -408,6 +409,23 @@ def test_the_audit_finds_a_key_with_two_rows_and_a_file_that_cannot_be_read(make
     file.write_bytes(content[:4] + bytes(len(content) - 2000 - 4) + content[-2000:])
     report = audit(base_path, SINK)
     assert {finding.kind for finding in report.failures} == {FindingKind.FILE_UNREADABLE}
+
+
+def test_the_audit_finds_a_key_in_two_table_partitions_where_a_key_is_one_row_of_the_table(
+    make_upserts: MakeUpserts, kafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ddl = "id bigint, at bigint, kind string, day string"
+    upserts = make_upserts(ddl=ddl, partition__field__name="day", **NO_METADATA)
+    send(kafka.address, upserts.topic, [row(1, 1, day="mon"), row(2, 1, day="mon"), row(1, 2, day="tue")])
+    upserts.land((0, 0, 3))
+    config = Path(upserts.settings.base_path).with_name("sink.properties")
+    command = ["audit", "--config", str(config), "--no-log"]
+    assert cli.main(command) == 0
+    by_record_index = config.read_text().replace("hoodie.metadata.enable=false", "index.type=record")
+    config.write_text(by_record_index)
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    assert "record key '1' has 2 rows in table partitions day=mon, day=tue: " in capsys.readouterr().out
 
 
 def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(

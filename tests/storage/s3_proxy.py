@@ -5,7 +5,7 @@
 - `PUT /-/delay?seconds=0.02` delays every request;
 - `PUT /-/fault?status=503` fails them (0: no fault; -1: cuts connections; -2: never answers), with `&share=0.3` a part;
 - `PUT /-/skew?seconds=300` sets the store's clock ahead;
-- `PUT /-/trailers?refused=1` refuses checksums that follow the data;
+- `PUT /-/without?feature=trailers` refuses checksums that follow the data, `uploads` lists of uploads in parts;
 - `PUT /-/expire?key=ASIA` lets the token of that access key expire;
 - `GET /-/requests` returns a JSON list of the requests since `PUT /-/forget`, in their order;
 - `PUT /-/take` returns each request once.
@@ -42,7 +42,7 @@ _SKEW_ERROR = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the"
     b" request time and the current time is too large.</Message></Error>"
 )
-_TRAILER_ERROR = (
+_NOT_IMPLEMENTED = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NotImplemented</Code><Message>A header you provided implies"
     b" functionality that is not implemented</Message></Error>"
 )
@@ -98,7 +98,7 @@ class Proxy:
         self._fault = 0
         self._share = 1.0
         self._skew = timedelta()
-        self._refuses_trailers = False
+        self._missing_features: set[str] = set()
         self._expired: set[str] = set()
         self._answering = asyncio.Event()
         """Set while the proxy holds no answer back."""
@@ -120,9 +120,10 @@ class Proxy:
                     continue
                 started = asyncio.get_running_loop().time()
                 await asyncio.sleep(self._delay)
-                if self._refuses_trailers and request.header("x-amz-trailer"):
+                if _features(request) & self._missing_features:
                     head = "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: "
-                    writer.write(f"{head}{len(_TRAILER_ERROR)}\r\n\r\n".encode() + _TRAILER_ERROR)
+                    writer.write(f"{head}{len(_NOT_IMPLEMENTED)}\r\n\r\n".encode() + _NOT_IMPLEMENTED)
+                    self._requests.append(Request(method, target, 501, _library(request), started))
                     continue
                 if any(f"Credential={key}/" in request.header("authorization") for key in self._expired):
                     body = b"" if method == "HEAD" else _EXPIRED_ERROR
@@ -220,8 +221,8 @@ class Proxy:
                 (self._answering.clear if self._fault == SILENT else self._answering.set)()
             case "/-/expire":
                 self._expired.add(options["key"])
-            case "/-/trailers":
-                self._refuses_trailers = options["refused"] == "1"
+            case "/-/without":
+                self._missing_features.add(options["feature"])
             case "/-/skew":
                 self._skew = timedelta(seconds=float(options["seconds"]))
             case "/-/forget":
@@ -230,6 +231,16 @@ class Proxy:
                 body = json.dumps([asdict(request) for request in self._requests]).encode()
                 self._requests = [] if parts.path == "/-/take" else self._requests
         return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _features(request: _Message) -> set[str]:
+    """Returns the features of S3 that the request needs and that not every server has."""
+    method, target, _ = request.start_line.split(" ", 2)
+    query = dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
+    return {
+        *(["trailers"] if request.header("x-amz-trailer") else []),
+        *(["uploads"] if method == "GET" and "uploads" in query else []),
+    }
 
 
 async def _read(
@@ -284,8 +295,9 @@ class S3Proxy(Server):
     def expire(self, access_key: str) -> None:
         self._ask(f"expire?key={access_key}")
 
-    def refuse_trailers(self) -> None:
-        self._ask("trailers?refused=1")
+    def miss(self, feature: str) -> None:
+        """Answers from now on like a server without `trailers` or `uploads`."""
+        self._ask(f"without?feature={feature}")
 
     def skew(self, seconds: float) -> None:
         self._ask(f"skew?seconds={seconds}")
