@@ -3,8 +3,8 @@
 `python -m tests.bench.takeover --kills 50` runs a fleet at a trickle, kills the coordinator of a PREPARED transaction,
 the coordinator of a STARTED one, and a participant that is writing, in turn, each time with its JVM, and starts the
 dead one again. `--storage s3` does it on an S3 server with a delay added to each request. It kills no worker before
-every worker's process has led, or rehearsed it. It prints p50 and p99 by kind, and ends with an audit; a run whose
-audit fails has no figures.
+every worker's process has led, or rehearsed it. It prints each death with the steps that the surviving worker logged,
+p50 and p99 by kind, and ends with an audit; a run whose audit fails has no figures.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
@@ -51,11 +52,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """`seconds` from the kill to the next visible commit; `outcome` of the transaction that was open."""
+    """`seconds` from the kill to the next visible commit, and to each step before it; `outcome` of the transaction that
+    was open.
+    """
 
     kind: str
     outcome: str
     seconds: float
+    steps: Mapping[str, float]
 
 
 def main() -> int:
@@ -150,10 +154,26 @@ def _kill(fleet: Fleet, watch: Watch | StoreWatch, kind: Kind, log_starts: dict[
     outcome = "committed" if transaction.header.instant in watch.seen else "aborted"
     if outcome == "committed" and watch.seen[str(transaction.header.instant)] <= killed_at:
         outcome = "committed before the kill"
-    death = Death(kind.value, outcome, seconds)
-    print(f"{time.strftime('%H:%M:%S')} {victim.name}: {death.kind}, {death.outcome}: {seconds:.1f} s", flush=True)
+    [survivor] = set(WORKERS) - {victim.name}
+    death = Death(kind.value, outcome, seconds, _steps(fleet.log(survivor), killed_at, killed_at + seconds))
+    steps = ", ".join(f"{step} {after:.1f}" for step, after in death.steps.items())
+    print(
+        f"{time.strftime('%H:%M:%S')} {victim.name}: {death.kind}, {death.outcome}: {seconds:.1f} s ({steps})",
+        flush=True,
+    )
     log_starts[victim.name] = _start(fleet, victim.name)
     return death
+
+
+def _steps(log: str, start: float, end: float) -> dict[str, float]:
+    """Returns the first event of each kind that the coordinator logged from `start` to `end`, in seconds since."""
+    steps: dict[str, float] = {}
+    for line in log.splitlines():
+        event = json.loads(line)
+        at = datetime.fromisoformat(event["timestamp"].replace("Z", "+00:00")).timestamp()
+        if start < at < end and event["event"].startswith(("coordinator.", "transaction.")):
+            steps.setdefault(" ".join((event["event"].partition(".")[2], event.get("phase", ""))).strip(), at - start)
+    return steps
 
 
 def _open_transaction(view: KeeperView, phase: Phase) -> Transaction | None:
