@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +35,7 @@ from sink.audit.compare import (
 )
 from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
-from sink.audit.keys import check_keys
+from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
 from sink.audit.report import AuditFindings, FindingKind, Report
@@ -90,6 +90,22 @@ def audit(
 
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
     """
+    try:
+        return _audit(base_path, sink, access, errors, storage, global_keys)
+    except OSError as error:
+        fault = fault_in(str(error), base_path, storage)
+        reason = fault.sentence if fault else f"{base_path} cannot be read: {str(error)[:300]}"
+        raise Unavailable(f"{reason}; try again") from error
+
+
+def _audit(
+    base_path: str,
+    sink: str | None,
+    access: TopicAccess | None,
+    errors: str | None,
+    storage: Access,
+    global_keys: bool,
+) -> Report:
     started = time.monotonic()
     state = _read_table_state(open_table(base_path, storage))
     timeline = state.timeline
@@ -188,16 +204,9 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            rows = check_keys(
-                state.table,
-                state.slices,
-                storage.broken,
-                state.timeline.commits,
-                self.scratch,
-                self.findings,
-                self.global_keys,
-            )
-            return rows, 0
+            keys = _key_streams(state, commit_files)
+            commits, findings = state.timeline.commits, self.findings
+            return check_keys(keys, storage.broken, commits, self.scratch, findings, self.global_keys), 0
         reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
@@ -215,6 +224,22 @@ class _Comparison:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
         return sum(file.rows for file in file_rows), sum(file.unplaced for file in file_rows)
+
+
+def _key_streams(state: _TableState, files: NamedFiles) -> Iterator[tuple[str, str, Stream]]:
+    """Yields table partition, file and record keys of each file group. Those of log files alone are read by their
+    paths: with a metadata table hudi-rs does not show them, and without one it shows them and cannot read them.
+    """
+    reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
+    options = HudiReadOptions(projection=[RECORD_KEY]).with_batch_size(BATCH_ROWS)
+    for piece in state.slices:
+        if piece.base_file_name:
+            stream = partial(reader.read_file_slice_stream, piece, options)
+            yield piece.partition_path, piece.base_file_relative_path(), stream
+    for group, logs in files.logs.items():
+        if logs and group not in files.live:
+            paths = [log.file.path for log in logs]
+            yield group[0], paths[0], partial(reader.read_file_slice_from_paths_stream, "", paths, options)
 
 
 def _read_table_state(files: TableFiles) -> _TableState:

@@ -8,17 +8,15 @@ up may repeat keys rightly: then repeated keys are a note.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-from hudi import HudiFileSlice, HudiReadOptions, HudiTable
 
-from sink.audit.mirror import MirroredTable
 from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.rows import BATCH_ROWS, MEMORY, raised_by_hudi
+from sink.audit.rows import MEMORY, Stream, raised_by_hudi
 from sink.audit.timeline import MOVING_OPERATIONS, Commit
 
 RECORD_KEY = "_hoodie_record_key"
@@ -26,27 +24,24 @@ _SHOWN = 5
 
 
 def check_keys(
-    table: HudiTable | MirroredTable,
-    slices: Sequence[HudiFileSlice],
+    streams: Iterable[tuple[str, str, Stream]],
     broken: Collection[str],
     commits: Sequence[Commit],
     scratch: Path,
     findings: AuditFindings,
     global_keys: bool,
 ) -> int:
-    """Returns the number of rows. `broken` files have a finding already. With `global_keys` a key has one row in the
+    """Returns the number of rows. `streams`: table partition and file of each stream of record keys. `broken` files
+    have a finding already. With `global_keys` a key has one row in the
     whole table, without in each of its partitions.
     """
     with closing(duckdb.connect(str(scratch / "keys.duckdb"), config={"memory_limit": MEMORY})) as connection:
         connection.execute("CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR)")
-        reader = table.create_file_group_reader_with_options(HudiReadOptions())
-        options = HudiReadOptions(projection=[RECORD_KEY]).with_batch_size(BATCH_ROWS)
-        for piece in slices:
-            path = piece.base_file_relative_path()
+        for partition, path, stream in streams:
             try:
-                for batch in reader.read_file_slice_stream(piece, options):
+                for batch in stream():
                     connection.register("batch", pa.table({"key": batch.column(RECORD_KEY)}))
-                    values = [piece.partition_path, path]
+                    values = [partition, path]
                     connection.execute("INSERT INTO keys SELECT ?, ?, CAST(key AS VARCHAR) FROM batch", values)
                     connection.unregister("batch")
             except Exception as error:

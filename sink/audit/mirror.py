@@ -66,7 +66,9 @@ class MirroredTable:
             raise NotFetched(f"{filled[-1]} cannot be read: {error}") from error
         finally:
             for path in filled:
-                (self.directory / path).write_bytes(b"")
+                # A file that could not be fetched may not even have its directory here.
+                if (self.directory / path).exists():
+                    (self.directory / path).write_bytes(b"")
 
     def _copy(self) -> None:
         """Copies timeline and metadata table, without files that are deleted meanwhile."""
@@ -137,5 +139,5 @@ class MirroredReader:
     def read_file_slice_from_paths_stream(
         self, base: str, logs: Sequence[str], options: HudiReadOptions
     ) -> Iterator[pa.RecordBatch]:
-        with self._table.filled((base, *logs)):
+        with self._table.filled(filter(None, (base, *logs))):
             yield from self._reader.read_file_slice_from_paths_stream(base, list(logs), options)

@@ -37,7 +37,7 @@ from sink.clients.java import exit_reason, find_java
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm
 from sink.clients.spark_pools import ALLOCATIONS
-from sink.clients.spark_storage import base_paths, class_path, session_options
+from sink.clients.spark_storage import base_paths, class_path, log_in, session_options
 from sink.config import Settings
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
@@ -152,7 +152,9 @@ def start_session(
 @contextmanager
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
-    conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
+    # Certificates and a realm may be named there. The heap and its collector are a worker's.
+    properties = " ".join(re.findall(r"-D\S+", settings.spark.get(_JAVA_OPTIONS, "")))
+    conf = SparkConf(False).set("spark.driver.memory", "256m").set(_JAVA_OPTIONS, f"{_SHORT_LIVED} {properties}")
     user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
         jars = [*class_path(settings), *user_jars]
@@ -165,6 +167,7 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     except (*JAVA_ERRORS, OSError) as error:
         raise Unavailable(f"Java did not start: {message(error)}") from error
     try:
+        log_in(gateway.jvm, settings.spark, settings.storage.hdfs)
         yield gateway
     finally:
         gateway.shutdown()
@@ -271,6 +274,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
     with _output(spark_log) as output, _environment(appended_jars), _preserved_interrupt_handler():
         try:
             gateway = _launch(launcher_conf, output, spark_log)
+            log_in(gateway.jvm, dict(conf.getAll()), sinks[0].storage.hdfs)
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)

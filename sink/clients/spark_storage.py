@@ -8,18 +8,26 @@ download and for an ambiguous path, and the errors of `sink.clients.artifacts.fe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, Unavailable
 from sink.clients.artifacts import spark_jars, storage_jars
+from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.storage.access import S3_SCHEMES, hadoop_options, scheme_of
 from sink.storage.connectors import CONNECTORS, Connector
-from sink.storage.hdfs import failover_options, hdfs_access, require_unambiguous
+from sink.storage.hdfs import SPARK_HADOOP, HdfsAccess, failover_options, hdfs_access, require_unambiguous
 
 if TYPE_CHECKING:
     from sink.config import Settings
+
+_USELESS_KEYTAB = re.compile(
+    "Unable to obtain password|not found in Kerberos database|Checksum failed|Integrity check|Cannot locate KDC|realm"
+)
+"""Java's words for a file without the principal's key, an unknown principal, an old key, and a realm without a server.
+"""
 
 
 def class_path(*sinks: Settings) -> Sequence[Path]:
@@ -42,6 +50,28 @@ def session_options(*sinks: Settings) -> dict[str, str]:
         if schemes(settings) & S3_SCHEMES:
             options |= hadoop_options(access)
     return options
+
+
+def log_in(jvm: Any, spark: Mapping[str, str], access: HdfsAccess) -> None:
+    """Makes a JVM a client of the Kerberos realm, if the settings ask for one. Hadoop decides at the JVM's first look
+    at a user whether there is a realm, and Spark tells it the `spark.hadoop.*` later. Raises ConfigError for a keytab
+    that is of no use, Unavailable if no KDC answers.
+    """
+    if not access.secured:
+        return
+    conf = jvm.org.apache.hadoop.conf.Configuration()
+    for name, value in spark.items():
+        if name.startswith(SPARK_HADOOP):
+            conf.set(name.removeprefix(SPARK_HADOOP), value)
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setConfiguration(conf)
+    if access.principal and access.keytab:
+        try:
+            users.loginUserFromKeytab(access.principal, access.keytab)
+        except JAVA_ERRORS as error:
+            reason = message(error)
+            kind = ConfigError if _USELESS_KEYTAB.search(reason) else Unavailable
+            raise kind(f"spark.kerberos.keytab: {access.principal} cannot log in: {reason}") from None
 
 
 def base_paths(*sinks: Settings) -> tuple[str, ...]:

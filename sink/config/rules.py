@@ -37,6 +37,7 @@ _LAZY = "an instant that another worker still writes must not be rolled back by 
 _PENDING = "the coordinator decides about pending clusterings, under the table lock"
 _CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
+_ONE_NUMBER = "the table has one number of buckets, hoodie.bucket.index.num.buckets, for all of its life"
 _SPARK_READS = "Spark's Kafka reader sets it"
 _HUDI_IN_SPARK = "Hudi needs its own there"
 _LOCK = "the table lock is on the ensemble of zookeeper.connect"
@@ -112,6 +113,8 @@ RULES: Mapping[str, Rule] = {
     "hoodie.merge.allow.duplicate.on.inserts": Rule(("true",), "rows of equal keys would be merged unseen"),
     "hoodie.record.index.update.partition.path": Rule((), "a row whose partition has changed moves"),
     "hoodie.index.type": Rule((), "index.type decides it"),
+    "hoodie.index.bucket.engine": Rule(("simple",), _ONE_NUMBER),
+    "hoodie.bucket.index.partition.expressions": Rule((), _ONE_NUMBER),
     "hoodie.index.class": Rule((), "index.type decides it"),
     "hoodie.table.ordering.fields": Rule((), _ORDERING),
     "hoodie.table.precombine.field": Rule((), _ORDERING),

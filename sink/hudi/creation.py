@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
@@ -21,8 +21,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.changes import merge_mode, merges_on_read, ordering_fields, table_type
 from sink.hudi.client import TABLE_VERSION, HudiClient
-from sink.hudi.existing_rows import COMPARED_KEYS, rows_conflict
-from sink.hudi.files import NEWEST_COMMITS
+from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.options import (
     key_generator,
     partition_columns,
@@ -72,8 +71,7 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
     if settings.operation == "upsert" and BUCKETS not in properties:
-        stats = hudi.newest_stats(meta, NEWEST_COMMITS)
-        conflict = rows_conflict(settings, stats, lambda path: hudi.record_keys(path, COMPARED_KEYS), hudi.java)
+        conflict = rows_conflict(settings, nullcontext(hudi.java))
         if conflict is not None:
             raise TableError(f"{hudi.base_path}: {conflict}")
     if settings.operation == "upsert":

@@ -1,33 +1,48 @@
 """Tells whether the index of the settings finds the rows that another writer has put into the table.
 
 A table notes neither its index nor its buckets. Where the index looks for rows in other places than the writer before
-has put them, each key would get a second row. Guarantee: with buckets, a base file of the table has been compared with
-the settings; without, no row is in a log file alone, as far as the newest commits tell. Rows are read from one file.
+has put them, each key would get a second row. Guarantee: for `bucket`, keys of up to `COMPARED_FILES` base files, from
+all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, no row is in a log
+file. `record` finds rows wherever they are. Voided where only Spark reaches the table. Reads the timeline like the
+audit, and keys with pyarrow. Raises TableError and Unavailable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordination.errors import TableError, Unavailable
+from sink.audit.files import NamedFiles, named_files
+from sink.audit.timeline import active_names, any_commit, open_table, read_timeline
 from sink.config import Settings
 from sink.hudi.options import record_key_fields
+from sink.storage.files import is_reachable, open_storage
 
+COMPARED_FILES = 32
 COMPARED_KEYS = 100
+"""Keys of each file."""
+_BUCKET_INDEX = ".hoodie/.bucket_index"
+"""Hudi's notes of buckets that divide, or whose number is another one in some table partitions."""
 _IN_BUCKET = re.compile(r"00\d{6}-")
 """A file group's id that begins with a bucket's number. Other ids begin with random hexadecimal digits."""
 
-Stats = Iterable[Mapping[str, Any]]
-ReadKeys = Callable[[str], Sequence[str]]
-"""Returns some record keys of a base file, which is named relative to the table."""
 
-
-def rows_conflict(settings: Settings, stats: Stats, read_keys: ReadKeys, java_hudi: Any) -> str | None:
-    """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `stats`:
-    the write stats of the newest commits, the newest first. `java_hudi`: Hudi's Java package.
+def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) -> str | None:
+    """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `java_hudi`
+    gives Hudi's Java package, which is only asked for buckets.
     """
-    conflict = _conflict(settings, list(stats), read_keys, java_hudi)
+    if settings.index_type == "record" or not is_reachable(settings.base_path, settings.storage):
+        return None
+    try:
+        conflict = _conflict(settings, _committed_files(settings), java_hudi)
+    except (OSError, pa.ArrowException) as error:
+        raise Unavailable(f"{settings.base_path}: its files cannot be read ({error}); try again") from error
     if conflict is None:
         return None
     location, remedy = conflict
@@ -37,40 +52,53 @@ def rows_conflict(settings: Settings, stats: Stats, read_keys: ReadKeys, java_hu
     )
 
 
-def _conflict(
-    settings: Settings, stats: Sequence[Mapping[str, Any]], read_keys: ReadKeys, java_hudi: Any
-) -> tuple[str, str] | None:
+def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextManager[Any]) -> tuple[str, str] | None:
     """Returns where the index does not look, and the value of `index.type` that does."""
-    if not stats or settings.index_type == "record":
+    groups = sorted(files.live.keys() | {group for group, logs in files.logs.items() if logs})
+    if not groups:
         return None
-    unbucketed = next((stat["fileId"] for stat in stats if not _IN_BUCKET.match(stat["fileId"])), None)
     if settings.index_type == "bloom":
-        has_rows_in_logs = any(_is_log(stat) and stat.get("numInserts") for stat in stats)
-        if settings.table_type == "copy_on_write" or (unbucketed and not has_rows_in_logs):
+        if not any(files.logs.values()):
             return None
-        return "keys that may be in log files alone", "record, or to the index that the table was written with"
-    if unbucketed:
-        return f"file groups that are no buckets ({unbucketed})", "bloom or record"
+        return "keys that may be in log files alone", "record, or have the table compacted by its writer"
+    if open_storage(settings.base_path, settings.storage).exists(_BUCKET_INDEX):
+        return "buckets that divide, or whose number is not the same everywhere", "record"
+    if unbucketed := next((file_id for _, file_id in groups if not _IN_BUCKET.match(file_id)), None):
+        return f"file groups that are no buckets ({unbucketed})", "record, or to the index that it was written with"
     remedy = "record, or set the hoodie.bucket.index.num.buckets and hash.field that the table was written with"
-    for path in filter(None, map(_base_file, stats)):
-        for key in read_keys(path):
-            bucket = _bucket(settings, key, java_hudi)
+    is_compared = False
+    with java_hudi as package:
+        for path, key in _keys(settings, files):
+            is_compared, bucket = True, _bucket(settings, key, package)
             if bucket != int(path.rpartition("/")[2][:8]):
                 return f"key {key!r} in {path}, and by the settings it belongs into bucket {bucket}", remedy
+    if is_compared:
         return None
-    return "buckets of log files alone, whose keys cannot be compared", "record, or have the table compacted once"
+    return "no base file with keys that could be compared", "record, or have the table compacted by its writer"
 
 
-def _is_log(stat: Mapping[str, Any]) -> bool:
-    return ".log." in stat["path"]
+def _committed_files(settings: Settings) -> NamedFiles:
+    """Returns the files of all commits, also of archived ones."""
+    table = open_table(settings.base_path, settings.storage)
+    names = active_names(table)
+    if not any_commit(names):
+        return named_files(())
+    timeline = read_timeline(table, names)
+    if timeline.problems:
+        sentence = timeline.problems[0].sentence
+        raise TableError(f"{settings.base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`")
+    return named_files(timeline.commits)
 
 
-def _base_file(stat: Mapping[str, Any]) -> str:
-    """Returns the path of the file slice's base file; empty if it has none."""
-    if not _is_log(stat):
-        return str(stat["path"])
-    name = stat.get("baseFile") or ""
-    return f"{stat['partitionPath']}/{name}".lstrip("/") if name else ""
+def _keys(settings: Settings, files: NamedFiles) -> Iterator[tuple[str, str]]:
+    """Yields base files with record keys of theirs: files from all over the table, the first keys of each."""
+    storage = open_storage(settings.base_path, settings.storage)
+    paths = sorted(entry.file.path for entry in files.live.values())
+    for path in paths[:: max(1, len(paths) // COMPARED_FILES)]:
+        with storage.files.open_input_file(storage.locate(path)) as file:
+            for batch in pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"]):
+                yield from ((path, str(key)) for key in batch.column(0).to_pylist())
+                break
 
 
 def _bucket(settings: Settings, key: str, java_hudi: Any) -> int:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain
 from typing import Any
 
 import fastavro
@@ -27,7 +26,6 @@ from sink.storage.files import PROBE_PREFIX, Storage, open_storage
 
 PROPERTIES = ".hoodie/hoodie.properties"
 INDEXES = ".hoodie/.index_defs/index.json"
-NEWEST_COMMITS = 20
 _COMPLETED = re.compile(r"\d{17}_\d{17}\.(commit|deltacommit|replacecommit)\Z")
 
 
@@ -67,31 +65,20 @@ def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
     return BasePath(Content.OTHER if names else Content.NOTHING, tuple(sorted(names)[:5]))
 
 
-def newest_stats(storage: Storage, properties: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """Yields the write stats of the newest commits, the newest first."""
-    for commit in _newest_commits(storage, properties):
-        yield from chain.from_iterable((commit.get("partitionToWriteStats") or {}).values())
-
-
 def _newest_schema(storage: Storage, properties: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Returns the schema of the newest commit that carries one, else that of the table's creation."""
-    commits = _newest_commits(storage, properties)
-    documents = ((commit.get("extraMetadata") or {}).get("schema") for commit in commits)
-    return _schema(next(filter(None, documents), None) or properties.get("hoodie.table.create.schema", ""))
-
-
-def _newest_commits(storage: Storage, properties: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """Yields the metadata of the newest commits that can be read, the newest first."""
     timeline = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
-    # By completion time: the name is <requested>_<completed>.<action>.
+    # By completion time, newest first: the name is <requested>_<completed>.<action>.
     completed = sorted(filter(_COMPLETED.match, storage.names(timeline)), key=lambda n: n[18:35], reverse=True)
-    for name in completed[:NEWEST_COMMITS]:
+    for name in completed[:20]:
         try:
             records: list[Any] = list(fastavro.reader(io.BytesIO(_read_bytes(storage, f"{timeline}/{name}"))))
-            commit = dict(records[0])
+            document = records[0]["extraMetadata"]["schema"]
         except (ValueError, LookupError, TypeError, EOFError, FileNotFoundError):
             continue
-        yield commit
+        if document:
+            return _schema(document)
+    return _schema(properties.get("hoodie.table.create.schema", ""))
 
 
 def _schema(document: str) -> Mapping[str, Any] | None:

@@ -6,9 +6,8 @@ Guarantee: nothing here changes a table. Raises what py4j raises (`JAVA_ERRORS`)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from pyspark import SparkContext
@@ -156,19 +155,6 @@ class HudiObjects:
         """Returns the index definitions as JSON, or an empty text without any."""
         definitions = meta.getIndexMetadata()
         return str(definitions.get().toJson()) if definitions.isPresent() else ""
-
-    def newest_stats(self, meta: Any, commits: int) -> Iterator[Mapping[str, Any]]:
-        """Yields the write stats of the newest completed commits, the newest first."""
-        timeline = meta.getActiveTimeline()
-        instants = list(meta.getCommitsTimeline().filterCompletedInstants().getInstants())
-        for instant in reversed(instants[-commits:]):
-            stats: Mapping[str, Any] = self.json(timeline.readCommitMetadata(instant).getPartitionToWriteStats())
-            yield from chain.from_iterable(stats.values())
-
-    def record_keys(self, path: str, limit: int) -> list[str]:
-        """Returns up to `limit` record keys of a base file."""
-        keys = self._spark.read.parquet(f"{self.base_path}/{path}").select("_hoodie_record_key")
-        return [str(row[0]) for row in keys.limit(limit).collect()]
 
     def json(self, value: Any) -> Any:
         """Reads a Java value by way of JSON: one round trip for a whole list."""

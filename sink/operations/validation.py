@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import confluent_kafka as ck
-import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -35,13 +35,13 @@ from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
-from sink.hudi.existing_rows import COMPARED_KEYS, rows_conflict
-from sink.hudi.files import Content, inspect_base_path, newest_stats
+from sink.hudi.existing_rows import rows_conflict
+from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.placement import BUCKETS
 from sink.hudi.preflight import preflight_errors
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.schema import TableSchema
-from sink.storage.files import open_storage, unwritable
+from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.changes import Changes
 from sink.write.inputs import require_reader
 from sink.write.row_spec import change_spec, registry_access, table_schema, value_format
@@ -228,7 +228,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
 
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
-    if settings.engine == "hudi" and not _is_reachable(settings):
+    if settings.engine == "hudi" and not is_reachable(settings.base_path, settings.storage):
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield CheckResult("table", sentence)
         return
@@ -256,23 +256,15 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
     if schema is not None and base.schema is not None:
         conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
     if not conflicts and settings.operation == "upsert" and BUCKETS not in base.properties:
-        conflicts += filter(None, [_rows_conflict(settings, base.properties, jvm)])
+        conflicts += filter(None, [rows_conflict(settings, _java_hudi(settings, jvm))])
     for sentence in conflicts:
         yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
 
 
-def _rows_conflict(settings: Settings, properties: Mapping[str, str], jvm: Jvm) -> str | None:
-    """Compares the settings with where another writer has put the table's rows."""
-    storage = open_storage(settings.base_path, settings.storage)
-
-    def record_keys(path: str) -> list[str]:
-        with storage.files.open_input_file(storage.locate(path)) as file:
-            batches = pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"])
-            return [str(key) for key in next(batches).column(0).to_pylist()]
-
+@contextmanager
+def _java_hudi(settings: Settings, jvm: Jvm) -> Iterator[Any]:
     with jvm(settings) as gateway:
-        java_hudi = gateway.jvm.org.apache.hudi
-        return rows_conflict(settings, newest_stats(storage, properties), record_keys, java_hudi)
+        yield gateway.jvm.org.apache.hudi
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:
@@ -280,7 +272,7 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
     if not settings.tolerant:
         return
     part, base_path = "errors table", settings.errors_base_path
-    if _is_reachable(settings):
+    if is_reachable(settings.base_path, settings.storage):
         base = inspect_base_path(base_path, settings.storage)
         name = base.properties.get("hoodie.table.name", "") if base.content is Content.TABLE else ""
         if base.content is Content.NOTHING:
@@ -305,7 +297,7 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
 def _offsets(settings: Settings) -> Iterator[CheckResult]:
     """Notes offsets of another tool in the table that were not adopted."""
     if (
-        not _is_reachable(settings)
+        not is_reachable(settings.base_path, settings.storage)
         or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE
     ):
         return
@@ -339,14 +331,6 @@ def _catalog(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult(
                 "catalogue", f"{uri} listens; the table will be {settings.catalog_name.partition(' ')[0]}"
             )
-
-
-def _is_reachable(settings: Settings) -> bool:
-    try:
-        open_storage(settings.base_path, settings.storage)
-    except ConfigError:
-        return False
-    return True
 
 
 def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:

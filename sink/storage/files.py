@@ -135,6 +135,15 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     return Storage(files, root.rstrip("/"))
 
 
+def is_reachable(base_path: str, access: Access) -> bool:
+    """Returns whether Python can reach such a base path; else Spark alone does."""
+    try:
+        open_storage(base_path, access)
+    except ConfigError:
+        return False
+    return True
+
+
 def unwritable(directory: Path) -> Fault | None:
     """Returns why this process cannot write to the directory, or create it; None if it can."""
     existing = directory

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from coordination.errors import ConfigError
 
 HDFS_SCHEMES = frozenset({"hdfs", "viewfs"})
-_SPARK = "spark.hadoop."
+SPARK_HADOOP = "spark.hadoop."
 _FILES = ("core-site.xml", "hdfs-site.xml")
 _DEFAULT = "fs.defaultFS"
 _AUTHENTICATION = "hadoop.security.authentication"
@@ -54,7 +54,9 @@ def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> Hdf
     """Returns the settings for HDFS. `spark` are the settings of the Spark session."""
     directory = environment.get("HADOOP_CONF_DIR", "")
     settings = dict(_from_files(Path(directory))) if directory else {}
-    settings |= {name.removeprefix(_SPARK): value for name, value in spark.items() if name.startswith(_SPARK)}
+    settings |= {
+        name.removeprefix(SPARK_HADOOP): value for name, value in spark.items() if name.startswith(SPARK_HADOOP)
+    }
     return HdfsAccess(
         {name: value for name, value in settings.items() if _NEEDED.fullmatch(name)},
         environment.get("HADOOP_USER_NAME", "") or getpass.getuser(),
@@ -69,7 +71,7 @@ def failover_options(access: HdfsAccess) -> dict[str, str]:
     services = [name.removeprefix(_NAMENODES) for name in access.settings if name.startswith(_NAMENODES)]
     options = {f"{_PROVIDER}{service}": _BOTH_IN_TURN for service in services}
     options |= _SHORT_WAITS if services else {}
-    return {f"{_SPARK}{name}": value for name, value in options.items() if name not in access.settings}
+    return {f"{SPARK_HADOOP}{name}": value for name, value in options.items() if name not in access.settings}
 
 
 def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _REMOTE = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<text>(?:[^"\\]|\\.)*)"\)')
 _NO_ACTIVE_NAMENODE = ("StandbyException", "RetriableException", "SafeModeException")
+_KERBEROS = re.compile(r'GSSAPIError\(.*?, \d+, "(?P<text>(?:[^"\\]|\\.)*)"\)')
 _NO_HOST = re.compile(r"lookup address|Name or service not known|nodename nor servname|No NameNode hosts")
 Answer = TypeVar("Answer")
 
@@ -225,6 +226,11 @@ def _as_os_error(error: Exception, address: str) -> OSError:
         return error
     remote = _REMOTE.search(summary)
     if remote is None:
+        if refused := _KERBEROS.search(summary):
+            return PermissionError(
+                f"{address} asks for Kerberos: {refused['text'].split(': ', 1)[-1]}. Run kinit, or set"
+                " spark.kerberos.principal and spark.kerberos.keytab"
+            )
         if _NO_HOST.search(summary):
             name = address.partition("://")[2].partition(":")[0]
             return OSError(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 from coordination.errors import TableError
-from sink.config import load
+from sink.audit import audit
+from sink.config import Settings, load
+from sink.hudi.existing_rows import rows_conflict
 from sink.operations.validation import validate
-from tests.integration.table_kit import connected
-from tests.integration.upsert_kit import BUCKETS, NO_METADATA, ON_READ, RECORD_INDEX, Change, Upserts, send
+from tests.integration.sinktable import make_settings
+from tests.integration.table_kit import SINK, connected
+from tests.integration.upsert_kit import BUCKETS, DDL, NO_METADATA, ON_READ, RECORD_INDEX, Change, Upserts, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -70,6 +73,88 @@ def test_rows_that_the_index_would_not_find_are_told_before_a_key_gets_a_second_
             Upserts(spark, client, tmp_path, kafka.address, others.topic, **second)
         problems = [result.sentence for result in validate(load(tmp_path / "sink.properties", {})) if result.wrong]
         assert problems == [str(told_by_worker.value)]
+
+
+MERGES_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+FOUR_BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
+DIVIDING = {
+    **FOUR_BUCKETS,
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.bucket.index.min.num.buckets": "4",
+    "hoodie.bucket.index.max.num.buckets": "8",
+}
+MONDAY = [(key, "mon") for key in range(40)]
+
+
+def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_without_rows(
+    spark, tmp_path: Path
+) -> None:
+    of_another_number = by_settings(tmp_path, "bucket", 8)
+    java_hudi = spark._jvm.org.apache.hudi
+    bucket = java_hudi.index.bucket.BucketIdentifier.getBucketId
+    # The newest partition has one key, which both numbers put into the same bucket.
+    [key, *_] = [key for key, _ in MONDAY if bucket(str(key), "id", 4) == bucket(str(key), "id", 8)]
+    spark_writes(spark, tmp_path, MONDAY, **FOUR_BUCKETS)
+    spark_writes(spark, tmp_path, [(key, "tue")], **FOUR_BUCKETS)
+    assert rows_conflict(by_settings(tmp_path, "bucket", 4), nullcontext(java_hudi)) is None
+    conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
+    assert "by the settings it belongs into bucket" in str(conflict)
+    spark_writes(spark, tmp_path, [*MONDAY, (key, "tue")], "delete", **FOUR_BUCKETS)
+    conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
+    assert "no base file with keys that could be compared" in str(conflict)
+
+
+def test_buckets_that_divide_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
+    spark_writes(spark, tmp_path, MONDAY, **MERGES_ON_READ, **DIVIDING)
+    conflicts = {
+        index: rows_conflict(by_settings(tmp_path, index, 4), nullcontext(spark._jvm.org.apache.hudi))
+        for index in ("bucket", "bloom", "record")
+    }
+    assert conflicts["record"] is None
+    assert "buckets that divide" in str(conflicts["bucket"])
+    assert "keys that may be in log files alone" in str(conflicts["bloom"])
+
+
+@pytest.mark.thorough
+def test_rows_in_log_files_alone_are_found_by_the_record_index_and_read_by_the_audit(
+    spark, kafka, client, topic, tmp_path: Path
+) -> None:
+    ddl = "id bigint, at bigint, kind string"
+    rows = spark.createDataFrame([(key, 1, "a") for key in range(KEYS)], ddl)
+    save(rows, tmp_path, "upsert", **MERGES_ON_READ, **{"hoodie.index.type": "INMEMORY"})
+    assert not list((tmp_path / "table").glob("*.parquet"))
+    settings = {**ON_READ, **RECORD_INDEX}
+    upserts = Upserts(spark, client, tmp_path, kafka.address, topic(1), ddl=ddl, **settings)
+    send(kafka.address, upserts.topic, [change(key, 2) for key in range(KEYS // 2)])
+    upserts.land((0, 0, KEYS // 2))
+    report = audit(upserts.settings.base_path, SINK, global_keys=True)
+    upserts.table.stop_heartbeats()
+    assert (report.held, report.rows) == (True, KEYS), report.to_json()
+
+
+def by_settings(directory: Path, index: str, buckets: int) -> Settings:
+    options = {"write__operation": "upsert", "record__key__fields": "id", "index__type": index}
+    if index == "bucket":
+        options["hoodie__bucket__index__num__buckets"] = str(buckets)
+    return make_settings(directory, "127.0.0.1:9092", "t", DDL, **options)
+
+
+def spark_writes(
+    spark, directory: Path, rows: Sequence[tuple[int, str]], operation: str = "upsert", **options: str
+) -> None:
+    """Writes keys and their table partitions like a job of Spark's."""
+    save(spark.createDataFrame(rows, "id long, day string"), directory, operation, "day", **options)
+
+
+def save(frame, directory: Path, operation: str, partition: str = "", **options: str) -> None:
+    fixed = {
+        "hoodie.table.name": "orders",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": partition,
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.metadata.enable": "false",
+    }
+    frame.write.format("hudi").options(**fixed, **options).mode("append").save(str(directory / "table"))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Runs a real HDFS cluster for tests: Hadoop's MiniDFSCluster, two namenodes and two datanodes in one JVM.
 
-Both namenodes belong to one name service.
+Both namenodes belong to one name service. In a Kerberos realm they ask for tickets, and the datanodes, too, by SASL.
 """
 
 from __future__ import annotations
@@ -14,9 +14,27 @@ from typing import Any
 from coordination.errors import Unavailable
 from sink.devtools.local.servers import LOOPBACK, free_ports
 from tests.storage.hadoop_jvm import hadoop_jvm, write_site
+from tests.storage.kdc import REALM, KeyDistributionCentre
 
 SERVICE = "lake"
 NAMENODES = ("nn1", "nn2")
+_PRINCIPAL = f"hdfs/localhost@{REALM}"
+_SECURE = {
+    "hadoop.security.authentication": "kerberos",
+    "dfs.namenode.kerberos.principal": _PRINCIPAL,
+    "dfs.data.transfer.protection": "authentication",
+}
+"""What a client has to know of a cluster in a realm."""
+_SECURE_SERVER = {
+    **_SECURE,
+    "hadoop.security.authorization": "true",
+    "dfs.datanode.kerberos.principal": _PRINCIPAL,
+    "dfs.web.authentication.kerberos.principal": f"HTTP/localhost@{REALM}",
+    "dfs.block.access.token.enable": "true",
+    # Else the pages of namenodes and datanodes would need certificates.
+    "ignore.secure.ports.for.testing": "true",
+}
+_KEYTABS = ("dfs.namenode.keytab.file", "dfs.datanode.keytab.file", "dfs.web.authentication.kerberos.keytab")
 
 
 @dataclass
@@ -29,6 +47,8 @@ class HdfsCluster:
     """An empty Java array of strings."""
     path: Callable[[str], Any]
     """Makes a Hadoop path."""
+    security: Mapping[str, str]
+    """A client's settings of Kerberos."""
     _stopped_datanode: Any = None
 
     @property
@@ -36,7 +56,8 @@ class HdfsCluster:
         """A client's settings, under Hadoop's names."""
         prefix = f"dfs.namenode.rpc-address.{SERVICE}"
         addresses = {f"{prefix}.{name}": f"{LOOPBACK}:{port}" for name, port in zip(NAMENODES, self.ports, strict=True)}
-        return {"dfs.nameservices": SERVICE, f"dfs.ha.namenodes.{SERVICE}": ",".join(NAMENODES), **addresses}
+        names = {"dfs.nameservices": SERVICE, f"dfs.ha.namenodes.{SERVICE}": ",".join(NAMENODES)}
+        return {**names, **addresses, **self.security}
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -71,29 +92,47 @@ class HdfsCluster:
         """Writes files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
         client = {**self.hadoop, f"dfs.client.failover.proxy.provider.{SERVICE}": provider}
-        write_site(directory, "core-site", {"fs.defaultFS": f"hdfs://{SERVICE}"})
+        write_site(directory, "core-site", {"fs.defaultFS": f"hdfs://{SERVICE}", **self.security})
         write_site(directory, "hdfs-site", client)
         return directory
 
 
 @contextmanager
-def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
+def a_cluster(directory: Path, realm: KeyDistributionCentre | None = None) -> Iterator[HdfsCluster]:
+    """Yields a cluster whose root directory, in a realm, everybody may write."""
     with hadoop_jvm(directory, "hdfs") as gateway:
-        ports = tuple(free_ports(2 * len(NAMENODES)))
-        cluster = _start_cluster(gateway.jvm, directory, ports)
-        path = gateway.jvm.org.apache.hadoop.fs.Path
-        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0), path)
+        ports, path = tuple(free_ports(2 * len(NAMENODES))), gateway.jvm.org.apache.hadoop.fs.Path
+        conf = gateway.jvm.org.apache.hadoop.hdfs.HdfsConfiguration()
+        if realm is not None:
+            _log_in(gateway.jvm, conf, realm)
+        cluster = _start_cluster(gateway.jvm, conf, directory, ports)
+        if realm is not None:
+            everybody = gateway.jvm.org.apache.hadoop.fs.permission.FsPermission("777")
+            cluster.getFileSystem(0).setPermission(path("/"), everybody)
+        security = {} if realm is None else _SECURE
+        no_arguments = gateway.new_array(gateway.jvm.String, 0)
+        yield HdfsCluster(ports[: len(NAMENODES)], cluster, no_arguments, path, security)
         cluster.shutdown()
 
 
-def _start_cluster(jvm: Any, directory: Path, ports: tuple[int, ...]) -> Any:
+def _log_in(jvm: Any, conf: Any, realm: KeyDistributionCentre) -> None:
+    """Makes the JVM's servers the realm's."""
+    keytab = str(realm.keytab(*(name.partition("@")[0] for name in (_PRINCIPAL, f"HTTP/localhost@{REALM}"))))
+    for name, value in {**_SECURE_SERVER, **dict.fromkeys(_KEYTABS, keytab)}.items():
+        conf.set(name, value)
+    jvm.java.lang.System.setProperty("java.security.krb5.conf", str(realm.client_file))
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setConfiguration(conf)
+    users.loginUserFromKeytab(_PRINCIPAL, keytab)
+
+
+def _start_cluster(jvm: Any, conf: Any, directory: Path, ports: tuple[int, ...]) -> Any:
     hdfs = jvm.org.apache.hadoop.hdfs
     topology, service = hdfs.MiniDFSNNTopology(), getattr(hdfs, "MiniDFSNNTopology$NSConf")(SERVICE)
     for number, name in enumerate(NAMENODES):
         namenode = getattr(hdfs, "MiniDFSNNTopology$NNConf")(name)
         namenode.setIpcPort(ports[number]).setHttpPort(ports[len(NAMENODES) + number])
         service.addNN(namenode)
-    conf = hdfs.HdfsConfiguration()
     # The standby reads the active namenode's edits after 1 s: a test waits for it.
     conf.set("dfs.ha.tail-edits.period", "1")
     conf.set("dfs.namenode.safemode.extension", "0")
