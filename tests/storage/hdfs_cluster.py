@@ -24,7 +24,7 @@ _SECURE = {
     "dfs.namenode.kerberos.principal": _PRINCIPAL,
     "dfs.data.transfer.protection": "authentication",
 }
-"""What a client has to know of a cluster in a realm."""
+"""A client's settings for a cluster in a realm."""
 _SECURE_SERVER = {
     **_SECURE,
     "hadoop.security.authorization": "true",
