@@ -120,6 +120,22 @@ _KINDS_OF_S3 = (
 )
 _KINDS_OF_HDFS = (
     _Kind(
+        r"Client cannot authenticate via:\[TOKEN, KERBEROS\]|asks for Kerberos|GSS initiate failed",
+        "target.base.path: {server} asks for Kerberos, and there is no good ticket. Run kinit, or set"
+        " spark.kerberos.principal and spark.kerberos.keytab.",
+        lasts=False,
+    ),
+    _Kind(
+        r"SIMPLE authentication is not enabled",
+        "target.base.path: {server} asks for Kerberos. Set spark.hadoop.hadoop.security.authentication=kerberos.",
+    ),
+    _Kind(
+        r"listener disconnected",
+        "target.base.path: a namenode of {server} ended the connection. Start it, or, if it asks for Kerberos, set"
+        " spark.hadoop.hadoop.security.authentication=kerberos.",
+        lasts=False,
+    ),
+    _Kind(
         r"(?P<detail>Permission denied: user=[^,]+, access=\w+, inode=\"[^\"]*\":[\w:.-]+)",
         "target.base.path: {detail}. Create the directory for that user, or set HADOOP_USER_NAME.",
     ),
@@ -137,7 +153,7 @@ _KINDS_OF_HDFS = (
     ),
     _Kind(
         r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
-        r"|Connection reset|listener disconnected|timed? ?out",
+        r"|Connection reset|timed? ?out",
         "target.base.path: no namenode of {server} answers as the active one. Start it, or correct its address.",
         lasts=False,
     ),

@@ -227,10 +227,7 @@ def _as_os_error(error: Exception, address: str) -> OSError:
     remote = _REMOTE.search(summary)
     if remote is None:
         if refused := _KERBEROS.search(summary):
-            return PermissionError(
-                f"{address} asks for Kerberos: {refused['text'].split(': ', 1)[-1]}. Run kinit, or set"
-                " spark.kerberos.principal and spark.kerberos.keytab"
-            )
+            return PermissionError(f"{address} asks for Kerberos: {refused['text'].split(': ', 1)[-1]}")
         if _NO_HOST.search(summary):
             name = address.partition("://")[2].partition(":")[0]
             return OSError(

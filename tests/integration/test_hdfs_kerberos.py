@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.fleet import produce
 from tests.integration.commands_kit import command, every_command_works
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster, a_cluster
 from tests.storage.kdc import REALM, KeyDistributionCentre, missing_program
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.integration,
@@ -20,6 +24,8 @@ pytestmark = [
     pytest.mark.skipif(missing_program() is not None, reason=f"no {missing_program()} here: install krb5-kdc"),
 ]
 USER = f"lake@{REALM}"
+BRIEF_SECONDS = 20
+MORE = 3000
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +87,58 @@ def test_a_ticket_is_enough_though_the_coordinator_is_killed(
     fleet.assert_exactly_once(RECORDS)
 
 
+def test_tickets_that_expire_are_replaced_by_the_keytab(
+    make_fleet: MakeFleet, settings: Mapping[str, object], secured: HdfsCluster, realm: KeyDistributionCentre
+) -> None:
+    keytab = realm.keytab("brief", life=f"{BRIEF_SECONDS} seconds")
+    login = {"spark.kerberos.principal": f"brief@{REALM}", "spark.kerberos.keytab": str(keytab)}
+    fleet = make_fleet(**METADATA, **settings, **login)
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    # Tickets of its start have expired then, and a namenode that it has not asked yet wants one.
+    expiry = time.monotonic() + BRIEF_SECONDS
+    eventually("tickets expire", lambda: time.monotonic() > expiry, 2 * BRIEF_SECONDS)
+    secured.activate(1)
+    produce(fleet.kafka, fleet.topic, MORE, PARTITIONS, first=RECORDS)
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), (RECORDS + MORE) // PARTITIONS))
+    fleet.assert_exactly_once(RECORDS + MORE)
+    secured.activate(0)
+
+
+NO_TICKET = "lake asks for Kerberos, and there is no good ticket. Run kinit, or set spark.kerberos.principal"
+NO_KERBEROS = "if it asks for Kerberos, set spark.hadoop.hadoop.security.authentication=kerberos"
+
+
 def test_somebody_without_a_ticket_is_told_so(make_fleet: MakeFleet, settings: Mapping[str, object]) -> None:
     fleet = make_fleet(30, **settings)
     fleet.configure("w1")
-    result = command(fleet, "validate", fails=True)
-    print(result.stdout, result.stderr)
-    assert "kinit" in result.stdout + result.stderr
+    assert NO_TICKET in one_line(command(fleet, "validate", fails=True))
+    fleet.start("w1")
+    eventually("a worker says it", lambda: NO_TICKET in fleet.log("w1"), 120, fleet.logs)
+
+
+def test_somebody_who_does_not_know_of_kerberos_is_told_so(
+    make_fleet: MakeFleet, settings: Mapping[str, object]
+) -> None:
+    insecure = {name: value for name, value in settings.items() if "security" not in name}
+    fleet = make_fleet(30, **insecure)
+    fleet.configure("w1")
+    assert NO_KERBEROS in one_line(command(fleet, "validate", fails=True))
+    fleet.start("w1")
+    eventually("a worker says it", lambda: NO_KERBEROS in fleet.log("w1"), 120, fleet.logs)
+
+
+def test_a_keytab_without_the_principals_key_ends_a_worker_with_status_2(
+    make_fleet: MakeFleet, settings: Mapping[str, object], keytab: Path
+) -> None:
+    login = {"spark.kerberos.principal": f"nobody@{REALM}", "spark.kerberos.keytab": str(keytab)}
+    fleet = make_fleet(30, **settings, **login)
+    fleet.configure("w1")
+    assert NO_TICKET in one_line(command(fleet, "validate", fails=True))
+    worker = fleet.start("w1")
+    assert worker.wait(120) == 2
+    assert f"spark.kerberos.keytab: nobody@{REALM} cannot log in: " in fleet.log("w1")
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((result.stdout + result.stderr).split())

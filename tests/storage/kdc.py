@@ -62,11 +62,11 @@ class KeyDistributionCentre(Server):
     def environment(self) -> dict[str, str]:
         return {"KRB5_CONFIG": str(self.client_file), "KRB5_KDC_PROFILE": str(self.directory / "kdc.conf")}
 
-    def keytab(self, *principals: str) -> Path:
-        """Adds principals of the realm, and returns a file with their keys."""
+    def keytab(self, *principals: str, life: str = "10 hours") -> Path:
+        """Adds principals of the realm, whose tickets live so long, and returns a file with their keys."""
         file = self.directory / f"{principals[0].replace('/', '-')}.keytab"
         for principal in principals:
-            self._run("kadmin.local", "-q", f"addprinc -randkey {principal}")
+            self._run("kadmin.local", "-q", f'addprinc -randkey -maxlife "{life}" {principal}')
             self._run("kadmin.local", "-q", f"ktadd -k {file} {principal}")
         return file
 

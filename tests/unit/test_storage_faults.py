@@ -181,8 +181,13 @@ def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> No
             "target.base.path: a datanode of lake does not answer. Start it, or wait until the namenode drops it.",
         ),
         (
-            "OSError: hdfs://lake: RPC listener disconnected",
+            "OSError: hdfs://lake: Connection refused (os error 111)",
             "target.base.path: no namenode of lake answers as the active one. Start it, or correct its address.",
+        ),
+        (
+            "OSError: hdfs://lake: RPC listener disconnected",
+            "target.base.path: a namenode of lake ended the connection. Start it, or, if it asks for Kerberos, set"
+            " spark.hadoop.hadoop.security.authentication=kerberos.",
         ),
     ],
 )
