@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hudi import HudiReadOptions
 
+from coordination.errors import Unavailable
 from sink.audit.mirror import MirroredTable, NotFetched
 from sink.audit.rows import rust_table
 from sink.audit.timeline import open_table
@@ -56,6 +57,20 @@ def test_a_file_that_is_gone_is_named(table: HandmadeTable) -> None:
     read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
     with pytest.raises(NotFetched, match=file_slice.base_file_relative_path()):
         list(read(file_slice, HudiReadOptions()))
+
+
+def test_a_file_that_went_with_its_table_partition_is_named(table: HandmadeTable) -> None:
+    mirrored = MirroredTable(open_table(str(table.path)))
+    with pytest.raises(NotFetched, match=r"day=mon/gone\.parquet"), mirrored.filled(["day=mon/gone.parquet"]):
+        pass
+
+
+def test_a_store_that_fails_an_audit_is_unavailable(table: HandmadeTable) -> None:
+    timeline = table.path / ".hoodie" / "timeline"
+    timeline.rename(timeline.with_name("aside"))
+    timeline.write_text("a file, where a directory was")
+    with pytest.raises(Unavailable, match=f"{table.path} cannot be read: .*; try again"):
+        table.audit()
 
 
 def _data(mirrored: MirroredTable) -> list[Path]:
