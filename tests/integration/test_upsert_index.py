@@ -37,7 +37,7 @@ def client(zookeeper) -> Iterator[KazooClient]:
     ("first", "second"),
     [
         (BUCKETED, BLOOM),
-        ({**ON_READ, **BUCKETED}, {**ON_READ, **BUCKETED}),
+        pytest.param({**ON_READ, **BUCKETED}, {**ON_READ, **BUCKETED}, marks=pytest.mark.thorough),
         pytest.param({**ON_READ, **BUCKETS}, {**ON_READ, **RECORD_INDEX}, marks=pytest.mark.thorough),
     ],
     ids=["buckets, bloom", "merge on read, the same buckets", "merge on read, buckets, record index"],
@@ -61,7 +61,12 @@ def test_rows_of_another_writer_are_changed(
             "keys that may be in log files alone: index.type=bloom would not find",
         ),
         (BUCKETED, TWO_BUCKETS, r"key '\d+' in 0000000\d-\S+, and by the settings it belongs into bucket \d: index"),
-        (BLOOM, BUCKETED, r"file groups that are no buckets \([0-9a-f-]+\): index.type=bucket would not find"),
+        pytest.param(
+            BLOOM,
+            BUCKETED,
+            r"file groups that are no buckets \([0-9a-f-]+\): index.type=bucket would not find",
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=["merge on read, buckets, bloom", "3 buckets, 2 buckets", "bloom, buckets"],
 )
@@ -104,6 +109,7 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
     assert "no base file with keys that could be compared" in str(conflict)
 
 
+@pytest.mark.thorough
 def test_buckets_that_divide_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
     spark_writes(spark, tmp_path, MONDAY, **MERGES_ON_READ, **DIVIDING)
     conflicts = {
