@@ -70,15 +70,18 @@ def test_a_keytab_of_the_settings_opens_the_table_to_a_fleet_and_to_every_comman
     every_command_works(fleet)
 
 
-def test_a_ticket_is_enough_though_the_coordinator_is_killed(
+def test_a_ticket_and_hadoops_own_files_are_enough_though_the_coordinator_is_killed(
     make_fleet: MakeFleet,
     settings: Mapping[str, object],
+    secured: HdfsCluster,
     realm: KeyDistributionCentre,
     keytab: Path,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", str(realm.ticket("lake", keytab)))
-    fleet = make_fleet(**METADATA, **settings)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(secured.conf_dir(tmp_path / "hadoop")))
+    fleet = make_fleet(**METADATA, **{name: settings[name] for name in settings if name not in secured.settings})
     fleet.start("w1", "Complete.after=kill")
     fleet.coordinator()
     fleet.start("w2")
