@@ -16,9 +16,17 @@ from typing import Any
 from coordination.zookeeper.table_service_lock import Service
 from sink.config import Settings
 from sink.hudi.client import HudiClient
-from sink.hudi.metadata_timeline import compaction_interval, completed, is_due, pending, timeline_names
+from sink.hudi.metadata_timeline import (
+    METADATA_TIMELINE,
+    compaction_interval,
+    completed,
+    is_due,
+    pending,
+    timeline_names,
+)
 from sink.hudi.options import commit_options
 from sink.hudi.service_outcome import run_service
+from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -99,5 +107,6 @@ class MetadataTableServices:
         return str(times.instantTimeMinusMillis(min(open_instants), 1))
 
     def _archive(self) -> str:
+        delete_torn_manifests(self._hudi, METADATA_TIMELINE)
         self._client.archive()
         return ""

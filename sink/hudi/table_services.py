@@ -25,6 +25,7 @@ from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, commit_options, service_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline, Instant
+from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
 from sink.telemetry.failpoints import Failpoints
@@ -133,6 +134,8 @@ class HudiTableServices:
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
+        with self._locks():
+            delete_torn_manifests(self._hudi, TIMELINE)
         self._hudi.client.archive()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)

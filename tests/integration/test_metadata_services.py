@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,13 @@ def test_services_clean_compact_and_archive_the_metadata_table_when_it_wants_it(
         assert driver.table.metadata_services() == ()
         runs, cleaned = runs + 1, cleaned or bool(services[0].instant)
     assert number <= runs * EVERY, "not every transaction since a compaction was counted"
+    torn = timeline / "history" / f"manifest_9.{uuid.uuid4()}"
+    torn.write_text("a process died before it renamed this")
+    while not (services := driver.table.metadata_services()):
+        number += 1
+        driver.land(number)
+    assert not any(service.reason for service in services), services
+    assert not torn.exists()
     assert driver.count() == driver.count(metadata=False) == 10 * number
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -285,6 +286,30 @@ def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from
     assert not results["archiving"].reason
     driver.land(3)
     assert driver.count() == 30
+
+
+def test_a_manifest_that_a_killed_process_has_not_renamed_keeps_no_commit_from_the_archive(
+    make_driver: MakeDriver,
+) -> None:
+    limits = {
+        "hoodie__keep__min__commits": "3",
+        "hoodie__keep__max__commits": "4",
+        "hoodie__clean__commits__retained": "1",
+    }
+    driver = make_driver(**limits)
+    history = Path(driver.settings.base_path) / ".hoodie" / "timeline" / "history"
+    for number in range(1, 8):
+        driver.land(number)
+    assert not by_name(driver.table.services())["archiving"].reason
+    archived = set(history.glob("*.parquet"))
+    assert archived
+    torn = history / f"manifest_2.{uuid.uuid4()}"
+    torn.write_text("a process died before it renamed this")
+    for number in range(8, 14):
+        driver.land(number)
+    assert not by_name(driver.table.services())["archiving"].reason
+    assert set(history.glob("*.parquet")) - archived
+    assert not torn.exists()
 
 
 def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behind_is_replaced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,16 @@ def committed_instants(table: Path) -> set[str]:
     """Reads completed instants of the active and of the archived timeline."""
     timeline = table / ".hoodie" / "timeline"
     instants = {match[1] for path in timeline.glob("*commit") if (match := _COMPLETED.fullmatch(path.name))}
-    for archived in timeline.glob("history/*.parquet"):
+    for archived in _archived(timeline / "history"):
         entries = pq.read_table(archived, columns=["instantTime", "action"]).to_pylist()
         instants |= {entry["instantTime"] for entry in entries if entry["action"] in TRANSACTIONS}
     return instants
+
+
+def _archived(history: Path) -> list[Path]:
+    """Returns the files of the newest manifest: a writer that was killed leaves others."""
+    version = history / "_version_"
+    if not version.exists():
+        return []
+    manifest = json.loads((history / f"manifest_{version.read_text().strip()}").read_text())
+    return [history / file["fileName"] for file in manifest["files"]]
