@@ -1,4 +1,5 @@
-"""JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record.
+"""JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record; and the options of the
+user that a short-lived JVM has, too.
 
 Guarantee: the user's options win, because they come after these. If the user chooses a garbage collector, this module
 adds none, because a JVM with two does not start. See decision 37. Raises nothing.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _SERIAL = "-XX:+UseSerialGC"
@@ -17,6 +19,7 @@ _LATER_FULL_COMPILATION = (
 )
 """Ten times the JVM's default thresholds, which loops over records in compaction and clustering still reach."""
 
+_SECURITY = ("-Djavax.net.ssl.", "-Djava.security.", "-Dsun.security.")
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables from which every JVM takes options."""
 
@@ -30,3 +33,13 @@ def collector(*user_options: str) -> str:
     """Returns the option for the serial collector; empty if `user_options` or the environment choose a collector."""
     option_texts = (*user_options, *(os.environ.get(name, "") for name in _ENVIRONMENT))
     return "" if any(map(_COLLECTOR.search, option_texts)) else _SERIAL
+
+
+def security_properties(java_options: str) -> list[str]:
+    """Returns the options that name certificates and a realm."""
+    try:
+        options = shlex.split(java_options)
+    except ValueError:
+        # Spark tells what is wrong with them when a worker starts.
+        return []
+    return [shlex.quote(option) for option in options if option.startswith(_SECURITY)]

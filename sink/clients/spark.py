@@ -35,9 +35,9 @@ from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
-from sink.clients.java_options import collector, committing_jvm
+from sink.clients.java_options import collector, committing_jvm, security_properties
 from sink.clients.spark_pools import ALLOCATIONS
-from sink.clients.spark_storage import base_paths, class_path, log_in, session_options
+from sink.clients.spark_storage import await_login, base_paths, class_path, log_in, session_options
 from sink.config import Settings
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
@@ -153,7 +153,7 @@ def start_session(
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     # Certificates and a realm may be named there. The heap and its collector are a worker's.
-    properties = " ".join(re.findall(r"-D\S+", settings.spark.get(_JAVA_OPTIONS, "")))
+    properties = " ".join(security_properties(settings.spark.get(_JAVA_OPTIONS, "")))
     conf = SparkConf(False).set("spark.driver.memory", "256m").set(_JAVA_OPTIONS, f"{_SHORT_LIVED} {properties}")
     user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
@@ -274,7 +274,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
     with _output(spark_log) as output, _environment(appended_jars), _preserved_interrupt_handler():
         try:
             gateway = _launch(launcher_conf, output, spark_log)
-            log_in(gateway.jvm, dict(conf.getAll()), sinks[0].storage.hdfs)
+            await_login(gateway.jvm, dict(conf.getAll()), [sink.storage.hdfs for sink in sinks])
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)

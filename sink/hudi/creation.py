@@ -30,7 +30,7 @@ from sink.hudi.options import (
     record_key_fields,
     url_encode,
 )
-from sink.hudi.placement import BUCKETS, placements
+from sink.hudi.placement import BUCKETS, ROWS_IN_LOGS, placements
 from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
@@ -70,12 +70,11 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
         conflict = columns_conflict(avro, schema, settings)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    if settings.operation == "upsert" and BUCKETS not in properties:
-        conflict = rows_conflict(settings, nullcontext(hudi.java))
-        if conflict is not None:
-            raise TableError(f"{hudi.base_path}: {conflict}")
     if settings.operation == "upsert":
-        _note_placements(hudi, settings, locks)
+        values = {name: placement.value for name, placement in placements(settings).items()}
+        if BUCKETS not in properties:
+            values |= _located_rows(hudi, settings)
+        _note_placements(hudi, values, locks)
     return schema.spark if avro is None else columns_of_table(avro)
 
 
@@ -89,13 +88,27 @@ def _require_options(hudi: HudiClient) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _note_placements(hudi: HudiClient, settings: Settings, locks: Locks) -> None:
+def _located_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
+    """Looks for the rows of another writer. Returns what is to be noted of where they are."""
+    conflict = rows_conflict(settings, nullcontext(hudi.java))
+    if conflict is not None:
+        raise TableError(f"{hudi.base_path}: {conflict}")
+    by_bloom = settings.model_copy(update={"index_type": "bloom"})
+    in_logs = settings.index_type == "record" and rows_conflict(by_bloom, nullcontext(hudi.java)) is not None
+    return {ROWS_IN_LOGS: "true"} if in_logs else {}
+
+
+def _note_placements(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
     """Stores where rows are put, which Hudi does not: changing it would duplicate keys."""
-    values = {name: placement.value for name, placement in placements(settings).items()}
     if values.keys() <= _properties(hudi).keys():
         return
     with locks():
         known_properties = _properties(hudi)
+        if other := next((name for name in values if known_properties.get(name, values[name]) != values[name]), None):
+            raise TableError(
+                f"{hudi.base_path}: another sink has begun to upsert the table meanwhile, with {other}="
+                f"{known_properties[other]}; this one's settings ask for {values[other] or 'none'}"
+            )
         properties = hudi.jvm.java.util.Properties()
         for name, value in values.items():
             if name not in known_properties:
@@ -158,6 +171,11 @@ def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Itera
             yield f"the table's {name}: {actual or 'none'}; the settings ask for {configured or 'none'} ({remedy})"
     if (form := properties.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
         yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    if settings.operation == "upsert" and settings.index_type == "bloom" and ROWS_IN_LOGS in properties:
+        yield (
+            "the table's log files had keys of their own when a sink took it over with index.type=record, and bloom"
+            " would not find them (index.type)"
+        )
     if settings.operation == "upsert" and (partial := properties.get("hoodie.table.partial.update.mode")):
         yield (
             f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"

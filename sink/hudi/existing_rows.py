@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from coordination.errors import TableError, Unavailable
 from sink.audit.files import NamedFiles, named_files
+from sink.audit.report import FindingKind
 from sink.audit.timeline import active_names, any_commit, open_table, read_timeline
 from sink.config import Settings
 from sink.hudi.options import record_key_fields
@@ -35,7 +37,7 @@ _IN_BUCKET = re.compile(r"00\d{6}-")
 
 def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) -> str | None:
     """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `java_hudi`
-    gives Hudi's Java package, which is only asked for buckets.
+    gives Hudi's Java package, which is only asked for buckets. The settings have passed the preflight.
     """
     if settings.index_type == "record" or not is_reachable(settings.base_path, settings.storage):
         return None
@@ -66,10 +68,13 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
     if unbucketed := next((file_id for _, file_id in groups if not _IN_BUCKET.match(file_id)), None):
         return f"file groups that are no buckets ({unbucketed})", "record, or to the index that it was written with"
     remedy = "record, or set the hoodie.bucket.index.num.buckets and hash.field that the table was written with"
+    count = int(settings.hudi["hoodie.bucket.index.num.buckets"])
+    if beyond := next((file_id for _, file_id in groups if int(file_id[:8]) >= count), None):
+        return f"file group {beyond}, whose number no bucket of the settings has", remedy
     is_compared = False
     with java_hudi as package:
         for path, key in _keys(settings, files):
-            is_compared, bucket = True, _bucket(settings, key, package)
+            is_compared, bucket = True, _bucket(settings, key, count, package)
             if bucket != int(path.rpartition("/")[2][:8]):
                 return f"key {key!r} in {path}, and by the settings it belongs into bucket {bucket}", remedy
     if is_compared:
@@ -78,15 +83,21 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
 
 
 def _committed_files(settings: Settings) -> NamedFiles:
-    """Returns the files of all commits, also of archived ones."""
-    table = open_table(settings.base_path, settings.storage)
+    """Returns the files of all commits, also of archived ones. What cannot be read may be read later."""
+    try:
+        table = open_table(settings.base_path, settings.storage)
+    except TableError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
     names = active_names(table)
     if not any_commit(names):
         return named_files(())
     timeline = read_timeline(table, names)
-    if timeline.problems:
-        sentence = timeline.problems[0].sentence
-        raise TableError(f"{settings.base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`")
+    problems = [problem for problem in timeline.problems if problem.kind is not FindingKind.UNREADABLE_CHECKPOINT]
+    if problems:
+        sentence = problems[0].sentence
+        raise Unavailable(f"{settings.base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`")
     return named_files(timeline.commits)
 
 
@@ -94,14 +105,14 @@ def _keys(settings: Settings, files: NamedFiles) -> Iterator[tuple[str, str]]:
     """Yields base files with record keys of theirs: files from all over the table, the first keys of each."""
     storage = open_storage(settings.base_path, settings.storage)
     paths = sorted(entry.file.path for entry in files.live.values())
-    for path in paths[:: max(1, len(paths) // COMPARED_FILES)]:
+    # By chance, but each worker the same: any fixed step may meet the same bucket in each table partition.
+    for path in Random(0).sample(paths, min(COMPARED_FILES, len(paths))):
         with storage.files.open_input_file(storage.locate(path)) as file:
             for batch in pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"]):
                 yield from ((path, str(key)) for key in batch.column(0).to_pylist())
                 break
 
 
-def _bucket(settings: Settings, key: str, java_hudi: Any) -> int:
+def _bucket(settings: Settings, key: str, count: int, java_hudi: Any) -> int:
     fields = settings.hudi.get("hoodie.bucket.index.hash.field") or ",".join(record_key_fields(settings))
-    count = int(settings.hudi["hoodie.bucket.index.num.buckets"])
     return int(java_hudi.index.bucket.BucketIdentifier.getBucketId(key, fields, count))

@@ -25,6 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java, require_heap
+from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.kafka import Log, QuietLogger, UnknownTopic, topics_of
 from sink.clients.spark import bare_jvm
 from sink.clients.storage_probe import Jvm, probed
@@ -255,7 +256,8 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
     conflicts += filter(None, [index_conflict(base.properties, base.indexes)])
     if schema is not None and base.schema is not None:
         conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
-    if not conflicts and settings.operation == "upsert" and BUCKETS not in base.properties:
+    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in base.properties
+    if is_new_to_upserts and schema is not None and not any((*conflicts, *preflight_errors(settings, schema))):
         conflicts += filter(None, [rows_conflict(settings, _java_hudi(settings, jvm))])
     for sentence in conflicts:
         yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
@@ -264,7 +266,10 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
 @contextmanager
 def _java_hudi(settings: Settings, jvm: Jvm) -> Iterator[Any]:
     with jvm(settings) as gateway:
-        yield gateway.jvm.org.apache.hudi
+        try:
+            yield gateway.jvm.org.apache.hudi
+        except JAVA_ERRORS as error:
+            raise Unavailable(f"Java: {message(error)}") from None
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 BLOOM = NO_METADATA
 BUCKETED = {**BUCKETS, **NO_METADATA}
-TWO_BUCKETS = {**BUCKETED, "hoodie__bucket__index__num__buckets": "2"}
+MORE_BUCKETS = {**BUCKETED, "hoodie__bucket__index__num__buckets": "4"}
 KEYS = 20
 
 
@@ -60,7 +60,7 @@ def test_rows_of_another_writer_are_changed(
             {**ON_READ, **BLOOM},
             "keys that may be in log files alone: index.type=bloom would not find",
         ),
-        (BUCKETED, TWO_BUCKETS, r"key '\d+' in 0000000\d-\S+, and by the settings it belongs into bucket \d: index"),
+        (BUCKETED, MORE_BUCKETS, r"key '\d+' in 0000000\d-\S+, and by the settings it belongs into bucket \d: index"),
         pytest.param(
             BLOOM,
             BUCKETED,
@@ -68,7 +68,7 @@ def test_rows_of_another_writer_are_changed(
             marks=pytest.mark.thorough,
         ),
     ],
-    ids=["merge on read, buckets, bloom", "3 buckets, 2 buckets", "bloom, buckets"],
+    ids=["merge on read, buckets, bloom", "3 buckets, 4 buckets", "bloom, buckets"],
 )
 def test_rows_that_the_index_would_not_find_are_told_before_a_key_gets_a_second_one(
     spark, kafka, client, topic, tmp_path: Path, first: Mapping[str, str], second: Mapping[str, str], location: str
@@ -104,6 +104,8 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
     assert rows_conflict(by_settings(tmp_path, "bucket", 4), nullcontext(java_hudi)) is None
     conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
     assert "by the settings it belongs into bucket" in str(conflict)
+    conflict = rows_conflict(by_settings(tmp_path, "bucket", 2), nullcontext(java_hudi))
+    assert "whose number no bucket of the settings has" in str(conflict)
     spark_writes(spark, tmp_path, [*MONDAY, (key, "tue")], "delete", **FOUR_BUCKETS)
     conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
     assert "no base file with keys that could be compared" in str(conflict)
@@ -136,6 +138,8 @@ def test_rows_in_log_files_alone_are_found_by_the_record_index_and_read_by_the_a
     report = audit(upserts.settings.base_path, SINK, global_keys=True)
     upserts.table.stop_heartbeats()
     assert (report.held, report.rows) == (True, KEYS), report.to_json()
+    with pytest.raises(TableError, match="log files had keys of their own when a sink took it over"):
+        Upserts(spark, client, tmp_path, kafka.address, upserts.topic, ddl=ddl, **ON_READ)
 
 
 def by_settings(directory: Path, index: str, buckets: int) -> Settings:

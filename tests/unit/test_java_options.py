@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sink.clients.java_options import _ENVIRONMENT, committing_jvm
+from sink.clients.java_options import _ENVIRONMENT, committing_jvm, security_properties
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +32,20 @@ def test_a_collector_in_the_environment_is_the_only_one(name: str, monkeypatch: 
 
 def test_a_collector_in_any_of_the_settings_is_the_only_one() -> None:
     assert "GC" not in committing_jvm("-Xss2m", "-XX:+UseG1GC")
+
+
+@pytest.mark.parametrize(
+    ("options", "properties"),
+    [
+        ("-Xmx4g -Djavax.net.ssl.trustStore=/etc/lake.jks", ["-Djavax.net.ssl.trustStore=/etc/lake.jks"]),
+        (
+            '"-Djava.security.krb5.conf=/etc/my realm/krb5.conf"',
+            ["'-Djava.security.krb5.conf=/etc/my realm/krb5.conf'"],
+        ),
+        ("-Dcom.sun.management.jmxremote.port=19991 -XX:+UseG1GC", []),
+        ("-Djava.security.krb5.conf='/etc", []),
+    ],
+    ids=["certificates", "a blank", "a port that a worker has taken", "a quote too few"],
+)
+def test_a_short_lived_jvm_shares_certificates_and_realm_with_a_worker(options: str, properties: list[str]) -> None:
+    assert security_properties(options) == properties
