@@ -1,8 +1,8 @@
-"""JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record; and the options of the
-user that a short-lived JVM has, too.
+"""JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record.
 
-Guarantee: the user's options win, because they come after these. If the user chooses a garbage collector, this module
-adds none, because a JVM with two does not start. See decision 37. Raises nothing.
+Also picks the user's options that a short-lived JVM needs. Guarantee: the user's options win, because they come after
+these. If the user chooses a garbage collector, this module adds none, because a JVM with two does not start. See
+decision 37. Raises nothing.
 """
 
 from __future__ import annotations
