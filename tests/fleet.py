@@ -135,6 +135,13 @@ class Fleet:
 
         return self.wait(f"landed up to {dict(ends)}", lambda v: landed(v) and not v.transactions, seconds)
 
+    def lose_coordinator(self) -> None:
+        """Starts two workers. The first one coordinates, and is killed when it has committed."""
+        self.start("w1", "Complete.after=kill")
+        self.coordinator()
+        self.start("w2")
+        self.wait_fired("Complete.after")
+
     def wait_fired(self, point: str) -> None:
         """Waits for a failpoint. Its file appears before it acts: if it kills, this waits for the worker's end too."""
         eventually(f"failpoint {point} fired", (self.points / point).exists, PATIENCE, self.logs)
@@ -156,7 +163,8 @@ class Fleet:
     def audit(self) -> Report:
         """Audits the table as `sink audit` does, with the settings of one worker."""
         settings = load(next(iter(self.workers.values())).config, {})
-        return audit(settings.base_path, self.name, TopicAccess(self.kafka), storage=settings.storage)
+        access, global_keys = TopicAccess(self.kafka), settings.key_is_global
+        return audit(settings.base_path, self.name, access, storage=settings.storage, global_keys=global_keys)
 
     def assert_exactly_once(self, records: int) -> None:
         report = self.audit()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,8 +90,17 @@ def audit(
 
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
     """
+    started = time.monotonic()
+    with _available(base_path, storage):
+        report = _audit(_read_table_state(open_table(base_path, storage)), sink, access, errors, global_keys)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+@contextmanager
+def _available(base_path: str, storage: Access) -> Iterator[None]:
+    """Raises Unavailable for an error of the store."""
     try:
-        return _audit(base_path, sink, access, errors, storage, global_keys)
+        yield
     except OSError as error:
         fault = fault_in(str(error), base_path, storage)
         reason = fault.sentence if fault else f"{base_path} cannot be read: {str(error)[:300]}"
@@ -99,15 +108,9 @@ def audit(
 
 
 def _audit(
-    base_path: str,
-    sink: str | None,
-    access: TopicAccess | None,
-    errors: str | None,
-    storage: Access,
-    global_keys: bool,
+    state: _TableState, sink: str | None, access: TopicAccess | None, errors: str | None, global_keys: bool
 ) -> Report:
-    started = time.monotonic()
-    state = _read_table_state(open_table(base_path, storage))
+    base_path = state.files.base_path
     timeline = state.timeline
     findings = AuditFindings()
     if not timeline.commits and not timeline.problems:
@@ -132,7 +135,7 @@ def _audit(
                     state, chain, chain.newest, errors_path, global_keys, ledger, Path(scratch), findings
                 )
                 report = comparison.complete(report, access)
-    return replace(report, findings=findings.all(), seconds=time.monotonic() - started)
+    return replace(report, findings=findings.all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,42 +203,38 @@ class _Comparison:
         state = self.state
         storage = check_storage(state.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
-        shown = {piece.base_file_relative_path() for piece in state.slices}
+        shown = {piece.base_file_relative_path() for piece in state.slices if piece.base_file_name}
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            keys = _key_streams(state, commit_files)
+            streams = _streams(state, commit_files, (), (RECORD_KEY,))
             commits, findings = state.timeline.commits, self.findings
-            return check_keys(keys, storage.broken, commits, self.scratch, findings, self.global_keys), 0
-        reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
+            return check_keys(streams, storage.broken, commits, self.scratch, findings, self.global_keys), 0
+        unshown = [path for path in storage.visible if path not in shown]
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
-        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
-        streams: list[tuple[str, Stream]] = [
-            (piece.base_file_relative_path(), partial(reader.read_file_slice_stream, piece, options))
-            for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
-        ]
-        streams += [
-            (path, partial(reader.read_file_slice_from_paths_stream, path, [], options))
-            for path in storage.visible
-            if path not in shown
-        ]
-        file_rows = [self.ledger.add(path, stream, provenance) for path, stream in streams]
+        streams = _streams(state, commit_files, unshown, columns)
+        file_rows = [self.ledger.add(path, stream, provenance) for _, path, stream in streams]
         for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
         return sum(file.rows for file in file_rows), sum(file.unplaced for file in file_rows)
 
 
-def _key_streams(state: _TableState, files: NamedFiles) -> Iterator[tuple[str, str, Stream]]:
-    """Yields table partition, file and record keys of each file group. Those of log files alone are read by their
-    paths: with a metadata table hudi-rs does not show them, and without one it shows them and cannot read them.
+def _streams(
+    state: _TableState, files: NamedFiles, unshown: Iterable[str], columns: Iterable[str]
+) -> Iterator[tuple[str, str, Stream]]:
+    """Yields table partition, file and rows of each file group, and of base files that hudi-rs does not show. Groups of
+    log files alone are read by their paths: with a metadata table hudi-rs does not show them, and without one it shows
+    them and cannot read them.
     """
     reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
-    options = HudiReadOptions(projection=[RECORD_KEY]).with_batch_size(BATCH_ROWS)
-    for piece in state.slices:
+    options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
+    for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id)):
         if piece.base_file_name:
             stream = partial(reader.read_file_slice_stream, piece, options)
             yield piece.partition_path, piece.base_file_relative_path(), stream
+    for path in unshown:
+        yield path.rpartition("/")[0], path, partial(reader.read_file_slice_from_paths_stream, path, [], options)
     for group, logs in files.logs.items():
         if logs and group not in files.live:
             paths = [log.file.path for log in logs]

@@ -1,7 +1,7 @@
 """Reads the record keys of an upsert table, and reports keys that have several rows: in one table partition, or in the
 whole table where a key is one row of it.
 
-Guarantee: every row that hudi-rs shows was read, or its file is in a finding; each key that is there twice is counted.
+Guarantee: every row of the streams was read, or its file is in a finding; each key that is there twice is counted.
 Memory is bounded: one batch at a time, and DuckDB spills to its file. Rows that a writer inserted without looking keys
 up may repeat keys rightly: then repeated keys are a note.
 """
@@ -32,8 +32,7 @@ def check_keys(
     global_keys: bool,
 ) -> int:
     """Returns the number of rows. `streams`: table partition and file of each stream of record keys. `broken` files
-    have a finding already. With `global_keys` a key has one row in the
-    whole table, without in each of its partitions.
+    have a finding already. With `global_keys` a key has one row in the whole table, without in each of its partitions.
     """
     with closing(duckdb.connect(str(scratch / "keys.duckdb"), config={"memory_limit": MEMORY})) as connection:
         connection.execute("CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR)")

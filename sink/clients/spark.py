@@ -36,8 +36,9 @@ from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm, security_properties
+from sink.clients.kerberos import await_login, log_in
 from sink.clients.spark_pools import ALLOCATIONS
-from sink.clients.spark_storage import await_login, base_paths, class_path, log_in, session_options
+from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.config import Settings
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java

@@ -8,32 +8,18 @@ download and for an ambiguous path, and the errors of `sink.clients.artifacts.fe
 from __future__ import annotations
 
 import os
-import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import structlog
-
-from coordination.errors import ConfigError, Unavailable
+from coordination.errors import ConfigError
 from sink.clients.artifacts import spark_jars, storage_jars
-from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.storage.access import S3_SCHEMES, hadoop_options, scheme_of
 from sink.storage.connectors import CONNECTORS, Connector
-from sink.storage.hdfs import NO_HDFS, SPARK_HADOOP, HdfsAccess, failover_options, hdfs_access, require_unambiguous
+from sink.storage.hdfs import failover_options, hdfs_access, require_unambiguous
 
 if TYPE_CHECKING:
     from sink.config import Settings
-
-LOG = structlog.get_logger("sink.worker")
-LOGIN_PAUSE = 5.0
-_USELESS_KEYTAB = re.compile(
-    "Unable to obtain password|not found in Kerberos database|Checksum failed|Integrity check|Pre-authentication"
-    "|Cannot locate KDC|Cannot locate default realm"
-)
-"""Java's words for a file without the principal's key, an unknown principal, an old key, and a realm that nobody
-describes."""
 
 
 def class_path(*sinks: Settings) -> Sequence[Path]:
@@ -56,46 +42,6 @@ def session_options(*sinks: Settings) -> dict[str, str]:
         if schemes(settings) & S3_SCHEMES:
             options |= hadoop_options(access)
     return options
-
-
-def log_in(jvm: Any, spark: Mapping[str, str], access: HdfsAccess) -> None:
-    """Makes a JVM a client of the Kerberos realm, if the settings ask for one. Hadoop decides at the JVM's first look
-    at a user whether there is a realm, and Spark tells it the `spark.hadoop.*` later. Raises ConfigError for a keytab
-    that is of no use, Unavailable if no KDC answers.
-    """
-    if not access.secured:
-        return
-    conf = jvm.org.apache.hadoop.conf.Configuration()
-    for name, value in spark.items():
-        if name.startswith(SPARK_HADOOP):
-            conf.set(name.removeprefix(SPARK_HADOOP), value)
-    users = jvm.org.apache.hadoop.security.UserGroupInformation
-    users.setConfiguration(conf)
-    if access.principal and access.keytab:
-        try:
-            users.loginUserFromKeytab(access.principal, access.keytab)
-        except JAVA_ERRORS as error:
-            reason = message(error)
-            kind = ConfigError if _USELESS_KEYTAB.search(reason) else Unavailable
-            raise kind(f"spark.kerberos.keytab: {access.principal} cannot log in: {reason}") from None
-
-
-def await_login(jvm: Any, spark: Mapping[str, str], accesses: Iterable[HdfsAccess]) -> None:
-    """Logs in for the sinks of a process, of which some may be on HDFS. Waits for a realm whose server does not answer,
-    and says so once. Raises ConfigError as `log_in` does.
-    """
-    access = next((access for access in accesses if access.secured), NO_HDFS)
-    is_told = False
-    while True:
-        try:
-            log_in(jvm, spark, access)
-        except Unavailable as error:
-            if not is_told:
-                LOG.warning("worker.waits", waiting_for="the Kerberos realm", reason=str(error))
-                is_told = True
-            time.sleep(LOGIN_PAUSE)
-        else:
-            return
 
 
 def base_paths(*sinks: Settings) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
     if settings.operation == "upsert":
         values = {name: placement.value for name, placement in placements(settings).items()}
         if BUCKETS not in properties:
-            values |= _located_rows(hudi, settings)
+            values |= _inspect_rows(hudi, settings)
         _note_placements(hudi, values, locks)
     return schema.spark if avro is None else columns_of_table(avro)
 
@@ -88,8 +88,8 @@ def _require_options(hudi: HudiClient) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _located_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
-    """Looks for the rows of another writer. Returns what is to be noted of where they are."""
+def _inspect_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
+    """Refuses rows of another writer that the index would not find. Returns what the table is to note of them."""
     conflict = rows_conflict(settings, nullcontext(hudi.java))
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")

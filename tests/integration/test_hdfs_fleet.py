@@ -43,10 +43,7 @@ def test_a_killed_coordinator_and_namenodes_that_fail_over_cost_nothing(
     fleet = make_fleet(
         **METADATA, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"}
     )
-    fleet.start("w1", "Complete.after=kill")
-    fleet.coordinator()
-    fleet.start("w2")
-    fleet.wait_fired("Complete.after")
+    fleet.lose_coordinator()
     hdfs.stop(0)
     hdfs.activate(1)
     fleet.wait_landed(ends(RECORDS))

@@ -82,10 +82,7 @@ def test_a_ticket_and_hadoops_own_files_are_enough_though_the_coordinator_is_kil
     monkeypatch.setenv("KRB5CCNAME", str(realm.ticket("lake", keytab)))
     monkeypatch.setenv("HADOOP_CONF_DIR", str(secured.conf_dir(tmp_path / "hadoop")))
     fleet = make_fleet(**METADATA, **{name: settings[name] for name in settings if name not in secured.settings})
-    fleet.start("w1", "Complete.after=kill")
-    fleet.coordinator()
-    fleet.start("w2")
-    fleet.wait_fired("Complete.after")
+    fleet.lose_coordinator()
     fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     fleet.assert_exactly_once(RECORDS)
 
@@ -108,39 +105,57 @@ def test_tickets_that_expire_are_replaced_by_the_keytab(
     secured.activate(0)
 
 
+def test_a_realm_that_is_away_is_waited_for_and_told_once(
+    make_fleet: MakeFleet, settings: Mapping[str, object], realm: KeyDistributionCentre, keytab: Path
+) -> None:
+    login = {"spark.kerberos.principal": USER, "spark.kerberos.keytab": str(keytab)}
+    fleet = make_fleet(**METADATA, **settings, **login)
+    realm.stop()
+    try:
+        impatient = fleet.start("w1")
+        told = '"waiting_for": "the Kerberos realm"'
+        fleet.wait_for_log("w1", told)
+        impatient.terminate()
+        assert impatient.wait(120) == 0
+        fleet.start("w2")
+        fleet.wait_for_log("w2", told)
+    finally:
+        realm.start()
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    assert fleet.log("w2").count(told) == 1
+
+
 NO_TICKET = "lake asks for Kerberos, and there is no good ticket. Run kinit, or set spark.kerberos.principal"
 NO_KERBEROS = "if it asks for Kerberos, set spark.hadoop.hadoop.security.authentication=kerberos"
 
 
-def test_somebody_without_a_ticket_is_told_so(make_fleet: MakeFleet, settings: Mapping[str, object]) -> None:
-    fleet = make_fleet(30, **settings)
-    fleet.configure("w1")
-    assert NO_TICKET in one_line(command(fleet, "validate", fails=True))
-    fleet.start("w1")
-    eventually("a worker says it", lambda: NO_TICKET in fleet.log("w1"), 120, fleet.logs)
-
-
-def test_somebody_who_does_not_know_of_kerberos_is_told_so(
-    make_fleet: MakeFleet, settings: Mapping[str, object]
+@pytest.mark.parametrize(("knows", "sentence"), [(True, NO_TICKET), (False, NO_KERBEROS)], ids=["ticket", "setting"])
+def test_what_is_missing_is_told(
+    make_fleet: MakeFleet, settings: Mapping[str, object], knows: bool, sentence: str
 ) -> None:
-    insecure = {name: value for name, value in settings.items() if "security" not in name}
-    fleet = make_fleet(30, **insecure)
+    fleet = make_fleet(30, **{name: value for name, value in settings.items() if knows or "security" not in name})
     fleet.configure("w1")
-    assert NO_KERBEROS in one_line(command(fleet, "validate", fails=True))
+    assert sentence in one_line(command(fleet, "validate", fails=True))
     fleet.start("w1")
-    eventually("a worker says it", lambda: NO_KERBEROS in fleet.log("w1"), 120, fleet.logs)
+    eventually("a worker says it", lambda: sentence in fleet.log("w1"), 120, fleet.logs)
 
 
-def test_a_keytab_without_the_principals_key_ends_a_worker_with_status_2(
-    make_fleet: MakeFleet, settings: Mapping[str, object], keytab: Path
+@pytest.mark.parametrize(
+    ("principal", "more"),
+    [("nobody", {}), ("lake", {"spark.driver.extraJavaOptions": "-Djava.security.krb5.conf=/no/such/file"})],
+    ids=["keytab without the key", "realm that Java does not know"],
+)
+def test_a_login_that_cannot_succeed_ends_a_worker_with_status_2(
+    make_fleet: MakeFleet, settings: Mapping[str, object], keytab: Path, principal: str, more: Mapping[str, str]
 ) -> None:
-    login = {"spark.kerberos.principal": f"nobody@{REALM}", "spark.kerberos.keytab": str(keytab)}
-    fleet = make_fleet(30, **settings, **login)
+    login = {"spark.kerberos.principal": f"{principal}@{REALM}", "spark.kerberos.keytab": str(keytab)}
+    fleet = make_fleet(30, **{**settings, **more}, **login)
     fleet.configure("w1")
-    assert NO_TICKET in one_line(command(fleet, "validate", fails=True))
+    sentence = NO_TICKET if principal == "nobody" else f"Kerberos: {principal}@{REALM} cannot log in: "
+    assert sentence in one_line(command(fleet, "validate", fails=True))
     worker = fleet.start("w1")
     assert worker.wait(120) == 2
-    assert f"spark.kerberos.keytab: nobody@{REALM} cannot log in: " in fleet.log("w1")
+    assert f"Kerberos: {principal}@{REALM} cannot log in: " in fleet.log("w1")
 
 
 def one_line(result: subprocess.CompletedProcess[str]) -> str:

@@ -27,10 +27,7 @@ def test_a_killed_coordinator_costs_nothing(zookeeper: NewestZooKeeper, tmp_path
         produce(kafka.address, name, RECORDS, PARTITIONS)
         fleet = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, name)
         try:
-            fleet.start("w1", "Complete.after=kill")
-            fleet.coordinator()
-            fleet.start("w2")
-            fleet.wait_fired("Complete.after")
+            fleet.lose_coordinator()
             fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
             fleet.assert_exactly_once(RECORDS)
             assert version_of(fleet) == ZOOKEEPER

@@ -20,10 +20,7 @@ ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 def test_a_killed_coordinator_costs_nothing_on_s3(make_fleet: MakeFleet, s3: Store) -> None:
     base_path = f"s3a://{s3.make_bucket()}/orders"
     fleet = make_fleet(**METADATA, **s3.settings, **{"target.base.path": base_path})
-    fleet.start("w1", "Complete.after=kill")
-    fleet.coordinator()
-    fleet.start("w2")
-    fleet.wait_fired("Complete.after")
+    fleet.lose_coordinator()
     fleet.wait_landed(ENDS)
     fleet.assert_exactly_once(RECORDS)
     assert s3.secret_key not in "".join(path.read_text() for path in fleet.directory.glob("*.log"))

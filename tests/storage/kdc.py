@@ -80,7 +80,8 @@ class KeyDistributionCentre(Server):
         values = {"realm": REALM, "address": self.address, "directory": self.directory}
         self.client_file.write_text(_CLIENT.format(**values))
         (self.directory / "kdc.conf").write_text(_SERVER.format(**values))
-        self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "the-master-key-of-a-test")
+        if not (self.directory / "principal").exists():
+            self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "the-master-key-of-a-test")
         variables = (f"{name}={value}" for name, value in self.environment.items())
         return ["/usr/bin/env", *variables, str(_found("krb5kdc")), "-n"]
 
