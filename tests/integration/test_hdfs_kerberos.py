@@ -21,7 +21,10 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.thorough,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(missing_program() is not None, reason=f"no {missing_program()} here: install krb5-kdc"),
+    pytest.mark.skipif(
+        missing_program() is not None,
+        reason=f"no {missing_program()} here: install krb5-kdc, krb5-admin-server, krb5-user",
+    ),
 ]
 USER = f"lake@{REALM}"
 BRIEF_SECONDS = 20

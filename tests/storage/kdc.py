@@ -1,6 +1,6 @@
 """Runs a real Kerberos key distribution centre for tests: MIT's `krb5kdc`, with its database in a directory.
 
-`apt-get install krb5-kdc krb5-admin-server` brings the programs.
+`apt-get install krb5-kdc krb5-admin-server krb5-user` brings the programs.
 """
 
 from __future__ import annotations
