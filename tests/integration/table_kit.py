@@ -27,7 +27,8 @@ from sink.hudi import Table
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
-from sink.schema import TableSchema, parse_ddl
+from sink.schema import TableSchema
+from sink.write.row_spec import table_schema
 
 DDL = "id bigint, kind string"
 SINK = "orders"
@@ -78,7 +79,7 @@ class Driver:
     def __init__(self, spark: SparkSession, sink_settings: Settings, client: KazooClient) -> None:
         self.spark = spark
         self.settings = sink_settings
-        self.schema: TableSchema = parse_ddl(DDL, sink_settings.provenance)
+        self.schema: TableSchema = table_schema(sink_settings)
         self.table = Table(spark, sink_settings, self.schema, TableLocks(client, sink_settings, wait=20))
         self._rows = HudiClient(
             spark, sink_settings.base_path, self.schema.avro(sink_settings.table_name), commit_options(sink_settings)

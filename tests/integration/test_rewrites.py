@@ -1,0 +1,189 @@
+"""A rewrite of the table's files keeps every commit, wherever the process that carries it out dies or stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi import HudiTableBuilder
+
+from coordination.zookeeper.table_service_lock import Service
+from sink.hudi import TableOutcome
+from sink.hudi.client import HudiClient
+from sink.hudi.lock import TableLocks
+from sink.hudi.options import commit_options, service_options
+from sink.hudi.table_services import HudiTableServices
+from sink.hudi.timeline import SINK_KEY
+from sink.schema import parse_ddl
+from sink.write.row_spec import table_schema
+from tests.integration.conftest import MakeDriver
+from tests.integration.table_kit import SINK, Driver, allow, checkpoint, connected
+from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+Open = Callable[..., Upserts]
+DDL = "id BIGINT, at BIGINT, number INT"
+WIDER_DDL = f"{DDL}, added STRING"
+EAGER = {"hoodie__metadata__enable": "true", "hoodie__compact__inline__max__delta__commits": "1"}
+CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
+INDEXES = {"bucket": BUCKETS, "record": RECORD_INDEX, "bloom": {"index__type": "bloom"}}
+
+
+@pytest.fixture
+def open_upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[Open]:
+    """Opens one table, each time with other settings of its sink."""
+    name = topic()
+    with connected(zookeeper.address) as client:
+        opened: list[Upserts] = []
+
+        def make(ddl: str = DDL, **more: str) -> Upserts:
+            opened.append(Upserts(spark, client, tmp_path / "sink", kafka.address, name, ddl=ddl, **more))
+            opened[-1].locks = TableLocks(client, opened[-1].settings)  # type: ignore[attr-defined]
+            return opened[-1].go_on_as(opened[-2]) if opened[:-1] else opened[-1]
+
+        yield make
+        for upserts in opened:
+            upserts.table.stop_heartbeats()
+
+
+def change(key: int, at: int, **more: Any) -> tuple[bytes, bytes]:
+    return str(key).encode(), json.dumps({"id": key, "at": at, "number": at, **more}).encode()
+
+
+def service_client(upserts: Upserts) -> HudiClient:
+    """Returns the client of another worker of the sink that runs its services."""
+    avro = table_schema(upserts.settings).avro(upserts.settings.table_name)
+    return HudiClient(upserts.spark, upserts.settings.base_path, avro, service_options(upserts.settings))
+
+
+def die_before_the_timeline(hudi: HudiClient) -> str:
+    """Plans a compaction and carries it out as far as Hudi's metadata table, as a process does that is killed then."""
+    instant = hudi.schedule("Compaction", {SINK_KEY: SINK})
+    written = hudi.client.compact(instant, False)
+    stats = hudi.jvm.java.util.ArrayList()
+    for slim in getattr(getattr(hudi.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")(
+        written.getWriteStatuses()
+    ):
+        stats.add(slim.getWriteStat())
+    hudi.java.util.CommonClientUtils.stitchCompactionHoodieWriteStats(written, stats)
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
+    table.getMetadataWriter(instant).get().update(written.getCommitMetadata().get(), instant)
+    return instant
+
+
+class At:
+    """Failpoints of a run of services: does something once at a point."""
+
+    def __init__(self, point: str, action: Callable[[], object]) -> None:
+        self._point, self._action = point, action
+        self.reached = False
+
+    def reach(self, point: str) -> None:
+        if point == self._point and not self.reached:
+            self.reached = True
+            self._action()
+
+
+def by_name(results: tuple[Service, ...]) -> dict[str, Service]:
+    return {result.name: result for result in results}
+
+
+def assert_rows(upserts: Upserts, rows: Mapping[int, Mapping[str, Any]]) -> None:
+    """Holds that Spark, with and without the metadata table, and hudi-rs return these rows."""
+    for metadata in ("true", "false"):
+        assert {row.pop("id"): row for row in upserts.rows(**{"hoodie.metadata.enable": metadata})} == rows, metadata
+    batches = HudiTableBuilder.from_base_uri(Path(upserts.settings.base_path).as_uri()).build().read()
+    read = [{k: v for k, v in row.items() if not k.startswith("_")} for batch in batches for row in batch.to_pylist()]
+    assert {row.pop("id"): row for row in read} == rows, "hudi-rs"
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_compaction_that_dies_between_metadata_table_and_timeline_loses_no_update(
+    open_upserts: Open, kafka, index: str
+) -> None:
+    upserts = open_upserts(**ON_READ, **EAGER, **INDEXES[index])
+    send(kafka.address, upserts.topic, [change(key, at) for at in range(1, 6) for key in range(10)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    dead = service_client(upserts)
+    instant = die_before_the_timeline(dead)
+    upserts.land((0, 20, 30))
+    upserts.land((0, 30, 40))
+    assert_rows(upserts, {key: {"at": 4, "number": 4} for key in range(10)})
+    results = by_name(upserts.table.services())
+    assert results["compaction"].instant == instant, results
+    assert_rows(upserts, {key: {"at": 4, "number": 4} for key in range(10)})
+    upserts.land((0, 40, 50))
+    assert by_name(upserts.table.services())["compaction"].instant > instant
+    assert_rows(upserts, {key: {"at": 5, "number": 5} for key in range(10)})
+
+
+def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upserts: Open, kafka) -> None:
+    upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
+    send(kafka.address, upserts.topic, [*(change(key, at) for at in (1, 2) for key in range(10))])
+    send(kafka.address, upserts.topic, [change(key, 3, added="a") for key in range(5)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    wider = open_upserts(WIDER_DDL, **ON_READ, **EAGER, **BUCKETS)
+    instant = wider.begin()
+    written = wider.write(instant, (0, 20, 25))
+    services = HudiTableServices(service_client(upserts), upserts.settings, upserts.locks)  # type: ignore[attr-defined]
+    widen = At("Compaction.written", lambda: wider.complete(instant, written))
+    services._failpoints = widen  # type: ignore[assignment]
+    results = by_name(services.run())
+    assert results["compaction"].instant > instant, results
+    assert widen.reached
+    new = {key: {"at": 3, "number": 3, "added": "a"} for key in range(5)}
+    old = {key: {"at": 2, "number": 2, "added": None} for key in range(5, 10)}
+    assert_rows(upserts, {**new, **old})
+
+
+class Appends:
+    """An append table of one transaction a file, whose columns a transaction may widen."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._number = driver, 0
+        self.base_path = driver.settings.base_path
+
+    def begin(self, ddl: str, row: str) -> Callable[[], TableOutcome]:
+        """Begins a transaction of ten rows, whose columns `row` computes from `id`, and writes them. Returns what
+        completes it.
+        """
+        driver, self._number = self._driver, self._number + 1
+        number, schema, instant = self._number, parse_ddl(ddl), driver.table.begin(self._number, 1)
+        avro = schema.avro(driver.settings.table_name)
+        writer = HudiClient(driver.spark, self.base_path, avro, commit_options(driver.settings))
+        kafka = "'t' as _kafka_topic, 0 as _kafka_partition, id as _kafka_offset, timestamp_seconds(id) _kafka_timestamp"
+        first = 10 * number
+        frame = driver.spark.range(first, first + 10, 1, 1).selectExpr("id", *row.split(";"), *kafka.split(", "))
+        stats = writer.bulk_insert_rows(frame._jdf, instant)
+        return lambda: driver.table.complete(instant, stats, checkpoint(number), allow, schema.columns_json)
+
+    def count(self, where: str, metadata: str) -> int:
+        frame = self._driver.spark.read.format("hudi").option("hoodie.metadata.enable", metadata)
+        return frame.load(self.base_path).where(where).count()
+
+
+def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(make_driver: MakeDriver, zookeeper_client) -> None:
+    driver = make_driver(schema__ddl="id bigint, number int", hoodie__metadata__enable="true", **CLUSTERING)
+    appends = Appends(driver)
+    for _ in range(2):
+        assert appends.begin("id bigint, number int", "cast(id as int) as number")() is TableOutcome.COMPLETED
+    wider = "cast(id + 1099511627776 as bigint) as number;if(id < 0, null, 'kept') as added"
+    avro = driver.schema.avro(driver.settings.table_name)
+    client = HudiClient(driver.spark, appends.base_path, avro, service_options(driver.settings))
+    services = HudiTableServices(client, driver.settings, TableLocks(zookeeper_client, driver.settings))
+    widen = At("Clustering.written", appends.begin("id bigint, number bigint, added string", wider))
+    services._failpoints = widen  # type: ignore[assignment]
+    results = by_name(services.run())
+    assert results["clustering"].instant, results
+    assert widen.reached
+    for metadata in ("true", "false"):
+        assert appends.count("added = 'kept' and number > 1099511627776", metadata) == 10
+        assert appends.count("number < 100", metadata) == 20
+    schema = HudiTableBuilder.from_base_uri(Path(appends.base_path).as_uri()).build().get_schema()
+    assert "added" in schema.names
