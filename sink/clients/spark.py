@@ -39,6 +39,7 @@ from sink.clients.java_options import collector, committing_jvm, security_proper
 from sink.clients.kerberos import await_login, log_in
 from sink.clients.spark_pools import ALLOCATIONS
 from sink.clients.spark_storage import base_paths, class_path, session_options
+from sink.clients.task_numbers import number_tasks_anew
 from sink.config import Settings
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
@@ -283,6 +284,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
                 _add_slots(conf, gateway.jvm.Runtime.getRuntime().availableProcessors(), slots)
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
+            number_tasks_anew(context)
             return context
         except (*JAVA_ERRORS, OSError) as error:
             raise _not_started(conf, message(error), spark_log) from error

@@ -19,6 +19,7 @@ from enum import Enum
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
 from coordination.state.codec import encode_checkpoint
@@ -31,10 +32,11 @@ from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, verify
 from sink.hudi.data_files import DataFiles
+from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.options import commit_options
-from sink.hudi.table_services import HudiTableServices, sweep
+from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, ActiveTimeline, HudiTimeline, Instant
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
@@ -57,7 +59,10 @@ class TableOutcome(Enum):
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
     ROLLING_BACK = "a rollback of the instant is planned on the timeline, and the next Hudi writer will finish it"
     ABSENT = "the instant is not on the timeline"
-    CONFLICT = "another commit has changed the same file groups or keys meanwhile: found while the table lock was held"
+    CONFLICT = (
+        "another commit has changed the same file groups or keys meanwhile, or its instant is later and names fewer"
+        " columns: found while the table lock was held"
+    )
 
 
 _SETTLED = {
@@ -168,13 +173,17 @@ class Table:
                 self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
             ):
                 return TableOutcome.CONFLICT
+            widened = self._columns_with(columns)
+            if widened != self.columns and snapshot.has_later_write(instant):
+                # Readers take the columns from the newest instant, which does not name those of this one.
+                return TableOutcome.CONFLICT
+            self.columns = widened
+            avro = avro_schema(widened, self._settings.table_name)
             with self._reading():
                 self._hudi.keep_metadata_table()
                 rollback_conflicting_clusterings(self._hudi, changes.groups)
                 self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
-            avro = self._columns_with(columns)
-            with self._reading():
                 parsed = self._hudi.write_stats(stats, avro)
             guard(view)
             try:
@@ -189,6 +198,8 @@ class Table:
         """Rolls the instant back; confirmed when it returns. Does nothing for one that is not on the timeline."""
         with self._locks():
             self._roll_back(instant)
+            with self._changing(f"noting the rollback of instant {instant}"):
+                note_rollback(self._hudi, instant)
 
     def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:
         """Returns the file ids of these stats that the table already has, those of replaced file groups included.
@@ -203,7 +214,11 @@ class Table:
             snapshot = self._timeline.snapshot()
             names = self._data_files.names(sorted({stat["partitionPath"] for stat in parsed}))
             files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m]
-            gone_instants = {instant for instant in {instant for _, instant in files} if snapshot.is_gone(instant)}
+            gone_instants = {
+                instant
+                for instant in {instant for _, instant in files} & snapshot.rolled_back
+                if self._timeline.is_gone(snapshot, instant)
+            }
             if gone_instants:
                 # Readers would take a file of an instant before the active timeline for committed.
                 sweep(self._hudi, self._timeline)
@@ -275,17 +290,16 @@ class Table:
                 ) from error
         self._looked_at = self._timeline.completed
 
-    def _columns_with(self, columns: str) -> str:
-        """Widens the table's columns by `columns` and returns them as Avro. The caller holds the table lock, so no
-        other writer changes them meanwhile.
+    def _columns_with(self, columns: str) -> T.StructType:
+        """Returns the table's columns, widened by `columns`. The caller holds the table lock, so no other writer
+        changes them meanwhile.
         """
         self._look_at_columns()
         try:
             required = self._schema.with_columns(columns).spark if columns else self.columns
-            self.columns = evolved(self.columns, required, Compatibility.BACKWARD)
+            return evolved(self.columns, required, Compatibility.BACKWARD)
         except SchemaConflict as error:
             raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
-        return avro_schema(self.columns, self._settings.table_name)
 
     def _roll_back(self, instant: str) -> None:
         state = self._timeline.state(instant)

@@ -248,12 +248,39 @@ class HudiClient(HudiObjects):
         planned = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
         return str(planned.get()) if planned.isPresent() else ""
 
-    def execute(self, service: str, instant: str) -> Any:
-        """Writes the files of a plan. Returns what `complete_service` takes."""
-        written = getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, False)
-        # Hudi writes the files when somebody asks for their statuses, and keeps those.
-        written.getWriteStatuses().count()
-        return written
+    def write_plan(self, service: str, instant: str) -> Any:
+        """Writes the files of a plan that is only requested. Returns what `complete_service` takes. A compaction's
+        heartbeat goes on until then: other Hudi writers leave the plan alone meanwhile.
+        """
+        if service == "Clustering":
+            written = self.client.cluster(instant, False)
+            # Hudi writes the files when somebody asks for their statuses, and keeps those.
+            written.getWriteStatuses().count()
+            return written
+        # Hudi's `compact` would roll back what another process has written for the plan meanwhile.
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, self.meta_client())
+        with self._beating(instant):
+            written = table.compact(self.engine_context, instant)
+            statuses = self.java.data.HoodieJavaRDD.getJavaRDD(written.getWriteStatuses())
+            statuses.count()
+        return written.clone(statuses)
+
+    def paths_of(self, written: Any) -> list[str]:
+        """Returns the paths, relative to the table, of the files that `write_plan` has written."""
+        slim_stats = getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")
+        return [str(slim.getWriteStat().getPath()) for slim in slim_stats(written.getWriteStatuses())]
+
+    def name_columns(self, written: Any, meta: Any) -> None:
+        """Has the commit of `written` name the table's columns as they are now. Readers take them from the newest
+        instant, and Hudi would name those of when it began to write.
+        """
+        commit, resolver = written.getCommitMetadata().get(), self.java.common.table.TableSchemaResolver(meta)
+        if (columns := self.table_schema(meta)) is not None:
+            commit.addMetadata("schema", columns)
+        internal = resolver.getTableInternalSchemaFromCommitMetadata()
+        if internal.isPresent():
+            serializer = self.java.internal.schema.utils.SerDeHelper
+            commit.addMetadata(serializer.LATEST_SCHEMA, serializer.toJson(internal.get()))
 
     def complete_service(self, service: str, instant: str, written: Any) -> None:
         """Completes a plan whose files `execute` has written. Hudi adds them to the metadata table before it looks
@@ -276,13 +303,26 @@ class HudiClient(HudiObjects):
         read_plan = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
         return dict(read_plan(requested).getExtraMetadata() or {})
 
-    def drop_compaction(self, meta: Any, instant: str, inflight: bool) -> None:
-        """Takes a pending plan off the timeline: a completion that comes after it finds no instant."""
-        timeline = meta.getActiveTimeline()
-        if inflight:
-            timeline.deletePending(self.instant(meta, "INFLIGHT", COMPACTION, instant))
-        timeline.deleteCompactionRequested(self.instant(meta, "REQUESTED", COMPACTION, instant))
+    def reopen_compaction(self, meta: Any, instant: str, state: str) -> None:
+        """Rolls back what an earlier attempt at a plan in this state has written, also into the metadata table, and
+        leaves the plan requested. Deletes the heartbeat of that attempt, for which Hudi would refuse the next one.
+        """
+        entry = self.instant(meta, state, COMPACTION, instant)
+        self._roll_back_plan(meta, entry, deletes_plan=False)
+        if state == "INFLIGHT":
+            meta.getActiveTimeline().revertInstantFromInflightToRequested(entry)
         self._drop_heartbeat(instant)
+
+    def _roll_back_plan(self, meta: Any, entry: Any, deletes_plan: bool) -> None:
+        """Rolls back what was written for a plan. Finishes a rollback that another process has planned."""
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        planned = self.client.getTableServiceClient().getPendingRollbackInfo(meta, entry.requestedTime(), False)
+        if planned.isPresent():
+            rollback = str(planned.get().getRollbackInstant().requestedTime())
+        else:
+            rollback = str(self.client.createNewInstantTime(False))
+            table.scheduleRollback(self.engine_context, rollback, entry, False, True, False)
+        table.rollback(self.engine_context, rollback, entry, deletes_plan, True)
 
     def pending_clusterings(self) -> dict[str, str]:
         """Maps each file group in a pending clustering plan to the plan's instant."""
@@ -292,13 +332,9 @@ class HudiClient(HudiObjects):
     def roll_back_clustering(self, instant: str) -> None:
         """Rolls back a pending clustering and deletes its plan, which Hudi would execute again."""
         meta = self.meta_client()
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
-        pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
-        for clustering in pending.getInstants():
+        for clustering in meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline().getInstants():
             if str(clustering.requestedTime()) == instant:
-                rollback_instant = str(self.client.createNewInstantTime(False))
-                table.scheduleRollback(self.engine_context, rollback_instant, clustering, False, True, False)
-                table.rollback(self.engine_context, rollback_instant, clustering, True, True)
+                self._roll_back_plan(meta, clustering, deletes_plan=True)
 
     def stop_heartbeats(self) -> None:
         """Stops this process's heartbeats. Leaves their files, which another process may own by now."""

@@ -81,11 +81,9 @@ class ActiveTimeline:
     def writes_at(self, instant: str) -> list[Instant]:
         return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
 
-    def is_gone(self, instant: str) -> bool:
-        """Whether it was rolled back for good: a plan of a clustering or compaction may be carried out again."""
-        if instant not in self.rolled_back:
-            return False
-        return all(entry.action == "rollback" for entry in self.instants if entry.requested == instant)
+    def has_later_write(self, instant: str) -> bool:
+        """Whether a write that was requested after this instant is complete."""
+        return any(entry.done and entry.action in WRITES and entry.requested > instant for entry in self.instants)
 
 
 def _has_vanished(error: BaseException) -> bool:
@@ -182,13 +180,32 @@ class HudiTimeline:
         stats = self._hudi.json(metadata.getPartitionToWriteStats()).values()
         return TableChanges(groups, grown_partitions(chain.from_iterable(stats)))
 
-    def removed_files(self, active: ActiveTimeline) -> list[str]:
-        """Returns files, relative to the table, that completed rollbacks of the active timeline were to remove."""
+    def is_gone(self, active: ActiveTimeline, instant: str) -> bool:
+        """Whether the instant was rolled back for good. A plan of a clustering or compaction may be carried out again
+        after a rollback, and be archived before the rollback is.
+        """
+        if any(entry.requested == instant and entry.action != "rollback" for entry in active.instants):
+            return False
+        with self._reading():
+            archived = self._archived_state(instant)
+        return archived is not InstantState.COMPLETED and (
+            archived is InstantState.ROLLED_BACK or instant in active.rolled_back
+        )
+
+    def removed_files(self, active: ActiveTimeline, instants: Collection[str]) -> list[str]:
+        """Returns files, relative to the table, that completed rollbacks of these instants on the active timeline were
+        to remove.
+        """
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
         paths: list[str] = []
-        for entry in active.instants:
-            if entry.action == "rollback" and entry.done:
-                paths += (path.removeprefix(base) for path in self._removed(entry))
+        with self._reading():
+            for entry in active.instants if instants else ():
+                if (
+                    entry.action == "rollback"
+                    and entry.done
+                    and self._rollbacks.get(entry, frozenset()) <= set(instants)
+                ):
+                    paths += (path.removeprefix(base) for path in self._removed(entry))
         return paths
 
     def _removed(self, entry: Instant) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hudi import HudiTableBuilder
 from coordination.zookeeper.table_service_lock import Service
 from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
+from sink.hudi.leftovers import note_rollback
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.hudi.table_services import HudiTableServices
@@ -20,8 +22,10 @@ from sink.hudi.timeline import SINK_KEY
 from sink.schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
+from tests.integration.rewrites_kit import ServiceProcess
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, connected
 from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -122,6 +126,49 @@ def test_a_compaction_that_dies_between_metadata_table_and_timeline_loses_no_upd
     assert_rows(upserts, {key: {"at": 5, "number": 5} for key in range(10)})
 
 
+@pytest.fixture
+def service_process(tmp_path: Path) -> Iterator[Callable[[Upserts], ServiceProcess]]:
+    processes: list[ServiceProcess] = []
+
+    def start(upserts: Upserts) -> ServiceProcess:
+        [properties] = Path(upserts.settings.base_path).parent.glob("*.properties")
+        processes.append(ServiceProcess(properties, tmp_path / f"services-{len(processes)}.log"))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def test_a_compaction_that_is_carried_out_again_outlasts_the_tasks_of_a_stopped_process(
+    open_upserts: Open, kafka, service_process: Callable[[Upserts], ServiceProcess]
+) -> None:
+    upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
+    send(kafka.address, upserts.topic, [change(key, at) for at in range(1, 4) for key in range(10)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    base = Path(upserts.settings.base_path)
+    base_files = set(base.glob("*.parquet"))
+    first = service_process(upserts)
+    first.begin()
+    eventually("the first attempt writes a file", lambda: set(base.glob("*.parquet")) - base_files, 120)
+    first.pause()
+    [plan] = (base / ".hoodie" / "timeline").glob("*.compaction.requested")
+    instant = plan.name.partition(".")[0]
+    assert not list(plan.parent.glob(f"{instant}_*")), "the first attempt was complete before it was stopped"
+    results = by_name(upserts.table.services())
+    assert results["compaction"].instant == instant, results
+    upserts.land((0, 20, 30))
+    rows = {key: {"at": 3, "number": 3} for key in range(10)}
+    assert_rows(upserts, rows)
+    first.resume()
+    # Its late task misses its file, or it finds under the table lock that the plan is complete.
+    assert first.results()["compaction"]["reason"]
+    assert_rows(upserts, rows)
+    assert by_name(upserts.table.services())["compaction"].instant > instant
+    assert_rows(upserts, rows)
+
+
 def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upserts: Open, kafka) -> None:
     upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
     send(kafka.address, upserts.topic, [*(change(key, at) for at in (1, 2) for key in range(10))])
@@ -157,9 +204,11 @@ class Appends:
         number, schema, instant = self._number, parse_ddl(ddl), driver.table.begin(self._number, 1)
         avro = schema.avro(driver.settings.table_name)
         writer = HudiClient(driver.spark, self.base_path, avro, commit_options(driver.settings))
-        kafka = "'t' as _kafka_topic, 0 as _kafka_partition, id as _kafka_offset, timestamp_seconds(id) _kafka_timestamp"
+        kafka = ("'t' as _kafka_topic", "0 as _kafka_partition", "id as _kafka_offset", "timestamp_seconds(id)")
         first = 10 * number
-        frame = driver.spark.range(first, first + 10, 1, 1).selectExpr("id", *row.split(";"), *kafka.split(", "))
+        frame = driver.spark.range(first, first + 10, 1, 1).selectExpr(
+            "id", *row.split(";"), *kafka[:3], f"{kafka[3]} as _kafka_timestamp"
+        )
         stats = writer.bulk_insert_rows(frame._jdf, instant)
         return lambda: driver.table.complete(instant, stats, checkpoint(number), allow, schema.columns_json)
 
@@ -168,7 +217,9 @@ class Appends:
         return frame.load(self.base_path).where(where).count()
 
 
-def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(make_driver: MakeDriver, zookeeper_client) -> None:
+def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(
+    make_driver: MakeDriver, zookeeper_client
+) -> None:
     driver = make_driver(schema__ddl="id bigint, number int", hoodie__metadata__enable="true", **CLUSTERING)
     appends = Appends(driver)
     for _ in range(2):
@@ -187,3 +238,55 @@ def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(make_drive
         assert appends.count("number < 100", metadata) == 20
     schema = HudiTableBuilder.from_base_uri(Path(appends.base_path).as_uri()).build().get_schema()
     assert "added" in schema.names
+
+
+def test_columns_that_a_later_instant_does_not_name_are_a_conflict_and_land_with_a_new_instant(
+    open_upserts: Open, kafka
+) -> None:
+    upserts = open_upserts(**ON_READ, **EAGER, **BUCKETS)
+    send(kafka.address, upserts.topic, [*(change(key, at) for at in (1, 2) for key in range(10))])
+    send(kafka.address, upserts.topic, [change(key, 3, added="a") for key in range(10)])
+    upserts.land((0, 0, 10))
+    upserts.land((0, 10, 20))
+    wider = open_upserts(WIDER_DDL, **ON_READ, **EAGER, **BUCKETS)
+    instant = wider.begin()
+    written = wider.write(instant, (0, 20, 30))
+    assert by_name(upserts.table.services())["compaction"].instant > instant
+    assert wider.complete(instant, written) is TableOutcome.CONFLICT
+    wider.table.roll_back(instant)
+    wider.land((0, 20, 30))
+    assert_rows(upserts, {key: {"at": 3, "number": 3, "added": "a"} for key in range(10)})
+
+
+def test_a_sweep_deletes_files_of_instants_that_this_sink_rolled_back_and_no_others(make_driver: MakeDriver) -> None:
+    limits = {"keep__min__commits": "3", "keep__max__commits": "4", "clean__commits__retained": "1"}
+    driver = make_driver(**{f"hoodie__{name}": value for name, value in limits.items()})
+    archived, *_, complete = [driver.land(number) for number in range(1, 8)]
+    assert not by_name(driver.table.services())["archiving"].reason
+    timeline = Path(driver.settings.base_path, ".hoodie", "timeline")
+    assert not list(timeline.glob(f"{archived}*"))
+    ours, foreign = (driver.table.begin(8, 1) for _ in range(2))
+    driver.table.roll_back(ours)
+    driver.roll_back_as_another(foreign)
+    pending = driver.table.begin(8, 1)
+    unproven = f"{int(archived) - 1}"
+    late_files = {name: leave_late_file(driver, instant) for name, instant in locals().items() if name in LATE}
+    # A note alone, as a rollback that was never carried out leaves, is no proof.
+    for instant in (archived, complete, pending, unproven):
+        note_rollback(driver.table._hudi, instant)
+    assert not by_name(driver.table.services())["archiving"].reason
+    assert {name for name, file in late_files.items() if not file.exists()} == {"ours"}
+    assert driver.table.complete(pending, driver.write(pending, 80), checkpoint(8), allow) is TableOutcome.COMPLETED
+
+
+LATE = ("archived", "complete", "ours", "foreign", "pending", "unproven")
+
+
+def leave_late_file(driver: Driver, instant: str) -> Path:
+    """Leaves a data file of the instant and its marker, as a task does that outlives its job."""
+    file = Path(driver.settings.base_path, f"{uuid.uuid4()}-0_0-1-1_{instant}.parquet")
+    file.write_bytes(b"late")
+    marker = Path(driver.settings.base_path, ".hoodie", ".temp", instant, f"{file.name}.marker.CREATE")
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return file

@@ -1,0 +1,84 @@
+"""Deletes files that late tasks wrote under instants of this sink that were rolled back.
+
+A task may outlive the transaction or clustering that it wrote for. A reader without the metadata table takes an instant
+that is older than the active timeline for committed, and would show such a file. Guarantee: a file is deleted only if
+this sink rolled its instant back and noted that (`note_rollback`), a completed rollback of it is on the timeline,
+active or archived, and the instant is neither pending nor complete. Such an instant is never begun again. So files of
+complete and pending instants stay, and those of other writers. Raises what py4j raises, Corrupt and Unavailable.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from sink.hudi.client import HudiClient
+from sink.hudi.timeline import ActiveTimeline, HudiTimeline
+from sink.layout.quarantine import QUARANTINE
+
+TEMP = ".hoodie/.temp"
+TIMELINE = ".hoodie/timeline"
+_MARKER = ".marker."
+_NOTE = "sink.rolled_back"
+_NOTE_DAYS = 7
+"""No task of an instant runs longer."""
+
+
+def note_rollback(hudi: HudiClient, instant: str) -> None:
+    """Notes beside the markers that this sink has rolled its instant back."""
+    hudi.storage().create(hudi.path(f"{TEMP}/{instant}/{_NOTE}"), True).close()
+
+
+def marked_files(hudi: HudiClient, instant: str) -> list[str]:
+    """Returns the paths, relative to the table, of the data files that have a marker of the instant."""
+    return [marker.rpartition(_MARKER)[0] for marker in _markers(hudi, instant)]
+
+
+def _markers(hudi: HudiClient, instant: str) -> list[str]:
+    directory = f"{TEMP}/{instant}"
+    if not hudi.storage().exists(hudi.path(directory)):
+        return []
+    return [name for name in hudi.files_below(directory) if _MARKER in name]
+
+
+def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
+    """Removes files of this sink's instants whose rollback is complete: those that the rollback removed and a late task
+    wrote again, and those that a late task has marked since. Also removes quarantined bad records of transactions that
+    have ended.
+    """
+    # Listed before the timeline: what is listed belongs to an instant that was begun before.
+    quarantined, marked = hudi.names(QUARANTINE), hudi.names(TEMP)
+    noted = {instant for instant in marked if _NOTE in hudi.names(f"{TEMP}/{instant}")}
+    storage = hudi.storage()
+    for name in _revived(hudi, timeline.snapshot()):
+        storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
+    snapshot = timeline.snapshot()
+    gone = {instant for instant in noted if timeline.is_gone(snapshot, instant)}
+    for path in timeline.removed_files(snapshot, gone):
+        if storage.exists(hudi.path(path)):
+            storage.deleteFile(hudi.path(path))
+    for instant in gone:
+        for marker in _markers(hudi, instant):
+            storage.deleteFile(hudi.path(marker.rpartition(_MARKER)[0]))
+            storage.deleteFile(hudi.path(f"{TEMP}/{instant}/{marker}"))
+        if _is_old(instant):
+            storage.deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
+    for instant in quarantined:
+        if not any(not entry.done for entry in snapshot.writes_at(instant)):
+            storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
+
+
+def _revived(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
+    """Returns inflight files of rolled back instants that a late writer has made again, where the requested files are
+    gone: Hudi's writer notes its plan there.
+    """
+    pending = {
+        entry.requested for entry in snapshot.instants if entry.requested in snapshot.rolled_back and not entry.done
+    }
+    names = hudi.names(TIMELINE) if pending else []
+    begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
+    return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
+
+
+def _is_old(instant: str) -> bool:
+    begun = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
+    return datetime.now(timezone.utc) - begun > timedelta(days=_NOTE_DAYS)

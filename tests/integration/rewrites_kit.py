@@ -1,0 +1,85 @@
+"""Runs a sink's table services in a process of their own, which a test stops or kills in the middle.
+
+`python -m tests.integration.rewrites_kit PROPERTIES LOG` is that process: for each line that it reads it runs the
+services once, and prints what each says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+from kazoo.client import KazooClient
+
+from sink.clients.spark import start_session
+from sink.config import load
+from sink.hudi import Table
+from sink.hudi.lock import TableLocks
+from sink.write.row_spec import table_schema
+
+
+class ServiceProcess:
+    """The services of the sink of these settings, in another process with a JVM of its own."""
+
+    def __init__(self, properties: Path, log: Path) -> None:
+        self._log = log
+        command = [sys.executable, "-m", "tests.integration.rewrites_kit", str(properties), str(log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._answer() == "ready"
+
+    def begin(self) -> None:
+        """Has the process run the services."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Waits for the end of the run. Returns what each service says, by its name."""
+        return {result["name"]: result for result in self._answer()}
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        """Signals Python, its JVM and Spark's Python workers."""
+        process = psutil.Process(self._process.pid)
+        for one in (*process.children(recursive=True), process):
+            with suppress(ProcessLookupError):
+                os.kill(one.pid, number)
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the process of the services ended; see {self._log}"
+        return json.loads(line)
+
+
+def _serve(properties: str, log: str) -> None:
+    settings = load(Path(properties), {})
+    client = KazooClient(settings.zookeeper)
+    client.start()
+    table = Table(
+        start_session(settings, "other", Path(log)), settings, table_schema(settings), TableLocks(client, settings)
+    )
+    print(json.dumps("ready"), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps([asdict(result) for result in table.services()]), flush=True)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])
