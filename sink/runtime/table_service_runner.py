@@ -3,8 +3,7 @@
 One worker holds their lock, and not the coordinator's where there is another one. Guarantee: a run neither fails nor
 delays a decision. A run that fails is logged, recorded for `sink status`, and tried again after as many transactions. A
 worker that dies in a run loses the lock with its session, and the next holder begins with its remains. A worker that
-was stopped beyond its session may wake in the middle of a run: Hudi refuses to complete an instant that was taken off
-its timeline meanwhile.
+was stopped beyond its session may wake in the middle of a run: it finds under the table lock that it may not complete.
 """
 
 from __future__ import annotations
