@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sink.devtools.count import HELP
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 PICTURE = ROOT / "docs" / "demo.svg"
 
-_HELP = re.compile(r"(<!-- help: ?(?P<command>[a-z ]*) -->\n```text\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(
     r"(?:^<!-- wait: (?P<wait>[^\n]+) -->\n)?^```console\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -33,12 +34,12 @@ class Shown:
 
 def with_help(page: str, help_of: Callable[[str], str]) -> str:
     """Returns the page with the help texts of the commands that it names."""
-    return _HELP.sub(lambda match: f"{match[1]}{help_of(match['command'])}{match[4]}", page)
+    return HELP.sub(lambda match: f"{match[1]}{help_of(match['command'])}{match[4]}", page)
 
 
 def helped(page: str) -> set[str]:
     """Returns the commands whose help texts the page shows."""
-    return {match["command"] for match in _HELP.finditer(page)}
+    return {match["command"] for match in HELP.finditer(page)}
 
 
 def with_outputs(page: str, run: Callable[[Shown], str]) -> str:
