@@ -16,10 +16,11 @@ from rich.text import Text
 from coordination.state.tree import KeeperView
 from sink.commands.common import text_table
 from sink.config import Settings
-from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.operations.health import Evidence, Judgement, duration, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import Status
 from sink.operations.trend import Trend
+from sink.telemetry.backlog import last_commit
 
 SHOWN = 10
 URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})
@@ -78,10 +79,6 @@ def unread(name: str, kind: str, reason: str) -> SinkReport:
     return SinkReport(name, None, Judgement((finding(kind, reason),)))
 
 
-def new_trend(settings: Settings) -> Trend:
-    return Trend(INTERVALS * settings.interval_ms / 1000)
-
-
 def needs(reports: Sequence[SinkReport]) -> Iterator[RenderableType]:
     """Yields the findings of these sinks, worst first; nothing if nothing needs doing."""
     issues = [(report, reason, True) for report in _worst_first(reports) for reason in report.judgement.reasons]
@@ -123,7 +120,7 @@ def _overview_row(report: SinkReport, now: float) -> Sequence[RenderableType]:
         "" if status is None else (status.coordinator or "none").rpartition(":")[0],
         "" if status is None else str(len(status.members)),
         "" if status is None or status.lag is None else f"{status.lag:,}",
-        "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
+        "" if report.committed_at is None else f"{duration(now - report.committed_at)} ago",
         "" if status is None else str(len(status.transactions)),
         "" if worst is None else worst.kind,
     )
@@ -135,10 +132,3 @@ _COLOURS = ("green", "yellow", "red", "bold red")
 def _worst_first(reports: Sequence[SinkReport]) -> list[SinkReport]:
     lags = {id(report): 0 if report.status is None else report.status.lag or 0 for report in reports}
     return sorted(reports, key=lambda report: (-report.urgency, -lags[id(report)], report.name))
-
-
-def _seconds(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

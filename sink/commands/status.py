@@ -24,12 +24,12 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks, text_table
-from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread
+from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
-from sink.operations.health import last_commit, planned_since
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
+from sink.operations.trend import Trend
 from sink.telemetry.terminal import console
 
 WATCH_SECONDS = 1.0
@@ -76,7 +76,7 @@ class _StatusReader:
         self._unusable = [unread(name, "refused", reason) for name, reason in chosen_sinks.misconfigured.items()]
         self._lag = lag
         self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
-        self._trends = {settings.name: new_trend(settings) for settings in sinks}
+        self._trends = {settings.name: Trend(settings.normal_wait) for settings in sinks}
         self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
         for keeper in self._keepers.values():
             client.add_listener(keeper.session_changed)
@@ -94,7 +94,7 @@ class _StatusReader:
                 raise
             return unread(settings.name, "znode", str(error))
         view = reading.view
-        trend.observe(view.states, reading.log, last_commit(view), time.time(), planned_since(view))
+        trend.observe(view, reading.log, time.time())
         return report_on(settings, view, reading.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:

@@ -52,6 +52,16 @@ class Settings(SettingsFields):
         return self.errors_tolerance == "all"
 
     @property
+    def commit_allowance(self) -> float:
+        """Seconds after which a commit is overdue, if records wait."""
+        return max(self.normal_wait, self.writestatus_timeout_ms / 1000)
+
+    @property
+    def normal_wait(self) -> float:
+        """The most seconds that a record waits where nothing is wrong."""
+        return 3 * self.interval_ms / 1000
+
+    @property
     def key_is_global(self) -> bool:
         """Whether a record key is one row in the whole table, and not one in each of its partitions."""
         return self.index_type == "record"

@@ -13,10 +13,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sink.http.fleet import Fleet, SinkNow
-from sink.operations.health import Judgement, last_commit
+from sink.operations.health import Judgement
 from sink.operations.remedies import finding
 from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
 from sink.operations.trend import PartitionTrend, Trend
+from sink.telemetry.backlog import last_commit
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0
@@ -94,7 +95,7 @@ def _status(fleet: Fleet, name: str) -> dict[str, Any]:
         **document,
         "health": health_document,
         "bad_records": {"tolerance": evidence.settings.errors_tolerance, "recent": recent_errors},
-        "waiting_seconds": round(sink.trend.waiting, 1),
+        "waiting_seconds": round(sink.trend.age.known, 1),
         "catch_up_seconds": _rounded(sink.trend.catch_up),
         "last_commit": last_commit(evidence.view),
         "partitions": [
@@ -108,7 +109,7 @@ def _partition(partition: PartitionStatus, trend: PartitionTrend | None) -> dict
     document: dict[str, Any] = {name: getattr(partition, name) for name in PartitionStatus.__slots__}
     if trend is not None:
         document |= {
-            "waiting_seconds": round(trend.waiting, 1),
+            "waiting_seconds": round(trend.age.known, 1),
             "landed_per_second": _rounded(trend.landed_per_second),
             "arrived_per_second": _rounded(trend.arrived_per_second),
             "catch_up_seconds": _rounded(trend.catch_up),
@@ -134,7 +135,7 @@ def _line(fleet: Fleet, name: str) -> dict[str, Any]:
         "sink": name,
         **_health(fleet.judgement(name)),
         "state": _state(fleet.judgement(name), evidence is not None and bool(evidence.paused)),
-        "waiting_seconds": round(trend.waiting, 1),
+        "waiting_seconds": round(trend.age.known, 1),
         "catch_up_seconds": None if sink is None else _rounded(trend.catch_up),
         "commit_age": None if commit is None else round(max(0.0, fleet.at - commit), 1),
         "chart": {

@@ -26,9 +26,9 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
 from sink.http.outside import OutsideWorkers
-from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit, planned_since
+from sink.operations.health import Evidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
-from sink.operations.status import NEWEST, build, catalog_status
+from sink.operations.status import build
 from sink.operations.trend import Trend
 from sink.telemetry.logs import ContextThread
 
@@ -194,8 +194,7 @@ class FleetWatch:
             changed = threading.Event()
             keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
             sink.client.add_listener(keeper.session_changed)
-            trend = Trend(INTERVALS * sink.settings.interval_ms / 1000)
-            self._watched[name] = _Watched(sink, keeper, trend, changed)
+            self._watched[name] = _Watched(sink, keeper, Trend(sink.settings.normal_wait), changed)
 
     def _drop(self, name: str) -> None:
         watched = self._watched.pop(name)
@@ -232,14 +231,12 @@ class FleetWatch:
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if view is not None:
             log, error = self._logs.view_of(name)
-            watched.trend.observe(view.states, log, last_commit(view), wall, planned_since(view))
-            status = build(settings, _newest(view), log, error, wall)
-            catalog = catalog_status(settings, watched.catalog, status.committed)
+            watched.trend.observe(view, log, wall)
             outside = self._outside.workers_of(hosted)
             evidence = replace(
                 evidence,
                 view=view,
-                status=replace(status, services=watched.services, catalog=catalog, outside=outside),
+                status=build(settings, view, log, error, wall, watched.services, watched.catalog, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),
@@ -278,8 +275,3 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
 
     path = f"{watched.hosted.settings.root_znode}/{member_path(incarnation)}"
     watched.hosted.client.get_async(path, watch=on_event)
-
-
-def _newest(view: KeeperView) -> KeeperView:
-    """Returns the view with only the last few ended transactions: each reading makes a status of it, for all sinks."""
-    return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
+from itertools import chain
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
@@ -17,8 +17,8 @@ from sink.config import Settings
 from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
 from sink.operations.trend import PartitionTrend, Trend
+from sink.telemetry.backlog import last_commit
 
-INTERVALS = 3
 EARLY, LATE = 0.5, 0.9
 """Shares of the retention time that trigger a warning."""
 ABORTS = 2
@@ -61,33 +61,6 @@ class Evidence:
         """The text of a pause; empty without one."""
         pause = None if self.view is None else self.view.control.paused
         return "" if pause is None else f"paused: {pause.reason or f'by {pause.by}'}"
-
-
-def deadline(settings: Settings) -> float:
-    """Seconds after which a commit is overdue."""
-    return max(INTERVALS * settings.interval_ms, settings.writestatus_timeout_ms) / 1000
-
-
-def last_commit(view: KeeperView) -> float | None:
-    """Returns the time of the newest commit in the history, in seconds since 1970. Aborts may fill the short history:
-    the commit is then older than all of them.
-    """
-    commit_times = [summary.times for summary in view.ledger.history if summary.outcome == Phase.COMMITTED.value]
-    if commit_times:
-        return max(max(times.values(), default=0.0) for times in commit_times)
-    start_times = [min(summary.times.values(), default=0.0) for summary in view.ledger.history]
-    return min(start_times) if start_times and view.ledger.committed else None
-
-
-def planned_since(view: KeeperView) -> float | None:
-    """Returns since when records are planned that have not landed, in seconds since 1970: those of open transactions,
-    and of all that were aborted after the newest commit.
-    """
-    aborted = takewhile(lambda summary: summary.outcome != Phase.COMMITTED.value, reversed(view.ledger.history))
-    entered = chain(
-        (transaction.header.times for transaction in view.transactions), (summary.times for summary in aborted)
-    )
-    return min((min(times.values()) for times in entered if times), default=None)
 
 
 def newest_time(view: KeeperView) -> float:
@@ -138,19 +111,19 @@ def _refusals(evidence: Evidence) -> list[Finding]:
 
 def _overdue(evidence: Evidence, view: KeeperView, status: Status, is_certain: bool = True) -> Iterator[Finding]:
     """Yields that a commit is overdue: reasons if it is certain, a note if records may have waited for too long."""
-    limit, committed = deadline(evidence.settings), last_commit(view)
+    limit, committed = evidence.settings.commit_allowance, last_commit(view)
     if committed is not None and evidence.wall - committed <= limit:
         return
-    since = "never" if committed is None else f"{_seconds(evidence.wall - committed)} ago"
+    since = "never" if committed is None else f"{duration(evidence.wall - committed)} ago"
     if status.lag is None:
         if is_certain and status.kafka_error is not None and committed is not None:
             yield finding("kafka", f"Kafka does not tell what waits ({status.kafka_error}); last commit {since}")
         return
-    waiting, at_most = evidence.trend.waiting, evidence.trend.waiting_at_most
+    waiting, at_most = evidence.trend.age
     if status.lag > 0 and at_most > limit and is_certain == (waiting > limit):
-        age = _seconds(waiting) if is_certain else f"at most {_seconds(at_most)}"
+        age = duration(waiting) if is_certain else f"at most {duration(at_most)}"
         text = f"{status.lag:,} offsets wait, the oldest for {age}; last commit {since}"
-        yield finding("not-committing", f"{text}, allowed are {_seconds(limit)}")
+        yield finding("not-committing", f"{text}, allowed are {duration(limit)}")
 
 
 def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
@@ -164,7 +137,7 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         yield finding("configuration", "the fleet runs another configuration than this worker's file")
     clock_lag = newest_time(view) - evidence.wall
     if clock_lag > CLOCK_SECONDS:
-        text = f"this worker's clock is {_seconds(clock_lag)} or more behind the coordinator's, by the last transaction"
+        text = f"this worker's clock is {duration(clock_lag)} or more behind the coordinator's, by the last transaction"
         yield finding("clock", text)
     yield from _waits(evidence)
     yield from (
@@ -190,7 +163,7 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
     yield from _retention(evidence)
     growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
-    if growing and evidence.trend.waiting > deadline(evidence.settings):
+    if growing and evidence.trend.age.known > evidence.settings.commit_allowance:
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")
 
 
@@ -201,20 +174,20 @@ def _retention(evidence: Evidence) -> Iterator[Finding]:
     for topic, seconds in evidence.retention.items():
         oldest_waiting = max(
             (
-                trend.waiting_at_most
+                trend.age.at_most
                 for partition, trend in evidence.trend.partitions.items()
                 if partition.topic == topic and _is_at_risk(trend, seconds)
             ),
             default=0.0,
         )
         if oldest_waiting:
-            time_left = _seconds(seconds - oldest_waiting)
+            time_left = duration(seconds - oldest_waiting)
             yield finding("retention", f"Kafka deletes records of {topic} that have not landed in {time_left}")
 
 
 def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
-    lands_too_late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting_at_most
-    return trend.waiting_at_most > LATE * seconds or (trend.waiting_at_most > EARLY * seconds and lands_too_late)
+    lands_too_late = trend.catch_up is None or trend.catch_up > seconds - trend.age.at_most
+    return trend.age.at_most > LATE * seconds or (trend.age.at_most > EARLY * seconds and lands_too_late)
 
 
 def _waits(evidence: Evidence) -> Iterator[Finding]:
@@ -227,7 +200,10 @@ def _waits(evidence: Evidence) -> Iterator[Finding]:
             yield finding("outside", text)
 
 
-def _seconds(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Returns a duration for people, like `90 s` or `3 h`."""
     if seconds < 120:
         return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
 from coordination.state.control import RequestAuthor
-from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
@@ -23,6 +23,7 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
 from sink.clients.kafka import Log
 from sink.config import Settings
+from sink.telemetry.backlog import lag
 
 FORMAT = 1
 NEWEST = 10
@@ -177,16 +178,9 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     view = keeper.read()
     recorded_topics = {partition.topic for partition in view.states}
     log_view, kafka_error = _observe(log, settings, recorded_topics)
-    status = build(settings, view, log_view, kafka_error, time.time())
-    catalog = catalog_status(settings, keeper.catalog(), status.committed)
-    full_status = replace(
-        status,
-        history=status.history[:NEWEST],
-        services=keeper.services(),
-        catalog=catalog,
-        outside=outside_workers(keeper.hosting_records()),
-    )
-    return Reading(view, log_view, full_status)
+    outside = outside_workers(keeper.hosting_records())
+    status = build(settings, view, log_view, kafka_error, time.time(), keeper.services(), keeper.catalog(), outside)
+    return Reading(view, log_view, status)
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
@@ -198,7 +192,7 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
     )
 
 
-def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
+def _catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
     """Returns None if the settings name no catalogue. A record of another catalogue is ignored."""
     if not settings.catalogued:
         return None
@@ -213,8 +207,16 @@ def catalog_status(settings: Settings, state: CatalogState | None, committed: in
 
 
 def build(
-    settings: Settings, view: KeeperView, log_view: LogView | None, kafka_error: str | None, wall: float
+    settings: Settings,
+    view: KeeperView,
+    log_view: LogView | None,
+    kafka_error: str | None,
+    wall: float,
+    services: TableServiceRun | None = None,
+    catalog: CatalogState | None = None,
+    outside: tuple[OutsideStatus, ...] = (),
 ) -> Status:
+    """Makes the status of one reading of the tree and of the log, with the records beside the tree."""
     partitions = _partitions(view.states, log_view)
     lags = [partition.lag for partition in partitions]
     return Status(
@@ -237,9 +239,12 @@ def build(
         partitions=partitions,
         lag=None if log_view is None else sum(lag for lag in lags if lag is not None),
         transactions=tuple(_transaction(transaction, wall) for transaction in view.transactions),
-        history=tuple(ended_status(summary) for summary in reversed(view.ledger.history)),
+        history=tuple(ended_status(summary) for summary in reversed(view.ledger.history[-NEWEST:])),
         committed=view.ledger.committed,
         kafka_error=kafka_error,
+        services=services,
+        catalog=_catalog_status(settings, catalog, view.ledger.committed),
+        outside=outside,
         paused=view.control.paused,
         flush_pending=view.control.flush.is_pending,
         switchover=view.control.switchover.incarnation if view.control.switchover else None,
@@ -263,26 +268,22 @@ def _partitions(
     states: Mapping[TopicPartition, PartitionState], log_view: LogView | None
 ) -> tuple[PartitionStatus, ...]:
     log_ranges = log_view.partitions if log_view else {}
-    statuses: list[PartitionStatus] = []
-    for partition in sorted({*states, *log_ranges}):
-        state, log_range = states.get(partition), log_ranges.get(partition)
-        log_start, log_end = (log_range.start, log_range.end) if log_range else (None, None)
-        if state is None:
-            # Nothing is recorded yet: the first plan decides where it starts.
-            lag = log_end - log_start if log_end is not None and log_start is not None else None
-            statuses.append(
-                PartitionStatus(partition.topic, partition.partition, "NEW", 0, 0, 0, 0, log_start, log_end, lag)
-            )
-            continue
+    return tuple(
+        _partition(partition, states.get(partition), log_ranges.get(partition))
+        for partition in sorted({*states, *log_ranges})
+    )
+
+
+def _partition(
+    partition: TopicPartition, state: PartitionState | None, log_range: PartitionLog | None
+) -> PartitionStatus:
+    # Of a new partition nothing is recorded yet: the first plan decides where it starts.
+    recorded = ("NEW", 0, 0, 0, 0)
+    if state is not None:
         start, end = (state.end, state.planned_end) if state.open else (state.start, state.end)
-        lag = None if log_end is None else max(0, log_end - state.end)
-        statuses.append(
-            PartitionStatus(
-                partition.topic, partition.partition, state.status.value, start, end, state.end, state.generation,
-                log_start, log_end, lag,
-            )
-        )  # fmt: skip
-    return tuple(statuses)
+        recorded = (state.status.value, start, end, state.end, state.generation)
+    in_log = (None, None, None) if log_range is None else (log_range.start, log_range.end, lag(state, log_range))
+    return PartitionStatus(partition.topic, partition.partition, *recorded, *in_log)
 
 
 def _transaction(transaction: Transaction, wall: float) -> TransactionStatus:

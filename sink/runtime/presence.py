@@ -19,7 +19,7 @@ from coordination.errors import SinkError
 from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord, worker_records
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
-from sink.runtime.sink import Sink, SinkState
+from sink.runtime.sink import AILING_SECONDS, Sink, SinkState
 from sink.runtime.spreading import to_hand_over, weight
 from sink.telemetry.version import sink_version
 
@@ -30,8 +30,6 @@ SETTLE_SECONDS = 5.0
 """A worker that has just joined some of its sinks has so much time to join the others."""
 FORGET_SECONDS = 60.0
 """A hand-over that has not happened by then is requested again."""
-AILING_SECONDS = 180.0
-"""Longer than coordinators of a sink whose store is away take turns."""
 REASON_CHARACTERS = 300
 
 

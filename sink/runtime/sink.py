@@ -55,8 +55,9 @@ LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
 """Longer than any request of a coordinator can sensibly take: one that hangs on storage for so long holds lock and
 session, and no other worker may act."""
-AILING_SECONDS = 90.0
-"""A request that takes longer counts as a fault for sharing out coordinators."""
+AILING_SECONDS = 180.0
+"""For sharing out coordinators, a request that takes longer counts as a fault, and a fault counts for so long: longer
+than coordinators of a sink whose store is away take turns."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -118,7 +119,7 @@ class Sink:
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
-        metrics.configured(settings.interval_ms / 1000, settings.writestatus_timeout_ms / 1000)
+        metrics.configured(settings.commit_allowance)
         metrics.waits_for("zookeeper", True)
         self._stop = Event()
         self.ended = Event()

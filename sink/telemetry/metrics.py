@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from coordination.state.messages import Note
 from coordination.state.model import LogView, Phase
-from coordination.state.tree import KeeperView, Summary
+from coordination.state.tree import KeeperView
 from coordination.zookeeper.table_service_lock import Service
+from sink.telemetry.backlog import last_commit
 from sink.telemetry.exposition import Exposition, MetricsServer
 from sink.telemetry.harmless import harmless
 from sink.telemetry.metric_families import OLD_NAMES, Families
@@ -96,7 +97,7 @@ class SinkMetrics:
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
-        self.offsets = PartitionOffsets(sink, process.clock)
+        self.offsets = PartitionOffsets(sink, process.wall)
         self._begin()
 
     def _begin(self) -> None:
@@ -129,9 +130,9 @@ class SinkMetrics:
         self.offsets.clear()
 
     @harmless
-    def configured(self, interval: float, write_deadline: float) -> None:
-        """Takes seconds from the settings."""
-        self._child(self._families.commit_allowance).set(max(3 * interval, write_deadline))
+    def configured(self, commit_allowance: float) -> None:
+        """Takes the seconds after which a commit is overdue."""
+        self._child(self._families.commit_allowance).set(commit_allowance)
 
     @harmless
     def note(self, note: Note) -> None:
@@ -193,10 +194,10 @@ class SinkMetrics:
         """Takes the coordinator's reading of the tree."""
         # A restarted worker is a member twice until its old session ends.
         self._child(self._families.workers).set(len({member.worker for member in view.members}))
-        newest_commit = _last_commit(view)
-        if newest_commit is not None:
-            self._child(self._families.last_commit).set(max(newest_commit.times.values(), default=0.0))
-        self.offsets.read_states(view.states, self._planned_at(newest_commit))
+        committed = last_commit(view)
+        if committed is not None:
+            self._child(self._families.last_commit).set(committed)
+        self.offsets.read_tree(view)
 
     @harmless
     def log(self, view: LogView) -> None:
@@ -288,12 +289,9 @@ class SinkMetrics:
             self._drop(families.freshness)
             self._drop(families.retention_left)
             return
-        freshness = self.offsets.freshness()
-        self._child(families.freshness).set(freshness)
-        waiting = self.offsets.waiting_topics() if self.retention_by_topic else ()
-        seconds_left = [
-            self.retention_by_topic[topic] - freshness for topic in waiting if topic in self.retention_by_topic
-        ]
+        self._child(families.freshness).set(self.offsets.freshness())
+        retention = self.retention_by_topic
+        seconds_left = [retention[topic] - age for topic, age in self.offsets.ages(retention)]
         self._show(families.retention_left, min(seconds_left, default=None))
 
     def _child(self, family: Any, *labels: str) -> Any:
@@ -318,11 +316,6 @@ class SinkMetrics:
     def _set_waiting(self, cause: str, is_waiting: bool) -> None:
         self._child(self._families.waiting, cause).set(1 if is_waiting else 0)
 
-    def _planned_at(self, summary: Summary | None) -> float | None:
-        """Returns the time when the transaction was planned, by the monotonic clock."""
-        planned = None if summary is None else summary.times.get(Phase.PLANNED.value)
-        return None if planned is None else self._clock() - max(self._process.wall() - planned, 0.0)
-
     def _enter(self, number: int, phase: Phase) -> None:
         self._leave(number)
         self._phases[number] = phase, self._clock()
@@ -344,9 +337,3 @@ class SinkMetrics:
             self._child(self._families.bad_records).inc(errors)
             if opened_at is not None:
                 self._child(self._families.attempts).observe(attempt)
-
-
-def _last_commit(view: KeeperView) -> Summary | None:
-    """Returns the newest committed transaction of the history."""
-    history = view.ledger.history
-    return next((summary for summary in reversed(history) if summary.outcome == Phase.COMMITTED.value), None)

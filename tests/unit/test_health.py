@@ -27,11 +27,12 @@ from coordination.state.model import (
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
-from sink.operations.health import Evidence, Judgement, deadline, judge, last_commit
+from sink.operations.health import Evidence, Judgement, judge
 from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
 from sink.operations.trend import Trend
+from sink.telemetry.backlog import last_commit
 from tests.unit.settings_kit import minimal_settings
 
 WALL = 1_000_000.0
@@ -82,9 +83,10 @@ def evidence_of(
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
     if log is not None:
-        trend.observe(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
+        before = replace(view, ledger=Ledger())
+        trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
-            trend.observe(view.states, log, None, WALL - after)
+            trend.observe(before, log, WALL - after)
     return Evidence(settings, WALL, view, build(settings, view, log, kafka_error, WALL), trend=trend)
 
 
@@ -93,8 +95,8 @@ def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
 
 
 def test_three_intervals_or_the_write_deadline_whichever_is_longer(tmp_path: Path) -> None:
-    assert deadline(minimal_settings(tmp_path, coordinator__writestatus__timeout="30s")) == 180
-    assert deadline(minimal_settings(tmp_path)) == 300
+    assert minimal_settings(tmp_path, coordinator__writestatus__timeout="30s").commit_allowance == 180
+    assert minimal_settings(tmp_path).commit_allowance == 300
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from coordination.state.model import LogView, Member, OpenRange, PartitionLog, P
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
 from coordination.zookeeper.table_service_lock import Service
+from sink.telemetry.backlog import LOOKS
 from sink.telemetry.metrics import ProcessMetrics, SinkMetrics
 
 
@@ -228,24 +229,53 @@ def test_freshness_remembers_the_oldest_through_a_thousand_looks_at_the_log(
         metrics.log(log(p0=11 + second))
         clock.now += 1
     assert value(process, "sink_freshness_seconds") == 1000
-    assert len(metrics.offsets._snapshots) <= 16
+    assert len(metrics.offsets._backlog._looks) <= LOOKS
     metrics.keeper(replace(empty_view(), states=states(p0=510)))
     freshness = value(process, "sink_freshness_seconds")
     assert freshness is not None
     assert 350 <= freshness <= 500, "thinned, and never older than it is"
 
 
-def test_what_waits_when_a_term_begins_has_waited_since_the_last_commit_was_planned(
+def test_what_was_planned_before_a_takeover_waits_since_then(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
-    ledger = committed(at=1_000_000.0 + clock.now - 30, planned=1_000_000.0 + clock.now - 40)
+    now = 1_000_000.0 + clock.now
+    ledger = committed(at=now - 30, planned=now - 40)
+    aborted = Summary(8, 8, "ABORTED", None, 0, "", {"PLANNED": now - 20, "ABORTED": now - 10})
+    ledger = replace(ledger, history=(*ledger.history, aborted))
     metrics.keeper(replace(empty_view(), states=states(p0=10), ledger=ledger))
     metrics.log(log(p0=15))
-    assert value(process, "sink_freshness_seconds") == 40
-    assert value(process, "sink_last_commit_timestamp_seconds") == 1_000_000.0 + clock.now - 30
+    assert value(process, "sink_freshness_seconds") == 20
+    assert value(process, "sink_last_commit_timestamp_seconds") == now - 30
     metrics.coordinating(False)
     assert value(process, "sink_freshness_seconds") is None
     assert value(process, "sink_last_commit_timestamp_seconds") is None
+
+
+def test_a_record_that_a_new_coordinator_finds_in_a_quiet_topic_has_not_waited_since_the_last_commit(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    days = 5 * 86_400
+    ledger = committed(at=1_000_000.0 + clock.now - days, planned=1_000_000.0 + clock.now - days)
+    metrics.keeper(replace(empty_view(), states=states(p0=10), ledger=ledger))
+    metrics.log(log(p0=11))
+    clock.now += 3
+    assert value(process, "sink_freshness_seconds") == 3
+
+
+def test_a_topic_with_short_retention_is_at_no_risk_from_records_that_wait_in_another_topic(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    old, young = TopicPartition("old", 0), TopicPartition("young", 0)
+    recorded = {partition: PartitionState("id", 0, 0, 0) for partition in (old, young)}
+    metrics.keeper(replace(empty_view(), states=recorded))
+    metrics.retention({"old": 100_000.0, "young": 600.0})
+    metrics.log(LogView("c", {old: PartitionLog("id", 0, 1), young: PartitionLog("id", 0, 0)}))
+    clock.now += 3000
+    metrics.log(LogView("c", {old: PartitionLog("id", 0, 1), young: PartitionLog("id", 0, 0)}))
+    clock.now += 5
+    metrics.log(LogView("c", {old: PartitionLog("id", 0, 1), young: PartitionLog("id", 0, 9)}))
+    assert value(process, "sink_retention_left_seconds") == 595
 
 
 def test_retention_left_is_that_of_a_topic_that_waits(
@@ -269,13 +299,9 @@ def test_a_worker_that_has_started_again_counts_once_though_its_old_session_live
     assert value(process, "sink_workers") == 2
 
 
-def test_the_allowance_of_a_commit_is_three_intervals_or_the_write_deadline(
-    process: ProcessMetrics, metrics: SinkMetrics
-) -> None:
-    metrics.configured(interval=60, write_deadline=300)
+def test_the_allowance_of_a_commit_shows(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    metrics.configured(300)
     assert value(process, "sink_commit_allowance_seconds") == 300
-    metrics.configured(interval=200, write_deadline=300)
-    assert value(process, "sink_commit_allowance_seconds") == 600
 
 
 def test_a_scrape_asks_the_jvms_watchdog_the_watches_of_servers_and_the_clock(

@@ -34,7 +34,7 @@ def served_labels() -> dict[str, set[str]]:
     """Returns the labels, by sample name, that a worker serves over HTTP once everything has happened to it."""
     process = ProcessMetrics("w1")
     sink = process.sink("orders")
-    sink.configured(60, 300)
+    sink.configured(300)
     for event, fields in (
         ("transaction.opened", {"attempt": 1}),
         ("transaction.entered", {"phase": "STARTED"}),

@@ -13,10 +13,10 @@ from rich.console import Console, Group
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
-from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread
+from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
-from sink.operations.health import last_commit, planned_since
 from sink.operations.status import build
+from sink.operations.trend import Trend
 from tests.unit.settings_kit import minimal_settings
 
 NOW = 1_000_000.0
@@ -42,8 +42,8 @@ def view(settings: Settings, committed_at: float = NOW - 5) -> KeeperView:
 
 def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkReport:
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
-    trend = new_trend(settings)
-    trend.observe(keeper_view.states, log, last_commit(keeper_view), NOW, planned_since(keeper_view))
+    trend = Trend(settings.normal_wait)
+    trend.observe(keeper_view, log, NOW)
     return report_on(settings, keeper_view, build(settings, keeper_view, log, None, NOW), trend)
 
 

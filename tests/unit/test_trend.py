@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
-from sink.operations.trend import MARKERS, SAMPLES, Trend
+from coordination.state.reading import TreeReader
+from coordination.state.tree import KeeperView, Ledger, Summary
+from sink.operations.trend import SAMPLES, Trend
+from sink.telemetry.backlog import LOOKS
 
 SOURCE = TopicPartition("orders", 0)
 
@@ -28,22 +34,34 @@ class ScriptedPartition:
             self.last_commit = self.wall
         log = LogView("c", {SOURCE: PartitionLog("id", 0, self.end)})
         states = {SOURCE: PartitionState("id", 0, self.committed, 1)}
-        self.trend.observe(states, log, self.last_commit, self.wall, self.planned_since)
+        self.trend.observe(self.view(states), log, self.wall)
         return self.trend
+
+    def view(self, states: Mapping[TopicPartition, PartitionState]) -> KeeperView:
+        """A tree whose newest commit was planned and committed at `last_commit`, and what was planned after it was
+        aborted."""
+        commit = () if self.last_commit is None else (summary("COMMITTED", self.last_commit),)
+        aborted = () if self.planned_since is None else (summary("ABORTED", self.planned_since),)
+        ledger = Ledger(7, 7, history=(*commit, *aborted))
+        return replace(TreeReader().read({}), states=states, ledger=ledger)
+
+
+def summary(outcome: str, at: float) -> Summary:
+    return Summary(7, 7, outcome, None, 0, "", {"PLANNED": at, outcome: at})
 
 
 def test_without_lag_nothing_waits() -> None:
     partition = ScriptedPartition()
     partition.look(produced=10, landed=10)
-    assert (partition.look().waiting, partition.trend.catch_up) == (0.0, 0.0)
+    assert (partition.look().age.known, partition.trend.catch_up) == (0.0, 0.0)
 
 
 def test_a_record_waits_from_when_its_end_was_seen() -> None:
     partition = ScriptedPartition()
     partition.look()
     partition.look(produced=10)
-    assert partition.look(after=7).waiting == 7
-    assert partition.look(after=7, produced=10).waiting == 14
+    assert partition.look(after=7).age.known == 7
+    assert partition.look(after=7, produced=10).age.known == 14
 
 
 def test_what_came_later_waits_less_long_once_the_older_has_landed() -> None:
@@ -51,55 +69,55 @@ def test_what_came_later_waits_less_long_once_the_older_has_landed() -> None:
     partition.look()
     partition.look(produced=10)
     partition.look(after=20, produced=10)
-    assert partition.look(after=5, landed=10).waiting == 5
-    assert partition.look(after=5, landed=10).waiting == 0
+    assert partition.look(after=5, landed=10).age.known == 5
+    assert partition.look(after=5, landed=10).age.known == 0
 
 
 def test_what_waited_before_the_first_look_may_have_come_at_any_time_since_the_last_commit() -> None:
     partition = ScriptedPartition()
     partition.end, partition.last_commit = 10, partition.wall - 300
     trend = partition.look(after=0)
-    assert (trend.waiting, trend.waiting_at_most) == (0, 300)
+    assert trend.age == (0, 300)
     trend = partition.look(after=20)
-    assert (trend.waiting, trend.waiting_at_most) == (20, 320)
+    assert trend.age == (20, 320)
 
 
 def test_what_a_transaction_has_planned_before_the_first_look_waits_since_then() -> None:
     partition = ScriptedPartition()
     partition.end, partition.last_commit, partition.planned_since = 10, partition.wall - 300, partition.wall - 200
     trend = partition.look(after=0)
-    assert (trend.waiting, trend.waiting_at_most) == (200, 300)
+    assert trend.age == (200, 300)
 
 
 def test_what_is_planned_and_never_was_committed_waits_since_it_was_planned() -> None:
     partition = ScriptedPartition()
     partition.end, partition.planned_since = 10, partition.wall - 200
     trend = partition.look(after=0)
-    assert (trend.waiting, trend.waiting_at_most) == (200, 200)
+    assert trend.age == (200, 200)
 
 
 def test_what_comes_while_nobody_looks_may_have_come_at_any_time_since_the_look_before() -> None:
     partition = ScriptedPartition()
     partition.look(produced=5, landed=5)
     trend = partition.look(after=900, produced=5)
-    assert (trend.waiting, trend.waiting_at_most) == (0, 900)
+    assert trend.age == (0, 900)
 
 
 def test_what_waits_is_not_forgotten_while_nobody_looks() -> None:
     partition = ScriptedPartition()
     partition.look()
     partition.look(produced=5)
-    assert partition.look(after=900, produced=5).waiting == 900
+    assert partition.look(after=900, produced=5).age.known == 900
 
 
 def test_no_partition_takes_more_memory_with_time() -> None:
     partition = ScriptedPartition()
     partition.look()
-    looks = 2 * max(SAMPLES, MARKERS)
+    looks = 2 * max(SAMPLES, LOOKS)
     for _ in range(looks):
         partition.look(after=10, produced=1)
-    assert len(partition.trend._partitions[SOURCE].markers) <= MARKERS
-    assert partition.trend.waiting == 10 * (looks - 1)
+    assert len(partition.trend._backlog._looks) <= LOOKS
+    assert partition.trend.age.known == 10 * (looks - 1)
     assert len(partition.trend.samples) == SAMPLES
 
 
@@ -142,12 +160,12 @@ def test_a_reset_to_earlier_offsets_is_no_rate() -> None:
     partition.look(after=5)
     trend = partition.trend.partitions[SOURCE]
     assert trend.landed_per_second is None
-    assert trend.waiting == 0
-    assert partition.look(after=10).waiting == 10
+    assert trend.age.known == 0
+    assert partition.look(after=10).age.known == 10
 
 
 def test_without_kafka_the_chart_has_a_gap() -> None:
     partition = ScriptedPartition()
     partition.look(produced=5)
-    partition.trend.observe({}, None, None, partition.wall + 10)
+    partition.trend.observe(partition.view({}), None, partition.wall + 10)
     assert [sample.lag for sample in partition.trend.samples] == [5, None]
