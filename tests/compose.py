@@ -19,9 +19,11 @@ from typing import Any
 
 import yaml
 
-from sink.clients import artifacts
-from sink.clients.child_process import Child, child_environment
+from sink.clients.artifacts import pyspark_jars
+from sink.clients.child_environment import child_environment
 from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.devtools.local.child_process import Child
+from sink.devtools.local.jars import kafka_jars
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
@@ -144,9 +146,7 @@ class Compose:
         return [programs.get(words[0], words[0]), *words[1:]]
 
     def _java(self, tool: Sequence[str]) -> list[str]:
-        jars = (
-            [*artifacts.kafka_jars(), *tools_jars()] if "kafka" in tool[0] else artifacts.pyspark_jars().glob("*.jar")
-        )
+        jars = [*kafka_jars(), *tools_jars()] if "kafka" in tool[0] else pyspark_jars().glob("*.jar")
         java = [str(find_java(BROKER_VERSIONS).binary), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         arguments = [word.format(zookeeper=f"127.0.0.1 {self._ports['zookeeper']}") for word in tool]
         return [*java, "-cp", ":".join(map(str, jars)), *arguments]

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from sink.clients.child_process import overrides_a_setting
+from sink.clients.child_environment import overrides_a_setting
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.storage.hdfs_cluster import HdfsCluster, a_cluster

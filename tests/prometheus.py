@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from sink.clients.child_process import Child
+from sink.devtools.local.child_process import Child
 from sink.devtools.local.servers import free_ports
 
 RULES = Path(__file__).resolve().parents[1] / "docker" / "monitoring" / "alerts.yaml"

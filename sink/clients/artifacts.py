@@ -28,7 +28,7 @@ import tenacity
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from sink.clients.ivy import Download, retrieve
-from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.clients.java import find_java
 from sink.clients.trust import write_trust_store
 from sink.storage.connectors import CONNECTORS, Connector
 
@@ -38,12 +38,6 @@ SPARK = (
     "org.apache.spark:spark-avro_2.12:3.5.7",
 )
 """The artifacts on Spark's class path beside PySpark's own jars."""
-KAFKA = (
-    "org.apache.kafka:kafka_2.13:4.3.0",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
-)
-"""The artifacts of a Kafka broker, on a class path of its own, because its Scala is not Spark's. The second one is for
-its log."""
 
 ATTEMPTS = 3
 
@@ -73,11 +67,6 @@ def storage_jars(connector: Connector) -> list[Path]:
             f"target.base.path: {connector.name}:// needs {' and '.join(connector.coordinates)}: {error}, or name their"
             " files in spark.jars"
         ) from error
-
-
-def kafka_jars() -> list[Path]:
-    """Returns the jars of a Kafka broker."""
-    return fetch("kafka", KAFKA)
 
 
 def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
@@ -194,27 +183,18 @@ def add_storage_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def main() -> int:
-    """`python -m sink.clients.artifacts`: fetch all that a later command would fetch, and make the class archive."""
+    """`python -m sink.clients.artifacts`: fetch all that a worker would fetch, and make the class archive."""
     parser = argparse.ArgumentParser(prog="python -m sink.clients.artifacts", description=main.__doc__)
-    parser.add_argument(
-        "--java",
-        action="store_true",
-        help="only find Java, for Spark and for a broker; exit status 1 when there is none",
-    )
     add_storage_argument(parser)
     arguments = parser.parse_args()
     try:
         java = find_java()
         print(f"java {java.version}: {java.binary}")
-        if arguments.java:
-            broker = find_java(BROKER_VERSIONS)
-            print(f"java {broker.version} for a broker: {broker.binary}")
-        else:
-            stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
-            for name, jars in {"spark": spark_jars(), "kafka": kafka_jars(), **stores}.items():
-                print(f"{name}: {len(jars)} jars in {jars[0].parent}")
-            # Use a separate process, because it starts a JVM. If it fails, only starts are slower.
-            subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
+        stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
+        for name, jars in {"spark": spark_jars(), **stores}.items():
+            print(f"{name}: {len(jars)} jars in {jars[0].parent}")
+        # Use a separate process, because it starts a JVM. If it fails, only starts are slower.
+        subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
     except SinkError as error:
         print(error, file=sys.stderr)
         return 1

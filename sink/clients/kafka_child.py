@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.child_process import child_environment
+from sink.clients.child_environment import child_environment
 
 LOG = structlog.get_logger("sink.worker")
 GRACE_SECONDS = 5.0

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordination.errors import Unavailable
-from sink.clients.child_process import Child
+from sink.devtools.local.child_process import Child
 from sink.devtools.local.servers import LOOPBACK, free_ports
 
 DRIVER = "org.postgresql:postgresql:42.7.7"

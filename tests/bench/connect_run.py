@@ -20,8 +20,8 @@ from pathlib import Path
 
 from coordination.errors import Unavailable
 from sink.clients.artifacts import fetch
-from sink.clients.child_process import Child
 from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.devtools.local.child_process import Child
 from sink.devtools.local.servers import LOG4J, LOOPBACK, free_ports
 from tests.bench.catalog import DRIVER, postgres
 from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured_run

@@ -2,7 +2,7 @@
 
 Guarantee: a process that ended keeps the CPU seconds it had when it was last seen. What a process used
 between its last sample and its end is lost: at most `PERIOD`. Processes are found by session, as
-`sink.clients.child_process` makes one for each child.
+`sink.devtools.local.child_process` makes one for each child.
 """
 
 from __future__ import annotations

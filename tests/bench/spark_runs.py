@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from coordination.errors import Unavailable
-from sink.clients.child_process import Child
+from sink.devtools.local.child_process import Child
 from tests.bench.lab import PATIENCE, Lab, Window, measured_run
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler

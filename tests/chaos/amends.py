@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sink.clients.child_process import child_environment
+from sink.clients.child_environment import child_environment
 from tests.chaos.arena import Arena
 
 

@@ -19,12 +19,13 @@ import psutil
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.child_process import Child, child_environment
+from sink.clients.child_environment import child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
 from sink.devtools.demo.play import FIRST_WORKERS, _home, _print_next_commands, run
 from sink.devtools.demo.tables import DemoTable
 from sink.devtools.demo.view import Screen
+from sink.devtools.local.child_process import Child
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import zookeeper_answers
@@ -56,7 +57,7 @@ def play(stage, *_):
 
 tempfile.tempdir = {directory!r}
 demo._play = play
-demo.artifacts.spark_jars = demo.artifacts.kafka_jars = list
+demo.spark_jars = demo.kafka_jars = list
 demo.run()
 """
 

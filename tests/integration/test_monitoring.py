@@ -14,8 +14,8 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink.clients import artifacts
 from sink.clients.java import find_java
+from sink.devtools.local.jars import kafka_jars
 from sink.devtools.local.kafka import BROKER_VERSIONS, KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
@@ -47,7 +47,7 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
 
 def described(kafka: str, group: str) -> dict[int, tuple[int, int, int]]:
     """Returns committed offset, log end and lag by partition, as `kafka-consumer-groups.sh --describe` prints them."""
-    classes = ":".join(str(jar) for jar in [*artifacts.kafka_jars(), *tools_jars()])
+    classes = ":".join(str(jar) for jar in [*kafka_jars(), *tools_jars()])
     java = [str(find_java(BROKER_VERSIONS).binary), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", kafka, "--describe", "--group", group]

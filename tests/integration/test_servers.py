@@ -17,7 +17,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import Unavailable
-from sink.clients.child_process import Child, child_environment
+from sink.clients.child_environment import child_environment
+from sink.devtools.local.child_process import Child
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer, zookeeper_answers
@@ -114,7 +115,7 @@ def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
         f"""
         import os, sys, time
         from pathlib import Path
-        from sink.clients.child_process import Child
+        from sink.devtools.local.child_process import Child
         from sink.devtools.local.zookeeper import ZooKeeperServer
         server = ZooKeeperServer(Path({str(tmp_path)!r})).start()
         log = Path({str(tmp_path / "nest.log")!r})

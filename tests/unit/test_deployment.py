@@ -106,7 +106,8 @@ def test_a_module_that_was_typed_by_its_old_name_still_runs(module: str) -> None
 def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     version: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sink.clients import artifacts, java
+    from sink.clients import java
+    from sink.devtools.local import jars
 
     binary = tmp_path / "bin" / "java"
     binary.parent.mkdir()
@@ -116,14 +117,14 @@ def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "WHEEL", "no_such_wheel")
-    monkeypatch.setattr(artifacts, "find_java", java.find_java.__wrapped__)
-    monkeypatch.setattr(sys, "argv", ["packages", "--java"])
-    assert artifacts.main() == status
+    monkeypatch.setattr(jars, "find_java", java.find_java.__wrapped__)
+    monkeypatch.setattr(sys, "argv", ["jars", "--java"])
+    assert jars.main() == status
 
 
 def test_make_hides_no_progress_of_the_large_downloads() -> None:
     text = (ROOT / "Makefile").read_text()
-    assert "sink.clients.artifacts --java" in text
+    assert "sink.devtools.local.jars --java" in text
     assert [line for line in text.splitlines() if "--editable" in line and re.search("--quiet|-q", line)] == []
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from sink.clients.process_watchdog import FAMILY, kill_tagged_processes
+from sink.devtools.local.process_watchdog import FAMILY, kill_tagged_processes
 
 
 @pytest.fixture

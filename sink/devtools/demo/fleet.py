@@ -19,9 +19,9 @@ from kazoo.protocol.states import KazooState
 from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.child_process import CHILDREN
 from sink.devtools.demo import orders
 from sink.devtools.demo.tables import DemoTable
+from sink.devtools.local.child_process import CHILDREN
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.workers import WorkerProcess
@@ -97,7 +97,7 @@ class DemoCluster:
     def detach(self) -> str:
         """Lets servers and workers live on. Returns the command that ends them."""
         tag = CHILDREN.detach()
-        return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
+        return f"{sys.executable} -m sink.devtools.local.process_watchdog {tag} < /dev/null"
 
     def end(self) -> None:
         """Kills every process."""

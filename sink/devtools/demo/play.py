@@ -21,12 +21,13 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
-from sink.clients import artifacts
-from sink.clients.child_process import overrides_a_setting
+from sink.clients.artifacts import spark_jars
+from sink.clients.child_environment import overrides_a_setting
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.tables import TABLES
 from sink.devtools.demo.view import Screen, in_doubt, picture
+from sink.devtools.local.jars import kafka_jars
 from sink.telemetry.terminal import quiet
 
 RECORDS = 500_000
@@ -71,8 +72,8 @@ def run(
     table = TABLES[storage](home)
     try:
         table.prepare()
-        artifacts.spark_jars()
-        artifacts.kafka_jars()
+        spark_jars()
+        kafka_jars()
     except SinkError:
         if directory is None:
             home.rmdir()

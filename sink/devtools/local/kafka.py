@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordination.errors import Unavailable
-from sink.clients import artifacts
 from sink.clients.java import BROKER_VERSIONS
+from sink.devtools.local.jars import kafka_jars
 from sink.devtools.local.servers import LOOPBACK, SILENT, Server, free_ports
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ class KafkaServer(Server):
             **self._settings,
         }
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        jars = artifacts.kafka_jars()
+        jars = kafka_jars()
         if not (data / "meta.properties").is_file():
             self._format(jars, config)
         return self._java(self._heap, jars, "kafka.Kafka", str(config), versions=BROKER_VERSIONS)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing_extensions import Self
 
 from coordination.errors import Unavailable
-from sink.clients.child_process import Child
 from sink.clients.java import find_java
+from sink.devtools.local.child_process import Child
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 32000)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sink.clients.child_process import Child
+from sink.devtools.local.child_process import Child
 
 
 class WorkerProcess(Child):

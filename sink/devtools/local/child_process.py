@@ -23,15 +23,13 @@ import psutil
 from typing_extensions import Self
 
 from coordination.errors import Unavailable
-from sink.clients.process_watchdog import FAMILY, KEEP, kill_tagged_processes
+from sink.clients.child_environment import FAMILY, child_environment
+from sink.devtools.local.process_watchdog import KEEP, kill_tagged_processes
 
 GONE_SECONDS = 10.0
 POLL_SECONDS = 0.02
 TAIL_LINES = 5
 CAUSE = re.compile(r"^Caused by: |(^|\s)(ERROR|FATAL)\s|^\w*Error: ")
-OWN_VARIABLES = "SINK_"
-PASSED_ON = frozenset({"SINK_HOME", FAMILY})
-"""Variables that children inherit: the directory of downloads, and the tag of the process group."""
 
 
 class ProcessGroup:
@@ -47,7 +45,7 @@ class ProcessGroup:
         if self._watchdog is None or self._owner != os.getpid():
             self._tag, self._owner = uuid.uuid4().hex, os.getpid()
             self._watchdog = subprocess.Popen(
-                [sys.executable, "-m", "sink.clients.process_watchdog", self._tag],
+                [sys.executable, "-m", "sink.devtools.local.process_watchdog", self._tag],
                 stdin=subprocess.PIPE,
                 env=child_environment({}),
                 start_new_session=True,
@@ -70,23 +68,6 @@ class ProcessGroup:
 
 
 CHILDREN = ProcessGroup()
-
-
-def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Returns this process's environment and `extra`, with this package in PYTHONPATH.
-
-    It omits `SINK_*` variables that override settings: exported for a real sink, they would connect the children to its
-    servers.
-    """
-    package_root = str(Path(__file__).resolve().parents[2])
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != package_root]
-    inherited = {name: value for name, value in os.environ.items() if not overrides_a_setting(name)}
-    return {**inherited, "PYTHONPATH": os.pathsep.join([package_root, *paths]), **extra}
-
-
-def overrides_a_setting(name: str) -> bool:
-    """Returns whether a worker might read the environment variable as a setting."""
-    return name.startswith(OWN_VARIABLES) and name not in PASSED_ON
 
 
 class Child:

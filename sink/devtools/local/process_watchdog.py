@@ -1,9 +1,9 @@
 """Kills all descendants of a process when that process ends, also after SIGKILL.
 
-The process runs `python -m sink.clients.process_watchdog TAG` with a pipe as standard input. When the pipe ends, every
-process with `SINK_FAMILY=TAG` in its environment gets SIGKILL: children, their JVMs and their descendants, also stopped
-ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it.
-Killing the watchdog itself voids the guarantee.
+The process runs `python -m sink.devtools.local.process_watchdog TAG` with a pipe as standard input. When the pipe ends,
+every process with `SINK_FAMILY=TAG` in its environment gets SIGKILL: children, their JVMs and their descendants, also
+stopped ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach
+it. Killing the watchdog itself voids the guarantee.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import psutil
 
-FAMILY = "SINK_FAMILY"
+from sink.clients.child_environment import FAMILY
+
 KEEP = b"keep"
 GONE_SECONDS = 10.0
 LOOKS = 2
