@@ -23,10 +23,9 @@ from sink.commands.examples import epilog
 from sink.commands.history import history
 from sink.commands.infer import infer
 from sink.commands.reset import reset
-from sink.commands.run import run
+from sink.commands.run import run, wait
 from sink.commands.status import status
 from sink.commands.validate import validate
-from sink.commands.wait import wait
 from sink.runtime.interruption import EXIT_INTERRUPTED
 from sink.telemetry.version import parts, sink_version
 

@@ -3,24 +3,27 @@
 Guarantee: when `publish` returns, every bad record of the transaction is in the table once, and no row of an earlier
 attempt at the same ranges is. Repeating it changes nothing. The coordinator calls it before it completes the
 transaction's instant. The first bad record creates the table. Voided by other writers that delete or change its rows.
+Copies in the dead-letter topic are complete, too, but may be there twice: a repeated publication sends them again.
 Raises QuarantineMissing, TableError (another table is at the path), what `fence` raises, and Unavailable (try again).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import confluent_kafka as ck
 from kazoo.client import KazooClient
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
-from sink.bad_records.deadletter import send_dead_letters
 from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
@@ -29,6 +32,76 @@ from sink.layout.quarantine import QUARANTINE
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Columns that `sink errors replay` sets when it adds the record to the table."""
+LOG = logging.getLogger(__name__)
+HEADER = "__connect.errors."
+FLUSH_SECONDS = 60.0
+_PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
+"""Only the topic limits the record size, because brokers accepted each of these records once."""
+CONVERTERS = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HEADER_CONVERTER"}
+"""The stages of Kafka Connect for parts of a record that cannot be read. The sink itself refuses the other kinds."""
+
+
+def send_dead_letters(settings: Settings, topic: str, rows: DataFrame) -> None:
+    """Sends rows of the errors table to the topic, one after another, because each may have many megabytes."""
+    place = f"errors.deadletter.topic {topic} at {settings.bootstrap}"
+    failed: list[str] = []
+
+    def on_delivery(error: ck.KafkaError | None, _: ck.Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    try:
+        producer = ck.Producer({**settings.kafka_native, **_PRODUCER}, logger=LOG)
+        for row in rows.toLocalIterator():
+            _produce(
+                producer,
+                topic=topic,
+                value=_bytes(row["value"]),
+                key=_bytes(row["_kafka_key"]),
+                headers=headers(row, settings.name),
+                on_delivery=on_delivery,
+            )
+        unacknowledged = producer.flush(FLUSH_SECONDS)
+    except ck.KafkaException as error:
+        raise Unavailable(f"{place}: {error.args[0].str()}") from error
+    if failed or unacknowledged:
+        reason = failed[0] if failed else f"{unacknowledged} records not acknowledged in time"
+        raise Unavailable(f"{place}: {reason}")
+
+
+def _produce(producer: ck.Producer, **record: Any) -> None:
+    while True:
+        try:
+            producer.produce(**record)
+        except BufferError:
+            producer.poll(1.0)  # its queue is full
+        else:
+            producer.poll(0)
+            return
+
+
+def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
+    """Returns the record's own headers, followed by Kafka Connect's."""
+    stage = CONVERTERS.get(row["kind"], "TASK_PUT")
+    # The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers.
+    exception = "ConnectException" if stage == "TASK_PUT" else "DataException"
+    connect = {
+        "topic": row["_kafka_topic"],
+        "partition": row["_kafka_partition"],
+        "offset": row["_kafka_offset"],
+        "connector.name": sink,
+        "task.id": 0,
+        "stage": stage,
+        "class.name": "sink",
+        "exception.class.name": f"org.apache.kafka.connect.errors.{exception}",
+        "exception.message": row["reason"],
+    }
+    record_headers = ((header["key"], _bytes(header["value"])) for header in row["_kafka_headers"] or ())
+    return [*record_headers, *((HEADER + name, str(value).encode()) for name, value in connect.items())]
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
 class QuarantineMissing(SinkError):

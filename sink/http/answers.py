@@ -9,17 +9,19 @@ import asyncio
 import gzip
 import hmac
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from sink.config import ProcessSettings, Settings
 from sink.http import documents
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.fleet import Fleet, FleetWatch
-from sink.http.metrics import CONTENT_TYPE, MetricsText
 from sink.http.table_process import TableReports
 from sink.operations.control import decisive_errors
 from sink.telemetry.logs import in_context
@@ -36,6 +38,26 @@ _DOCUMENTS: Mapping[str, Callable[[Fleet, Sequence[str]], bytes]] = {
     "history": documents.history,
     "overview": documents.overview,
 }
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+AGE_SECONDS = 1.0
+
+
+class MetricsText:
+    """The process's metrics as one text, made at most once a second for all clients. Any thread may call `text`."""
+
+    def __init__(self, facts: WorkerFacts) -> None:
+        self._facts = facts
+        self._making = threading.Lock()
+        self._text, self._zipped, self._made_at = b"", b"", -AGE_SECONDS
+
+    def text(self) -> tuple[bytes, bytes]:
+        """Returns the text, plain and compressed by gzip."""
+        with self._making:
+            if time.monotonic() - self._made_at >= AGE_SECONDS:
+                self._text = self._facts.metrics()
+                self._zipped = gzip.compress(self._text, 1)
+                self._made_at = time.monotonic()
+            return self._text, self._zipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,25 +10,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
 from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from coordination.errors import Corrupt, Unavailable
+from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.state.model import WorkerState
 from coordination.state.tree import KeeperView, member_path
 from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
+from coordination.zookeeper.worker_records import WorkerRecord, worker_records
+from sink.config import Settings
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
-from sink.http.outside import OutsideWorkers
 from sink.operations.health import Evidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
-from sink.operations.status import build
+from sink.operations.status import OutsideStatus, build, outside_workers
 from sink.operations.trend import Trend
 from sink.telemetry.logs import ContextThread
 
@@ -42,13 +43,48 @@ SHARE = 0.1
 WHOLE_SECONDS = 60.0
 """Seconds after which a tree is read again, even if no watch has fired."""
 RECORDS_SECONDS = 15.0
-"""Seconds after which the records without a watch (table services, catalogue) are read again."""
+"""Seconds after which the records without a watch (table services, catalogue, processes) are read again."""
 IDLE_SECONDS = 600.0
 """Seconds after the last question until the threads pause."""
 FIRST_SECONDS = 5.0
 """The most seconds that clients wait for the first reading after a pause."""
 GONE_SECONDS = 900.0
 """Seconds for which a note says that a worker has left without draining."""
+
+
+class OutsideWorkers:
+    """Looks for workers that host a sink and take no part in it. One reading serves all sinks below one root. For one
+    thread only.
+    """
+
+    def __init__(self) -> None:
+        self._refreshed_at = -RECORDS_SECONDS
+        self._records: dict[tuple[int, str], tuple[WorkerRecord, ...]] = {}
+
+    def refresh(self, sinks: Iterable[HostedSink]) -> None:
+        now = time.monotonic()
+        if now - self._refreshed_at < RECORDS_SECONDS:
+            return
+        self._refreshed_at = now
+        sinks_by_root = {_root_key(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
+        self._records = {root_key: _records(sink.client, root_key[1]) for root_key, sink in sinks_by_root.items()}
+
+    def workers_of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
+        records = self._records.get(_root_key(sink.settings, sink.client), ())
+        name = sink.settings.name
+        return outside_workers({record.worker: record.sinks[name] for record in records if name in record.sinks})
+
+
+def _root_key(settings: Settings, client: KazooClient) -> tuple[int, str]:
+    return id(client), settings.root_znode.rpartition("/")[0]
+
+
+def _records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
+    try:
+        return worker_records(client, root)
+    except SinkError as error:
+        LOG.debug("http.workers_unread", reason=str(error))
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

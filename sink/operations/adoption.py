@@ -20,12 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coordination.errors import ConfigError, Conflict, TableError, Unavailable
+import structlog
+
+from coordination.errors import ConfigError, Conflict, SinkError, TableError, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
+from coordination.zookeeper.keeper import Keeper
 from sink.audit.report import AuditFinding
 from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
+from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION
 from sink.operations.reset import Reset, ResetRequest, TimelineSnapshot, plan_reset
 from sink.operations.reset_checks import is_interrupted
@@ -39,6 +43,7 @@ CONNECT = "kafka.commit.offsets"
 _STREAMER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(?P<pairs>(,\d{1,9}:\d{1,18})+)", re.ASCII)
 _CONNECT = re.compile(r"\d{1,9}=\d{1,18}(,\d{1,9}=\d{1,18})*", re.ASCII)
 _MAX_QUOTED = 200
+LOG = structlog.get_logger("sink.worker")
 
 
 class Tool(Enum):
@@ -275,3 +280,17 @@ def adopt(
                 " decide with `sink reset --offset`"
             )
     return plan_reset(view, ResetRequest(offsets=offsets), table, log)
+
+
+def warn_of_foreign_offsets(settings: Settings, keeper: Keeper) -> None:
+    """Warns of another tool's offsets, as `sink validate` does before a worker is started."""
+    try:
+        view = keeper.read()
+        if view.states:
+            return
+        if warning := unadopted_offsets_warning(
+            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
+        ):
+            LOG.warning("table.not_adopted", reason=warning)
+    except SinkError as error:
+        LOG.debug("table.offsets_unread", reason=str(error))

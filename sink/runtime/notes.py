@@ -12,11 +12,12 @@ import structlog
 
 from coordination.state.messages import Note
 from coordination.state.tree import KeeperView
+from sink.clients.kafka_groups import GroupCommitter
 from sink.config import Settings
 from sink.operations.remedies import RUNBOOK, halt_remedy
-from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.registry_watch import RegistryWatch
 from sink.runtime.storage_watch import StorageWatch
+from sink.telemetry.harmless import harmless
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -29,6 +30,24 @@ WARNING_EVENTS = frozenset(
 _AT_OFFSET = re.compile(r"\S+-\d+ offset \d+")
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
 """Noted at each try, for as long as the fault lasts."""
+
+
+class LandedOffsets:
+    """The landed offsets of one sink. `observe` gets the coordinator's readings of the tree, and returns at once."""
+
+    def __init__(self, settings: Settings, committer: GroupCommitter, metrics: SinkMetrics) -> None:
+        self._sink = settings.name
+        self._group = f"sink-{settings.name}" if settings.group_offsets else None
+        self._committer = committer
+        self._metrics = metrics
+        self._offered: tuple[int, int] | None = None
+
+    @harmless
+    def observe(self, view: KeeperView) -> None:
+        settled = view.epoch, view.ledger.committed
+        if view.states and settled != self._offered:
+            self._offered = settled
+            self._committer.offer(self._sink, self._group, view.states, self._metrics)
 
 
 class Observer:

@@ -10,7 +10,7 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from threading import Event
@@ -21,10 +21,13 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, SinkError
 from sink.clients.java_errors import error_summary
+from sink.clients.kafka_groups import GroupCommitter
+from sink.clients.kafka_process import LogProcess
+from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
-from sink.config import Fleet
+from sink.config import Fleet, Settings
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.commit_warmup import CommitWarmup
@@ -32,7 +35,6 @@ from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
-from sink.runtime.kafka_processes import KafkaProcesses
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.signals import Signals
@@ -53,6 +55,30 @@ COMMIT_SECONDS = 20.0
 SERVICES_SIDE_BY_SIDE = 4
 SERVICE_SECONDS = 300.0
 """Longer than these, and a commit or a table service gives up its turn to another sink's."""
+
+
+class KafkaProcesses:
+    """Gives two processes for each Kafka cluster and way to reach it, whatever the number of sinks: one for the
+    coordinators, and one for metrics and tools.
+    """
+
+    def __init__(self) -> None:
+        self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}
+        self._groups: dict[tuple[tuple[str, str], ...], GroupCommitter] = {}
+
+    def log_of(self, settings: Settings) -> SharedLog:
+        native: Mapping[str, str] = settings.kafka_native
+        return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(native)))
+
+    def groups(self, settings: Settings) -> GroupCommitter:
+        native: Mapping[str, str] = settings.kafka_native
+        return self._groups.setdefault(tuple(sorted(native.items())), GroupCommitter(native))
+
+    def close(self) -> None:
+        for committer in self._groups.values():
+            committer.close()
+        for log in self._by_settings.values():
+            log.close()
 
 
 class WorkerProcess:

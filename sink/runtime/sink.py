@@ -34,12 +34,11 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.preflight import require_usable
+from sink.operations.adoption import warn_of_foreign_offsets
 from sink.runtime.admission import AdmissionControl
-from sink.runtime.foreign_offsets import warn_of_foreign_offsets
 from sink.runtime.jvm_watchdog import JvmWatchdog
-from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
-from sink.runtime.notes import Observer
+from sink.runtime.notes import LandedOffsets, Observer
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema

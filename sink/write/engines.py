@@ -10,8 +10,7 @@ from sink.config import Settings
 from sink.schema import TableSchema
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Engine
-from sink.write.row_engine import RowEngine
-from sink.write.upsert_engine import UpsertEngine
+from sink.write.hudi_engine import RowEngine, UpsertEngine
 
 ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
     "arrow": ArrowEngine,

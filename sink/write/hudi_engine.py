@@ -1,25 +1,36 @@
-"""The base of the engines that write through Hudi: Python decodes and counts records, Hudi's Java writer writes rows.
+"""The engines that write through Hudi: Python decodes and counts records, Hudi's Java writer writes rows.
 
-Guarantee: that of `sink.write.engine`; every slice has the count and the digest that the Arrow engine gives it. A
-subclass says which of Hudi's writers takes the rows.
+Guarantee: that of `sink.write.engine`; every slice has the count and the digest that the Arrow engine gives it. An
+upsert differs in files: each attempt changes the file groups that it finds, so the same slices give the same rows, but
+not the same files. The coordinator gives an upsert to one worker, and runs one at a time. Of the changes of a key the
+one with the greatest ordering value is kept, else that with the highest topic, partition and offset: the result does
+not depend on the order in which Spark brings them. Two changes have one key if, and only if, Hudi's key generator gives
+them one.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
 from sink.config import Settings
+from sink.hudi.changes import ordering_fields
 from sink.hudi.client import HudiClient
-from sink.hudi.options import commit_options
+from sink.hudi.options import commit_options, partition_columns, record_key_fields
+from sink.layout.partition_paths import NULL_PARTITION
+from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
+from sink.write.changes import LOG_POSITION
 from sink.write.engine import Engine
 from sink.write.quarantine import tolerated
 from sink.write.record_columns import RowSpec, separate_bad
@@ -31,6 +42,9 @@ _RECONCILED = "hoodie.global.index.reconcile.parallelism"
 
 Reports = dict[int, TaskReport]
 """Reports by the position of the task in the job."""
+_KEY = "_sink_key"
+_PARTITION = "_sink_partition"
+_RANK = "_sink_rank"
 
 
 class HudiEngine(Engine):
@@ -85,3 +99,62 @@ def decode(
             if rows is not None:
                 yield rows
         reported.add({number: counter.report()})
+
+
+def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:
+    """Returns the last change of each key, without the log position, in `parts` Spark partitions."""
+    newest = [F.col(name).desc() for name in (*ordering, *LOG_POSITION.names)]
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest))
+    keyed = changes.withColumns(dict(keys)).repartition(parts, *keys)
+    rows = keyed.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
+    return rows.select(*(name for name in changes.columns if name not in LOG_POSITION.names))
+
+
+def change_keys(settings: Settings) -> Mapping[str, Column]:
+    """Returns the columns by name; some are columns of the changes themselves."""
+    key = _record_key(record_key_fields(settings))
+    return key if settings.key_is_global else {**key, **_partition(partition_columns(settings))}
+
+
+def _record_key(fields: Sequence[str]) -> dict[str, Column]:
+    """Joins the fields as Hudi does, for which ("1,b:2", "3") and ("1", "2,b:3") are one key."""
+    if len(fields) == 1:
+        return {fields[0]: F.col(fields[0])}
+    return {_KEY: F.concat_ws(",", *(F.concat(F.lit(f"{name}:"), _key_text(name, EMPTY)) for name in fields))}
+
+
+def _partition(columns: Sequence[str]) -> dict[str, Column]:
+    """Maps null and the empty string to one partition, as Hudi does."""
+    return {f"{_PARTITION}_{name}": _key_text(name, NULL_PARTITION) for name in columns}
+
+
+def _key_text(name: str, empty: str) -> Column:
+    as_string = F.col(name).cast("string")
+    return F.coalesce(F.nullif(as_string, F.lit("")), F.lit(empty))
+
+
+class UpsertEngine(HudiEngine):
+    """For write.operation=upsert and insert."""
+
+    def spec(self, columns: str) -> RowSpec:
+        """Keeps columns NOT NULL that the settings declare so: in an upsert table every column is nullable."""
+        spec = super().spec(columns)
+        strict = {field.name for field in self._schema.value_struct.fields if not field.nullable}
+        fields = [
+            T.StructField(field.name, field.dataType, field.nullable and field.name not in strict)
+            for field in spec.schema.value_struct.fields
+        ]
+        return replace(spec, schema=replace(spec.schema, value_struct=T.StructType(fields)))
+
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+        if self._settings.operation == "upsert":
+            parts = max(self._spark.sparkContext.defaultParallelism, tasks)
+            rows = last_changes(rows, change_keys(self._settings), ordering_fields(self._settings), parts)
+        return hudi.write_records(rows._jdf, instant)
+
+
+class RowEngine(HudiEngine):
+    """For write.operation=append with write.engine=hudi."""
+
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
+        return hudi.bulk_insert_rows(rows._jdf, instant)

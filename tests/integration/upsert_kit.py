@@ -26,8 +26,8 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import WriteResult
+from sink.write.hudi_engine import UpsertEngine
 from sink.write.row_spec import table_schema
-from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of
 from tests.integration.table_kit import SINK, allow, checkpoint

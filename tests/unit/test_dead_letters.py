@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import Row
 
-from sink.bad_records.deadletter import headers
+from sink.bad_records.table import headers
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger
 from sink.clients import kafka_groups
 from sink.clients.kafka_groups import GroupCommitter
-from sink.runtime.landed_offsets import LandedOffsets
+from sink.runtime.notes import LandedOffsets
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py4j.java_gateway import JavaClass, JavaGateway
 
-from sink.clients.java_packages import JavaPackage
+from sink.hudi.java_objects import JavaPackage
 
 
 def test_a_part_that_begins_with_a_capital_is_a_class_and_nothing_is_asked() -> None:
