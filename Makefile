@@ -35,10 +35,10 @@ test: lint ## lint, unit, simulation and integration tests on real servers (15 m
 
 test-all: lint ## those, more cells of their matrices and the longest tests of fleets (most of an hour)
 	$(PREPARED)
-	$(TESTED) $(ARGS)
+	SIMULATION_SEEDS=2000 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 
 unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
-	$(BIN)/python -m pytest tests -m "not integration and not docker" $(ARGS)
+	$(BIN)/python -m pytest tests -m "not integration and not docker and not thorough" $(ARGS)
 
 simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of these seeds: SEEDS=0..10000, or one with its trace: SEEDS=7
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)

@@ -33,7 +33,7 @@ class Mutant:
     seeds: int = 40
     faults: dict[str, Any] | None = None
     first: int = 0
-    """The first seed, where the rule's case occurs only after hundreds of seeds."""
+    """The first seed, where the rule's case occurs only after many seeds."""
     covered_by: str = ""
     """The rule that replaces the broken one, where no invariant shows that it is broken."""
 
@@ -130,7 +130,7 @@ CAUGHT: tuple[Mutant, ...] = (
         first=230,
     ),
     Mutant("hear of no admission", machines.admission_not_heard, faults={"admission": True}),
-    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=TAMPERING, first=310),
+    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=TAMPERING, first=325),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
     Mutant("a checkpoint of only what moved", decisions.checkpoint_of_moved_partitions),
     Mutant("miss no participant and no deadline", decisions.nobody_is_missed, faults=DEATHS),
@@ -141,7 +141,12 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("never let go of a prepared instant", machines.rolled_back_taken_for_failed),
     Mutant("start an old transaction again", decisions.header_written_as_planned, faults=DEATHS),
     Mutant("forget what was recorded", decisions.recorded_ranges_forgotten, faults=DEATHS),
-    Mutant("forget a change that is told of during a reading", machines.without(housekeeping.read_keeper_again), 100),
+    Mutant(
+        "forget a change that is told of during a reading",
+        machines.without(housekeeping.read_keeper_again),
+        100,
+        first=14,
+    ),
     Mutant("read only the newest commit", decisions.only_the_newest_commit_read, faults={"foreign_commits": 1.0}),
     Mutant("reset every partition when one lost its prefix", decisions.all_reset_when_one_lost_its_prefix, faults=GAPS),
     Mutant("plan a write task for nobody", decisions.plans(decisions.task_for_nobody)),
@@ -158,18 +163,18 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("commit files that no write task writes", tasks.files_of_no_task),
     Mutant("divide and keep the size of write tasks", tasks.division_that_keeps_the_size, faults=TOO_MUCH),
     Mutant("try again as it was what ran out of memory", tasks.tried_again_as_it_was, faults=TOO_MUCH),
-    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=TAMPERING),
+    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=TAMPERING, first=14),
     Mutant("report failed slices as written", machines.failed_slices_reported_as_written, faults={"slices_fail": 0.5}),
     Mutant("AFTER for what was aborted", decisions.aborted_ranges_become_after, faults=DEATHS),
     Mutant("drop the later ranges with the first", decisions.later_ranges_dropped_with_the_first, faults=TWO),
     Mutant("leave gaps out of the checkpoint", decisions.gaps_left_out_of_the_checkpoint, faults=GAPS),
-    Mutant("take a recreated topic for the old one", decisions.topic_ids_ignored, 100, faults={"recreations": 0.1}),
+    Mutant("take a recreated topic for the old one", decisions.topic_ids_ignored, 100, {"recreations": 0.1}, first=37),
     Mutant("take a truncated log for the whole one", decisions.truncation_ignored, 100, faults={"truncations": 0.1}),
     Mutant("keep the office though nothing works", machines.leadership_kept_though_nothing_works, faults=POISON),
     Mutant("believe what no worker wrote", decisions.content_not_validated, 200, faults={**GAPS, **TAMPERING}),
-    Mutant("commit though its records are lost", machines.committed_though_records_are_lost, 200, faults=TAMPERING),
+    Mutant("commit though its records are lost", machines.committed_though_records_are_lost, 200, TAMPERING, first=14),
     Mutant("skip a gap though told to halt", decisions.gap_skipped_under_fail, faults=LOSSES),
-    Mutant("an epoch below the table's", machines.epoch_from_zookeeper_alone, 60, faults=WIPES),
+    Mutant("an epoch below the table's", machines.epoch_from_zookeeper_alone, 60, faults=WIPES, first=36),
     Mutant("leave orphans pending", machines.without(opening.abort_orphans), faults=DEATHS),
     Mutant(
         "leave plans that never counted",
@@ -184,7 +189,7 @@ CAUGHT: tuple[Mutant, ...] = (
         faults=EVOLVING,
     ),
     Mutant("commit without the columns of the files", machines.operations_without_columns(Complete), faults=EVOLVING),
-    Mutant("report a status without a fence", machines.status_without_a_fence, faults=DEATHS),
+    Mutant("report a status without a fence", machines.status_without_a_fence, faults=DEATHS, first=14),
     Mutant("join beside another configuration", machines.any_configuration_may_join, faults=MIXED),
     Mutant("forget nothing", machines.nothing_forgotten, faults=LONG),
     Mutant("never divide a batch", decisions.never_divided, faults=TOO_MUCH),
@@ -211,7 +216,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant(
-        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1300
+        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1325
     ),
     Mutant("a reset that leaves on record what is gone", resets.missing_partitions_stay_recorded, faults=OPERATED),
     Mutant(
@@ -237,7 +242,9 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a pause stops what is open", verbs.pause_stops_what_is_open, faults={"ends_paused": True}),
     Mutant("end a pause with the term", verbs.new_term_forgets_the_pause, faults=PAUSED),
     Mutant("an answer to one request drops the others", verbs.answer_overwrites_the_rest, faults={**PAUSED, **FLUSHED}),
-    Mutant("answer whatever was asked for since", verbs.answer_whatever_the_version, 200, faults={**PAUSED, **FLUSHED}),
+    Mutant(
+        "answer whatever was asked for since", verbs.answer_whatever_the_version, 200, {**PAUSED, **FLUSHED}, first=60
+    ),
     Mutant("a flush waits for the interval", verbs.flush_waits_for_the_interval, faults=FLUSHED),
     Mutant("a flush is done once it is planned", verbs.flush_done_once_planned, faults=FLUSHED),
     Mutant("a flush of an older reading of the log", verbs.flush_of_an_older_reading, 150, faults=FLUSHED, first=160),

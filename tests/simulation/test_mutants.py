@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -13,15 +11,6 @@ from tests.simulation.mutants import CAUGHT, Mutant, mutated
 from tests.simulation.world import World
 
 DEFECTIVE = "a machine never raises"
-
-
-@pytest.fixture(autouse=True)
-def without_collecting() -> Iterator[None]:
-    """Disables garbage collection, which takes a third of a run and finds little."""
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 @pytest.mark.timeout(900)

@@ -1,6 +1,7 @@
 """Property tests judge results, never how fast a loaded machine is.
 
-They try the same cases everywhere; `HYPOTHESIS_PROFILE=explore` tries new ones.
+They try the same cases everywhere: 30 of each in `make test`, 100 in `make test-all` (`HYPOTHESIS_PROFILE=full`).
+`HYPOTHESIS_PROFILE=explore` tries new ones.
 """
 
 import os
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 SLOW = [HealthCheck.too_slow]
 
-settings.register_profile("unit", deadline=None, suppress_health_check=SLOW, derandomize=True)
+settings.register_profile("unit", deadline=None, suppress_health_check=SLOW, derandomize=True, max_examples=30)
+settings.register_profile("full", settings.get_profile("unit"), max_examples=100)
 settings.register_profile("explore", deadline=None, suppress_health_check=SLOW, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))

@@ -343,7 +343,7 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
         TreeReader().read(without_last_piece)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1), st.booleans())
 def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int], legacy: bool) -> None:
     """A plan may take several znodes."""

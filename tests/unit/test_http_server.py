@@ -313,7 +313,11 @@ HEADERS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(method=METHODS, path=PATHS, headers=HEADERS, body=st.binary(max_size=200), cut=st.integers(0, 400))
 def test_no_request_however_broken_stops_the_server(
     strong: Served, method: bytes, path: bytes, headers: list[bytes], body: bytes, cut: int
@@ -324,7 +328,11 @@ def test_no_request_however_broken_stops_the_server(
     assert not answer.startswith(b"HTTP/1.1 500")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.binary(max_size=2000))
 def test_no_bytes_stop_the_server(strong: Served, data: bytes) -> None:
     send(strong.client, data)

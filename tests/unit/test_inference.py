@@ -123,7 +123,7 @@ def test_every_json_document_of_a_sample_decodes_with_the_columns_that_were_infe
 
 
 @given(seed=st.integers(0, 2**64))
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
     random, schema = Random(seed), parse_ddl("s string, i int, a array<double>, st struct<x: int, d: date>")
     cases = Cases(random, schema.value_struct)

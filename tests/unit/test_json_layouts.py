@@ -100,7 +100,7 @@ class Producer:
 
 
 @given(seed=st.integers(0, 2**64), wild=st.sampled_from((0.0, 0.01, 0.1)))
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 6)
 def test_whatever_is_taken_by_its_layout_is_what_the_reference_says(seed, wild):
     random = Random(seed)
     producers = [Producer(random) for _ in range(random.randint(1, 3))]
@@ -111,7 +111,7 @@ def test_whatever_is_taken_by_its_layout_is_what_the_reference_says(seed, wild):
 
 
 @given(seed=st.integers(0, 2**64))
-@settings(max_examples=10)
+@settings(max_examples=settings.default.max_examples // 10)
 def test_records_of_one_layout_are_all_taken(seed):
     producer = Producer(Random(seed))
     values = [producer.record(0) for _ in range(ROWS)]
@@ -119,7 +119,7 @@ def test_records_of_one_layout_are_all_taken(seed):
 
 
 @given(seed=st.integers(0, 2**64), wild=st.sampled_from((0.01, 0.3)))
-@settings(max_examples=6)
+@settings(max_examples=settings.default.max_examples // 15)
 def test_a_batch_gives_what_its_values_give_alone(seed, wild):
     random = Random(seed)
     producers = [Producer(random) for _ in range(3)]
@@ -136,7 +136,7 @@ def test_a_batch_gives_what_its_values_give_alone(seed, wild):
 @example(text="-", at=0)
 @example(text="1.e5", at=1)
 @example(text="1,2", at=0)
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_a_text_between_two_commas_is_a_number_only_as_json_spells_it(text, at):
     schema = parse_ddl("l bigint, d double, f float, dec decimal(10,2), ts timestamp")
     for column in ("l", "d", "f", "dec", "ts", "unknown"):

@@ -276,7 +276,7 @@ ACTIONS = st.tuples(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(st.lists(ACTIONS, max_size=60))
 def test_no_offset_is_planned_twice_nor_skipped_without_a_declared_gap(
     actions: list[tuple[str, int]],
