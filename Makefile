@@ -4,7 +4,7 @@
 VENV ?= .venv
 PYTHON ?= $(shell .ci/python)
 SEEDS ?= 0..10000
-# Test processes: each wants up to 5 GB, and two leave a third of two cores idle.
+# Test processes (make test PROCESSES=2): each wants up to 5 GB, and two leave a third of two cores idle.
 PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 14 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
 BIN := $(VENV)/bin
 # Not --quiet: pip would hide its progress bars too, and PySpark takes minutes.
@@ -29,11 +29,11 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: lint ## lint, unit, simulation and integration tests on real servers (15 minutes on two quiet cores)
+test: lint ## lint, unit, simulation and integration tests on real servers (10 minutes on two quiet cores)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: lint ## those, more cells of their matrices and the longest tests of fleets (most of an hour)
+test-all: lint ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (an hour and more)
 	$(PREPARED)
 	SIMULATION_SEEDS=2000 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 

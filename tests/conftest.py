@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Ends a run with what was skipped. Each reason names the command that would end it."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from sink.devtools.local.child_process import Child
 from sink.devtools.local.servers import free_ports
 
 RULES = Path(__file__).resolve().parents[1] / "docker" / "monitoring" / "alerts.yaml"
-MISSING = "prometheus is not installed: `apt-get install prometheus` has it"
+MISSING = "no Prometheus here: apt-get install prometheus"
 
 
 class Prometheus:

@@ -91,7 +91,7 @@ def test_servers_listen_on_loopback_only_and_on_no_other_port_than_theirs(
     zookeeper: ZooKeeperServer, kafka: KafkaServer
 ) -> None:
     if not isinstance(zookeeper, ZooKeeperServer) or not isinstance(kafka, KafkaServer):
-        pytest.skip("the servers of this run are not ours")
+        pytest.skip("the servers of this run are not ours: unset SINK_TEST_ZOOKEEPER SINK_TEST_KAFKA SINK_TEST_SERVERS")
     for server, ports in ((zookeeper, 1), (kafka, 2)):
         addresses = [
             connection.laddr

@@ -24,7 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     mount_point = tmp_path / "disk"
     mount_point.mkdir()
     if not mount_small(mount_point, "32m"):
-        pytest.skip("mounting a small file system needs root")
+        pytest.skip("mounting a small file system needs root: sudo make test-all")
     yield mount_point
     unmount(mount_point)
 

@@ -230,7 +230,7 @@ CASES: dict[str, Case] = {
 def promtool() -> str:
     executable = shutil.which("promtool")
     if executable is None:
-        pytest.skip("promtool is not installed: `apt-get install prometheus` has it")
+        pytest.skip("no promtool here: apt-get install prometheus")
     return executable
 
 
