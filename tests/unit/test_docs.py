@@ -186,6 +186,11 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
     assert named - _tests() == set()
 
 
+def test_every_test_that_keeps_a_defect_out_exists() -> None:
+    defects = (DOCS / "evidence" / "defects.tsv").read_text()
+    assert set(re.findall(r"`(test_\w+)`", defects)) - _tests() == set()
+
+
 GENERATED = re.compile(r"^<!-- begin: \w+ -->\n.*?^<!-- end: \w+ -->$", re.MULTILINE | re.DOTALL)
 INDENTED_FENCE = re.compile(r"^ +```\w*\n.*?^ +```$", re.MULTILINE | re.DOTALL)
 WIDEST = 120
