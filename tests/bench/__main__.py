@@ -29,7 +29,6 @@ from tests.bench.peers import ALL, USUAL, Peer, select_peers
 from tests.bench.report import render
 from tests.bench.results import Results, Run, merge_results
 from tests.bench.running import BROKER_HEAP, CORES, DOCS, begin, print_progress, results_path, with_run
-from tests.bench.scale_section import write_section
 from tests.bench.topics import BATCH, fill
 
 USUAL_PAGE = "benchmarks"
@@ -179,8 +178,6 @@ def _write_docs(results: Results, options: argparse.Namespace) -> None:
     results.save(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(render(results, options.into))
     print_progress(f"written: {name}.md, .png and .json")
-    if options.into == USUAL_PAGE and write_section(DOCS / "scale.md", results):
-        print_progress("written: the real topic in docs/scale.md")
 
 
 if __name__ == "__main__":

@@ -12,20 +12,17 @@ from tests.bench.sampler import Role
 from tests.bench.tables import spread_text, table
 
 METHOD = """\
-- The sink with one worker, and plain Spark: a stream of Structured Streaming into Hudi with the sink's settings for the
-  table (codec, index, ordering, table type; no cleaning, no compaction), unless the pair says otherwise. Both have two
-  cores and the same heap, and take turns, never two at a time; the broker's work comes out of the same cores.
-- **All topics have 4 partitions**, and every figure is one for such a topic.
-- **The clock** does not count the start of a process. The sink: from the opening of the first counted transaction to
-  the `COMMITTED` of the last. Spark, after a warm-up of a million records into another table: from the start of the
-  query, or of its first counted trigger, to the end of its last.
-- **Upserts**: both take 5,000,000 keys first, in transactions of 1,000,000 records, which are not counted; then two
-  such transactions of changes to keys drawn evenly, so that each touches every file.
-- **5,000 partitions**: a transaction of 1,000,000 records makes 20,000 files, one for each partition of the topic in
-  each of the table, and one such transaction is counted. Both go without Hudi's column statistics, as
-  [recommended](how-to/partitioning.md): with them the sink's first commit took 3 minutes and its second 7. Spark sorts
-  each task's records by partition (`PARTITION_SORT`): with `NONE`, Hudi's default, it ran out of a heap of 2 GB.
-- CPU is that of the whole process tree, memory the highest resident size of the JVMs seen in the window."""
+- The sink with one worker, and a stream of Structured Streaming into Hudi with the sink's settings for the table,
+  unless the pair says otherwise. Same cores and heap, in turns; the broker's work comes out of the same cores.
+- **All topics have 4 partitions.** The clock counts neither the start of a process nor Spark's warm-up of a million
+  records: the sink's from the opening of the first counted transaction to the `COMMITTED` of the last, Spark's from the
+  start of the query, or of its first counted trigger, to the end of its last.
+- **Upserts**: 5,000,000 keys first, not counted, in transactions of 1,000,000 records; then two such transactions of
+  changes to keys drawn evenly, so that each touches every file.
+- **5,000 partitions**: one transaction of 1,000,000 records makes 20,000 files. Both go without Hudi's column
+  statistics, as [recommended](how-to/partitioning.md): with them the sink's first commit took 3 minutes and its second
+  7. Spark sorts by partition (`PARTITION_SORT`): with Hudi's default it ran out of a heap of 2 GB.
+- CPU is that of the whole process tree; memory is the highest resident size of the JVMs."""
 
 
 def render(results: Results) -> str:
@@ -37,8 +34,7 @@ def render(results: Results) -> str:
 # Benchmarks: Avro, upserts, many table partitions
 
 Written by `python -m tests.bench.data`: do not edit. Begun {results.began}.
-Every run, as data: [benchmarks-data.json](benchmarks-data.json). The sink beside other things that one would use for
-JSON that is only appended: [benchmarks](benchmarks.md).
+Every run, as data: [benchmarks-data.json](benchmarks-data.json).
 
 {machine_lines(results)}
 

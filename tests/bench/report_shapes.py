@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.bench.figures import Case, by_case, cpu_per_million, median_of, peak, phase_seconds, rate, shapes
+from tests.bench.figures import Case, by_case, cold_rate, cpu_per_million, median_of, peak, phase_seconds, rate, shapes
 from tests.bench.results import Backlog, Results, Run, Shape
 from tests.bench.sampler import Role
 from tests.bench.tables import spread_text, table
@@ -20,24 +20,27 @@ def shape_cells(shape: Shape) -> list[str]:
 SHAPE_HEADS = ("Kafka partitions", "warm-up, million")
 
 
+RATE_HEADS = ("records/s", "cold, records/s", "CPU s per million")
+COST_HEADS = ("files of a commit", "commit phase, s", "JVM, MB", "all at one moment, MB")
+
+
 def by_partitions(results: Results) -> str:
     """Compares the sink with Kafka Connect, by shape; empty where there is only one number of partitions."""
     sink_shapes = shapes(results, "d")
     if len({shape.partitions for shape in sink_shapes}) < 2:
         return ""
     heads = [*SHAPE_HEADS, "sink, records/s", "Kafka Connect, records/s", "ratio", "of the narrowest"]
-    heads += ["sink, CPU s per million", "Kafka Connect, CPU s per million"]
-    rows = [[*shape_cells(shape), *_rates(results, shape, sink_shapes[0].partitions)] for shape in sink_shapes]
-    costs = [[*shape_cells(shape), *_costs(by_case(results)[Case("d", shape)])] for shape in sink_shapes]
-    cost_heads = [*SHAPE_HEADS, "files of a commit", "write tasks", "commit phase, s", "JVM, MB"]
-    cost_heads += ["worker's Python, MB", "Spark's Pythons, MB", "all at one moment, MB"]
+    heads += ["sink, cold", "Kafka Connect, cold", "sink, CPU s per million", "Kafka Connect, CPU s per million"]
+    heads += [f"sink, {head}" for head in COST_HEADS]
+    rows = []
+    for shape in sink_shapes:
+        costs = cost_cells(by_case(results)[Case("d", shape)])
+        rows.append([*shape_cells(shape), *_rates(results, shape, sink_shapes[0].partitions), *costs])
     return (
         "## By number of partitions\n\n"
-        "(d), one worker of two cores with the Arrow writer, and (f), Kafka Connect with the Iceberg sink, two tasks.\n"
-        "*Of the narrowest*: the sink's rate against its own on the topic with the fewest partitions.\n\n"
-        f"{table(heads, rows)}\n"
-        "The sink's commits and memory: medians over counted commits and rounds; memory is the highest of all.\n\n"
-        f"{table(cost_heads, costs)}"
+        "(d), one worker of two cores with the Arrow writer, and (f), Kafka Connect with the Iceberg sink, two tasks:\n"
+        "medians of rounds; memory is the highest of all. *Of the narrowest*: the sink's rate against its own on the\n"
+        f"topic with the fewest partitions.\n\n{table(heads, rows)}"
     )
 
 
@@ -46,38 +49,37 @@ def _rates(results: Results, shape: Shape, narrowest: int) -> list[str]:
     sink_runs, connect_runs = runs[Case("d", shape)], runs.get(Case("f", shape), [])
     narrow_runs = runs.get(Case("d", Shape(narrowest, shape.warm_up)), [])
     return [
-        spread_text(rate(sink_runs), ",.0f"),
-        spread_text(rate(connect_runs), ",.0f") if connect_runs else "not run",
+        f"**{rate(sink_runs).median:,.0f}**",
+        f"**{rate(connect_runs).median:,.0f}**" if connect_runs else "not run",
         f"{rate(sink_runs).median / rate(connect_runs).median:.2f}" if connect_runs else "",
         f"{rate(sink_runs).median / rate(narrow_runs).median:.2f}" if narrow_runs else "",
-        spread_text(cpu_per_million(sink_runs), ".2f"),
-        spread_text(cpu_per_million(connect_runs), ".2f") if connect_runs else "",
+        _cold(sink_runs),
+        _cold(connect_runs),
+        f"{cpu_per_million(sink_runs).median:.2f}",
+        f"{cpu_per_million(connect_runs).median:.2f}" if connect_runs else "",
     ]
 
 
-def _costs(runs: Sequence[Run]) -> list[str]:
+def rate_cells(runs: Sequence[Run]) -> list[str]:
+    """Returns the cells under `RATE_HEADS`."""
+    return [spread_text(rate(runs), ",.0f"), _cold(runs), f"{cpu_per_million(runs).median:.2f}"]
+
+
+def _cold(runs: Sequence[Run]) -> str:
+    known = runs and all("end_to_end_seconds" in run.details for run in runs)
+    return f"{cold_rate(runs).median:,.0f}" if known else ""
+
+
+def cost_cells(runs: Sequence[Run]) -> list[str]:
+    """Returns the cells under `COST_HEADS`; empty where a figure was not taken."""
     phases = phase_seconds(transaction for run in runs for transaction in run.phases)
+    files, together = median_of(runs, lambda run: run.files), max(run.together for run in runs)
     return [
-        f"{median_of(runs, lambda run: run.files):g}",
-        f"{median_of(runs, lambda run: run.write_tasks):g}",
+        f"{files:g}" if files else "",
         f"{phases['commit']:.2f}" if phases else "",
-        *(f"{peak(runs, role) / MB:,.0f}" for role in (Role.JVM, Role.PYTHON, Role.SPARK_PYTHON)),
-        f"{max(run.together for run in runs) / MB:,.0f}",
+        f"{peak(runs, Role.JVM) / MB:,.0f}",
+        f"{together / MB:,.0f}" if together else "",
     ]
-
-
-def spread(results: Results) -> str:
-    """Returns the section on commits into several table partitions."""
-    rows = [
-        [str(runs[0].table_partitions), *shape_cells(case.shape), spread_text(rate(runs), ",.0f"), *_costs(runs)]
-        for case, runs in by_case(results).items()
-        if runs[0].table_partitions > 1
-    ]
-    if not rows:
-        return ""
-    heads = ["table partitions", *SHAPE_HEADS, "records/s", "files of a commit", "write tasks", "commit phase, s"]
-    heads += ["JVM, MB", "worker's Python, MB", "Spark's Pythons, MB", "all at one moment, MB"]
-    return f"## Into several table partitions\n\n{table(heads, rows)}"
 
 
 def backlogs(results: Results) -> str:

@@ -16,7 +16,6 @@ from tests.bench.fleet import phases
 from tests.bench.report import render
 from tests.bench.results import Backlog, Freshness, Machine, Results, Run, Shape, merge_results
 from tests.bench.sampler import Reading, Role, Sampler
-from tests.bench.scale_section import section, with_section
 from tests.bench.sink_run import leading
 from tests.bench.spark_peer import Batch, batches_of
 from tests.bench.targets import Target, targets
@@ -168,21 +167,6 @@ def test_freshness_of_a_wide_topic_has_a_bound_of_its_own() -> None:
     }
 
 
-def test_the_scale_page_gets_real_topics_once_a_wide_one_was_measured() -> None:
-    narrow = results(a_run("d", 1.0))
-    page = "# Scale\n\n![plot](scale.png)\n"
-    assert section(narrow) == ""
-    assert with_section(page, narrow) == page
-    first_page = with_section(page, results(a_run("d", 1.0), a_run("d", 2.0, 1, Shape(1024, 4 * MILLION))))
-    assert first_page.startswith(page)
-    assert "## Real topics, the widest of 1,024 partitions" in first_page
-    assert "| 1,024 | 4 | **500** |" in first_page
-    second_page = with_section(first_page, results(a_run("d", 4.0, 1, Shape(1024, 4 * MILLION))))
-    assert "**500**" not in second_page
-    assert "| 1,024 | 4 | **250** |" in second_page
-    assert with_section(second_page, narrow) == page
-
-
 def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
     phases = ({"plan": 0.0, "begin": 0.5, "write": 4.0, "commit": 0.5, "settle": 0.0},)
     single = dataclasses.replace(a_run("d", 2.0), phases=phases, details=cold(3.0))
@@ -202,7 +186,7 @@ def test_what_was_not_run_is_neither_reached_nor_a_figure() -> None:
     target = by_name(results(a_run("d", 1.0)))["(d) Arrow writer against (f)"]
     assert target.measured is None
     assert not target.reached
-    text = render(results(a_run("d", 1.0)), "x")
+    text = render(results(a_run("d", 1.0)), "benchmarks")
     assert "not run" in text
     assert "Peers: a, b, b-bulk, c, d-nometa" in text
     assert "A backlog on a small heap." in text
