@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 WARM_COMMITS = 3
 
 
-@pytest.mark.parametrize("commits", [12, pytest.param(100, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("commits", [100])
 def test_commits_leave_no_connections_threads_or_files_behind(
     spark: SparkSession, zookeeper_client: KazooClient, zookeeper, s3: Store, tmp_path: Path, commits: int
 ) -> None:
