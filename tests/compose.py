@@ -22,8 +22,8 @@ import yaml
 from sink.clients.artifacts import pyspark_jars
 from sink.clients.child_environment import child_environment
 from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.devtools.jars import kafka_jars
 from sink.devtools.local.child_process import Child
-from sink.devtools.local.jars import kafka_jars
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer

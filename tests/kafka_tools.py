@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sink.clients.artifacts import fetch
-from sink.devtools.local.jars import KAFKA, kafka_jars
+from sink.devtools.jars import KAFKA, kafka_jars
 
 
 def tools_jars() -> list[Path]:

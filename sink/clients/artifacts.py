@@ -10,14 +10,12 @@ cache not writable).
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,11 +24,11 @@ from xml.sax.saxutils import quoteattr
 
 import tenacity
 
-from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.errors import ConfigError, Unavailable
 from sink.clients.ivy import Download, retrieve
 from sink.clients.java import find_java
 from sink.clients.trust import write_trust_store
-from sink.storage.connectors import CONNECTORS, Connector
+from sink.storage.connectors import Connector
 
 SPARK = (
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
@@ -168,38 +166,3 @@ def locked(path: Path, work: str) -> Iterator[None]:
             print(f"waiting for another process that is {work}", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def add_storage_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds `--storage SCHEME`, whose values are schemes with jars to fetch."""
-    parser.add_argument(
-        "--storage",
-        action="append",
-        default=[],
-        metavar="SCHEME",
-        choices=sorted(scheme for scheme, connector in CONNECTORS.items() if connector.coordinates),
-        help="also the jars for tables whose base path has this scheme, like s3a; may be given several times",
-    )
-
-
-def main() -> int:
-    """`python -m sink.clients.artifacts`: fetch all that a worker would fetch, and make the class archive."""
-    parser = argparse.ArgumentParser(prog="python -m sink.clients.artifacts", description=main.__doc__)
-    add_storage_argument(parser)
-    arguments = parser.parse_args()
-    try:
-        java = find_java()
-        print(f"java {java.version}: {java.binary}")
-        stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
-        for name, jars in {"spark": spark_jars(), **stores}.items():
-            print(f"{name}: {len(jars)} jars in {jars[0].parent}")
-        # Use a separate process, because it starts a JVM. If it fails, only starts are slower.
-        subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
-    except SinkError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The archive of JVM classes that `python -m sink.clients.artifacts` makes: Spark starts faster with it.
+"""The archive of JVM classes that `python -m sink.devtools.jars` makes: Spark starts faster with it.
 
 Guarantee: Spark also starts without an archive, and with one for another JVM, class path or flags: the JVM compares
 them and ignores an archive that differs. A file that was changed by hand voids this.

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.artifacts import add_storage_argument, spark_jars, storage_jars
+from sink.clients.artifacts import spark_jars, storage_jars
+from sink.devtools.jars import add_storage_argument
 from sink.storage.connectors import CONNECTORS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sink.clients.java import find_java
-from sink.devtools.local.jars import kafka_jars
+from sink.devtools.jars import kafka_jars
 from sink.devtools.local.kafka import BROKER_VERSIONS, KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer

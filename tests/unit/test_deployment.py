@@ -89,7 +89,7 @@ def test_the_images_commands_are_there() -> None:
     text = DOCKERFILE.read_text()
     modules = {json.loads(line.partition(" ")[2])[0] for line in text.splitlines() if line.startswith("CMD")}
     modules |= set(re.findall(r"^RUN python -m (\S+)", text, re.MULTILINE))
-    assert modules == {"sink.worker", "sink.clients.artifacts"}
+    assert modules == {"sink.worker", "sink.devtools.jars"}
     for module in modules:
         assert "usage:" in _run(["-m", module, "--help"])
     for copied in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
@@ -97,17 +97,12 @@ def test_the_images_commands_are_there() -> None:
             assert (ROOT / source).exists(), source
 
 
-@pytest.mark.parametrize("module", ["sink.local.packages", "sink.demo.orders"])
-def test_a_module_that_was_typed_by_its_old_name_still_runs(module: str) -> None:
-    assert "usage:" in _run(["-m", module, "--help"]).lower()
-
-
 @pytest.mark.parametrize(("version", "status"), [(17, 0), (11, 1), (21, 1)])
 def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     version: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sink.clients import java
-    from sink.devtools.local import jars
+    from sink.devtools import jars
 
     binary = tmp_path / "bin" / "java"
     binary.parent.mkdir()
@@ -124,7 +119,7 @@ def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
 
 def test_make_hides_no_progress_of_the_large_downloads() -> None:
     text = (ROOT / "Makefile").read_text()
-    assert "sink.devtools.local.jars --java" in text
+    assert "sink.devtools.jars --java" in text
     assert [line for line in text.splitlines() if "--editable" in line and re.search("--quiet|-q", line)] == []
 
 

@@ -27,7 +27,7 @@ from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.tables import TABLES
 from sink.devtools.demo.view import Screen, in_doubt, picture
-from sink.devtools.local.jars import kafka_jars
+from sink.devtools.jars import kafka_jars
 from sink.telemetry.terminal import quiet
 
 RECORDS = 500_000

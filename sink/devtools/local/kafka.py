@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordination.errors import Unavailable
 from sink.clients.java import BROKER_VERSIONS
-from sink.devtools.local.jars import kafka_jars
+from sink.devtools.jars import kafka_jars
 from sink.devtools.local.servers import LOOPBACK, SILENT, Server, free_ports
 
 LARGEST_MESSAGE = 16 * 1024 * 1024

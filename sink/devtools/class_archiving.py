@@ -1,4 +1,4 @@
-"""`python -m sink.runtime.class_archiving`: makes the archive of JVM classes with which workers start faster.
+"""`python -m sink.devtools.class_archiving`: makes the archive of JVM classes with which workers start faster.
 
 It starts Spark as a worker does, lets it make, fill and roll back a table in a temporary directory, and has the JVM
 write down the classes that it loaded. Done once for a Java, a PySpark and a set of jars; takes about a minute, 1.5 GB

@@ -1,1 +1,0 @@
-"""The place that `orders` had before: kept for a version, for who types it."""

@@ -1,1 +1,0 @@
-"""The place that `packages` had before: kept for a version, for who types it."""
