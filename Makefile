@@ -70,11 +70,12 @@ site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every lin
 dist: $(VENV)/demo.stamp ## one archive in dist/ that installs a worker on a host without any network (ARGS="--storage s3a" for tables on S3)
 	$(BIN)/python -m sink.devtools.dist $(ARGS)
 
-lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy and the contract of the rooms (.importlinter); .pre-commit-config.yaml has the same
+lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy, the contract of the rooms (.importlinter), nothing unused; .pre-commit-config.yaml has the same
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/vulture
 
 jars: $(VENV)/demo.stamp ## download everything that a first run would download
 	$(BIN)/python -m sink.devtools.jars --broker

@@ -131,10 +131,6 @@ def _watch(reader: _StatusReader, as_json: bool) -> None:
             time.sleep(WATCH_SECONDS)
 
 
-def render(sink_status: Status) -> Group:
-    return Group(*_parts(sink_status))
-
-
 def _parts(sink_status: Status) -> Iterator[RenderableType]:
     yield Text(f"sink {sink_status.sink} at {sink_status.zookeeper}", style="bold")
     if not sink_status.exists:

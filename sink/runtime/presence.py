@@ -45,18 +45,16 @@ class Presence:
         sinks: Mapping[str, Sink],
         misconfigured: Mapping[str, str],
         is_draining: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = process.worker_id
         self._client = client
         self._sinks = sinks
         self._misconfigured = misconfigured
         self._is_draining = is_draining
-        self._clock = clock
         self._root = process.zookeeper_root
         self._own_record = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
         self._published: tuple[WorkerRecord, object] | None = None
-        self._joined_at = clock()
+        self._joined_at = time.monotonic()
         self._handed_over: dict[str, float] = {}
         self._ailed: dict[str, float] = {}
         """When each sink's coordinator here was kept from its work last."""
@@ -83,11 +81,11 @@ class Presence:
         if published != self._published and self._client.connected:
             self._own_record.publish(record)
             if self._published is None or record.joined != self._published[0].joined:
-                self._joined_at = self._clock()
+                self._joined_at = time.monotonic()
             self._published = published
 
     def _spread(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._handed_over = {
             name: asked_at
             for name, asked_at in self._handed_over.items()
@@ -105,7 +103,7 @@ class Presence:
         LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
 
     def _record(self) -> WorkerRecord:
-        now = self._clock()
+        now = time.monotonic()
         hosted = {
             name: HostedRecord(SinkState.REFUSED.value, leads=False, reason=reason[:REASON_CHARACTERS])
             for name, reason in tuple(self._misconfigured.items())

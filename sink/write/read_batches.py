@@ -49,10 +49,8 @@ class SliceIndex:
             by_source[piece.topic, piece.partition].append((piece.start, piece.end, position))
         self._ranges = {source: np.array(sorted(rows), np.int64).T for source, rows in by_source.items()}
 
-    def parts(self, topic: str, partition: int, offsets: Offsets, first_row: int = 0) -> Iterator[Part]:
-        """Cuts rows of one partition where slices end. `first_row` is the position of the first row in its batch.
-
-        Raises SinkError for a row that belongs to no slice."""
+    def parts(self, topic: str, partition: int, offsets: Offsets) -> Iterator[Part]:
+        """Cuts rows of one partition where slices end. Raises SinkError for a row that belongs to no slice."""
         starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
         columns = np.searchsorted(starts, offsets, "right") - 1
         if len(offsets) and (columns.min() < 0 or (offsets >= ends[columns]).any()):
@@ -60,7 +58,7 @@ class SliceIndex:
         bounds = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(bounds):
             if start < stop:
-                yield Part(int(positions[columns[start]]), first_row + start, first_row + stop)
+                yield Part(int(positions[columns[start]]), start, stop)
 
 
 class BatchBuilder:
