@@ -13,19 +13,17 @@ from collections.abc import Sequence
 import typer
 
 from coordination.errors import SinkError
-from sink.commands.adopt import adopt
 from sink.commands.audit import audit
 from sink.commands.control import drain, flush, pause, resume, switchover
-from sink.commands.demo import demo
 from sink.commands.doctor import doctor
 from sink.commands.errors import app as errors
 from sink.commands.examples import epilog
-from sink.commands.history import history
 from sink.commands.infer import infer
-from sink.commands.reset import reset
+from sink.commands.reset import adopt, reset
 from sink.commands.run import run, wait
-from sink.commands.status import status
+from sink.commands.status import history, status
 from sink.commands.validate import validate
+from sink.devtools.demo.command import demo
 from sink.runtime.interruption import EXIT_INTERRUPTED
 from sink.telemetry.version import parts, sink_version
 

@@ -9,11 +9,11 @@ ConfigError for a login that cannot succeed, Unavailable if no server of the rea
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.java_errors import JAVA_ERRORS, message
@@ -56,14 +56,12 @@ def await_login(jvm: Any, spark: Mapping[str, str], accesses: Iterable[HdfsAcces
     and says so once.
     """
     access = next((access for access in accesses if access.secured), NO_HDFS)
-    is_told = False
-    while True:
-        try:
-            log_in(jvm, spark, access)
-        except Unavailable as error:
-            if not is_told:
-                LOG.warning("worker.waits", waiting_for="the Kerberos realm", reason=str(error))
-                is_told = True
-            time.sleep(PAUSE_SECONDS)
-        else:
-            return
+    retrying = Retrying(
+        retry=retry_if_exception_type(Unavailable), wait=wait_fixed(PAUSE_SECONDS), before_sleep=_report_first
+    )
+    retrying(log_in, jvm, spark, access)
+
+
+def _report_first(state: RetryCallState) -> None:
+    if state.attempt_number == 1 and state.outcome is not None:
+        LOG.warning("worker.waits", waiting_for="the Kerberos realm", reason=str(state.outcome.exception()))

@@ -19,8 +19,7 @@ from sink.config import Settings
 from sink.operations.health import Evidence, Judgement, duration, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import Status
-from sink.operations.trend import Trend
-from sink.telemetry.backlog import last_commit
+from sink.telemetry.backlog import Trend, last_commit
 
 SHOWN = 10
 URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})

@@ -1,6 +1,7 @@
 """`sink status`: shows what needs doing, the workers, every partition's offsets, open and ended transactions.
+`sink history`: shows the transactions that have ended, with the seconds of their phases and the reasons of aborts.
 
-Exit status 0 while the sinks run, 1 when a sink has halted or cannot be used. Errors as
+Exit status of `sink status`: 0 while the sinks run, 1 when a sink has halted or cannot be used. Errors as
 `sink.operations.status`.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
+from typing import Annotated
 
 import typer
 from kazoo.client import KazooClient
@@ -19,17 +22,18 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt, Unavailable
+from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks, text_table
+from sink.commands.common import ConfigOption, JsonOption, SinkOption, SinksOption, one_sink, several_sinks, text_table
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
-from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
-from sink.operations.trend import Trend
+from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect, ended_status
+from sink.telemetry.backlog import Trend
 from sink.telemetry.terminal import console
 
 WATCH_SECONDS = 1.0
@@ -304,3 +308,24 @@ def _number(value: int | None) -> str:
 
 def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if at else ""
+
+
+def history(
+    config: ConfigOption,
+    sink: SinkOption = None,
+    limit: Annotated[int, typer.Option(help="How many, newest first.", min=1, max=HISTORY)] = HISTORY,
+    aborted: Annotated[bool, typer.Option("--aborted", help="Only those that were aborted.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last transactions: how they ended, how long each phase took, why they were aborted."""
+    settings = one_sink(config, sink)
+    with connected(settings) as client:
+        ledger = Keeper(client, settings.root_znode, lambda: None).read().ledger
+    newest_first = (ended_status(summary) for summary in reversed(ledger.history))
+    transactions = [ended for ended in newest_first if not aborted or ended.outcome == "ABORTED"][:limit]
+    if as_json:
+        typer.echo(json.dumps([asdict(transaction) for transaction in transactions], indent=2))
+    elif transactions:
+        console().print(history_table(transactions))
+    else:
+        typer.echo(f"sink {settings.name}: no transaction has {'been aborted' if aborted else 'ended'} yet")

@@ -6,9 +6,8 @@ once, each in one sentence with origin and remedy, and without a secret.
 
 from sink.config.every_field import ProcessSettings
 from sink.config.fleet import Fleet, load, load_fleet
-from sink.config.misconfigured import Misconfigured
 from sink.config.model import Settings
-from sink.config.patterns import TopicPattern, TopicProblem, expand
+from sink.config.patterns import Misconfigured, TopicPattern, TopicProblem, expand
 
 __all__ = [
     "Fleet",

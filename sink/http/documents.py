@@ -16,8 +16,7 @@ from sink.http.fleet import Fleet, SinkNow
 from sink.operations.health import Judgement
 from sink.operations.remedies import finding
 from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
-from sink.operations.trend import PartitionTrend, Trend
-from sink.telemetry.backlog import last_commit
+from sink.telemetry.backlog import PartitionTrend, Trend, last_commit
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0

@@ -30,7 +30,7 @@ from sink.http.logs import LogCache
 from sink.operations.health import Evidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import OutsideStatus, build, outside_workers
-from sink.operations.trend import Trend
+from sink.telemetry.backlog import Trend
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")

@@ -16,8 +16,7 @@ from coordination.state.tree import KeeperView
 from sink.config import Settings
 from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
-from sink.operations.trend import PartitionTrend, Trend
-from sink.telemetry.backlog import last_commit
+from sink.telemetry.backlog import PartitionTrend, Trend, last_commit
 
 EARLY, LATE = 0.5, 0.9
 """Shares of the retention time that trigger a warning."""

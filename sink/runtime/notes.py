@@ -15,8 +15,7 @@ from coordination.state.tree import KeeperView
 from sink.clients.kafka_groups import GroupCommitter
 from sink.config import Settings
 from sink.operations.remedies import RUNBOOK, halt_remedy
-from sink.runtime.registry_watch import RegistryWatch
-from sink.runtime.storage_watch import StorageWatch
+from sink.runtime.storage_watch import RegistryWatch, StorageWatch
 from sink.telemetry.harmless import harmless
 from sink.telemetry.metrics import SinkMetrics
 

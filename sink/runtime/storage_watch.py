@@ -1,14 +1,18 @@
-"""Tells once that the table's store is away, refuses or is slow, and once that it is back: a line each.
+"""Warns once when the table's store is away, refuses or is slow, and logs once when it is back. The same for the schema
+registry.
 
 Guarantee: a fault that lasts `TELL_SECONDS` is one warning, whichever request meets it, also where that request still
 hangs; its end is one line, when nothing has failed for as long: a store that fails a part of the requests is told once.
 A small question to the store, asked in a thread of its own, tells a request that hangs from one that has much to do.
 Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked (other than S3 and HDFS):
-there, a request has to fail first. Raises nothing.
+there, a request has to fail first. For the registry one failure is enough, because a task has asked it for as long as
+`RegistryAccess.patience_seconds`; without a further request that needs the registry its fault is no longer shown after
+`FORGET_SECONDS`, and its end is not logged. Raises nothing.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,8 +37,8 @@ from coordination.state.messages import (
 )
 from coordination.state.model import Failure, FailureKind
 from sink.config import Settings
+from sink.decode.registry_answers import RegistryUnavailable
 from sink.runtime.actor import EffectHandler
-from sink.runtime.registry_watch import RegistryWatch, registry_silence
 from sink.storage.access import S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
 from sink.storage.files import ask_store
@@ -53,6 +57,55 @@ QUIET_SECONDS = 30.0
 between two tries of a request."""
 POLL_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
+FORGET_SECONDS = 60.0
+_SILENT = re.compile(rf"\b{RegistryUnavailable.__name__}: (.*?)\. The sink asks again")
+"""In the text of an error, which may come from a Python worker of Spark."""
+
+
+def registry_silence(reason: str) -> str | None:
+    """Returns the registry's sentence in a failed request; None if the request failed for another reason."""
+    match = _SILENT.search(reason)
+    return None if match is None else f"{match[1]}. Check that it runs, and schema.registry.url."
+
+
+class RegistryWatch:
+    """Watches for one sink in one worker. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failing: dict[str, float] = {}
+        """When a kind of request failed last."""
+        self._since = 0.0
+        self._reason = ""
+
+    @property
+    def trouble(self) -> str:
+        """The fault of the registry that lasts; empty without one."""
+        with self._lock:
+            return self._reason if self._lasts() else ""
+
+    def observe(self, kind: str, outcome: Outcome) -> None:
+        """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
+        silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
+        now = self._clock()
+        with self._lock:
+            lasted = self._lasts()
+            if not lasted:
+                self._failing.clear()
+            if silence is not None:
+                self._failing[kind] = now
+                self._reason = silence
+                if not lasted:
+                    self._since = now
+                    LOG.warning("registry.unavailable", reason=silence)
+            elif isinstance(outcome, Done) and lasted:
+                self._failing.pop(kind, None)
+                if not self._failing:
+                    LOG.info("registry.available", seconds=round(now - self._since, 1))
+
+    def _lasts(self) -> bool:
+        return self._clock() - max(self._failing.values(), default=-FORGET_SECONDS) < FORGET_SECONDS
 
 
 class WatchedEffectHandler:

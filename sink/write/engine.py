@@ -1,34 +1,61 @@
-"""The base of the engines: run these write tasks under that instant, and report.
+"""The base of the engines, and the engines that write through Hudi: run these write tasks under that instant, report.
 
 Guarantee of every engine: it writes all slices or raises. Readers do not see the files before the instant is completed.
 A slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table other than the one
 in the settings, and by `spark.speculation=true`, which the settings refuse. Raises BadRecord (more bad records than are
 tolerated) and DataLoss, with coordinates, and ConfigError. After any other error another attempt may succeed.
+
+Of the engines through Hudi, Python decodes and counts records, and Hudi's Java writer writes rows. An upsert differs in
+files: each attempt changes the file groups that it finds, so the same slices give the same rows, not the same files.
+The coordinator gives an upsert to one worker, and runs one at a time. Of the changes of a key the one with the greatest
+ordering value is kept, else that with the highest topic, partition and offset: the result does not depend on the order
+in which Spark brings them. Two changes have one key if, and only if, Hudi's key generator gives them one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark import AccumulatorParam
+from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from coordination.errors import BadRecord
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
+from sink.hudi.changes import ordering_fields
+from sink.hudi.client import HudiClient
+from sink.hudi.options import commit_options, partition_columns, record_key_fields
 from sink.hudi.preflight import require_usable
+from sink.layout.partition_paths import NULL_PARTITION
+from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
+from sink.write.changes import LOG_POSITION
 from sink.write.inputs import frame_input, inputs_of, require_reader
-from sink.write.quarantine import quarantine
-from sink.write.record_columns import RowSpec
+from sink.write.quarantine import quarantine, tolerated
+from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import change_spec, row_spec
 from sink.write.source import data_loss
-from sink.write.task_errors import TaskFailed, task_error
-from sink.write.task_input import TaskInput
-from sink.write.task_report import TaskReport, complete
+from sink.write.task_errors import TaskFailed, failed_task, task_error
+from sink.write.task_input import TaskInput, TaskReads
+from sink.write.task_report import SliceCounter, TaskReport, complete
+
+_RECONCILED = "hoodie.global.index.reconcile.parallelism"
+
+Reports = dict[int, TaskReport]
+"""Reports by the position of the task in the job."""
+_KEY = "_sink_key"
+_PARTITION = "_sink_partition"
+_RANK = "_sink_rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +129,116 @@ class Engine(ABC):
     @abstractmethod
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
         """Runs the Spark job. Returns the reports of its tasks, and the write stats that are in no report."""
+
+
+class HudiEngine(Engine):
+    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+        super().__init__(spark, settings, schema)
+        self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
+
+    def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
+        reported: Accumulator[Reports] = self._spark.sparkContext.accumulator({}, MergedReports())
+        reads = task_input.reads
+        decode_tasks = partial(decode, reads, spec, tolerated(self._settings), reported)
+        rows = task_input.frame.mapInArrow(decode_tasks, spec.columns)
+        stats = self._write(self._hudi(spec.schema.avro(self._settings.table_name)), rows, instant, len(reads.tasks))
+        return reported.value.values(), stats
+
+    @abstractmethod
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+        """Writes the rows with one of Hudi's writers. Returns its write stats, one for each file."""
+
+
+def _hudi(spark: SparkSession, settings: Settings, avro: str) -> HudiClient:
+    # For a global index Hudi's default is 60 tasks, however few cores there are.
+    cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
+    return HudiClient(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
+
+
+class MergedReports(AccumulatorParam[Reports]):
+    """Merges reports. If Spark ran a task twice, both reports are equal and one is kept."""
+
+    def zero(self, value: Reports) -> Reports:
+        return {**value}
+
+    def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
+        return {**value1, **value2}
+
+
+def decode(
+    reads: TaskReads, spec: RowSpec, tolerated: int, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Decodes records to rows, for `mapInArrow`. With more bad records in a task than are tolerated it raises the first
+    one's coordinates.
+    """
+    decode_batch = spec.decoder()
+    for number in reads.task_numbers():
+        counter = SliceCounter(number, reads.tasks[number], tolerated)
+        for batch in reads.source.batches(reads.tasks[number], arrow):
+            _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
+            try:
+                counter.count(batch, bad)
+            except BadRecord as error:
+                raise failed_task(error) from None
+            if rows is not None:
+                yield rows
+        reported.add({number: counter.report()})
+
+
+def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:
+    """Returns the last change of each key, without the log position, in `parts` Spark partitions."""
+    newest = [F.col(name).desc() for name in (*ordering, *LOG_POSITION.names)]
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest))
+    keyed = changes.withColumns(dict(keys)).repartition(parts, *keys)
+    rows = keyed.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
+    return rows.select(*(name for name in changes.columns if name not in LOG_POSITION.names))
+
+
+def change_keys(settings: Settings) -> Mapping[str, Column]:
+    """Returns the columns by name; some are columns of the changes themselves."""
+    key = _record_key(record_key_fields(settings))
+    return key if settings.key_is_global else {**key, **_partition(partition_columns(settings))}
+
+
+def _record_key(fields: Sequence[str]) -> dict[str, Column]:
+    """Joins the fields as Hudi does, for which ("1,b:2", "3") and ("1", "2,b:3") are one key."""
+    if len(fields) == 1:
+        return {fields[0]: F.col(fields[0])}
+    return {_KEY: F.concat_ws(",", *(F.concat(F.lit(f"{name}:"), _key_text(name, EMPTY)) for name in fields))}
+
+
+def _partition(columns: Sequence[str]) -> dict[str, Column]:
+    """Maps null and the empty string to one partition, as Hudi does."""
+    return {f"{_PARTITION}_{name}": _key_text(name, NULL_PARTITION) for name in columns}
+
+
+def _key_text(name: str, empty: str) -> Column:
+    as_string = F.col(name).cast("string")
+    return F.coalesce(F.nullif(as_string, F.lit("")), F.lit(empty))
+
+
+class UpsertEngine(HudiEngine):
+    """For write.operation=upsert and insert."""
+
+    def spec(self, columns: str) -> RowSpec:
+        """Keeps columns NOT NULL that the settings declare so: in an upsert table every column is nullable."""
+        spec = super().spec(columns)
+        strict = {field.name for field in self._schema.value_struct.fields if not field.nullable}
+        fields = [
+            T.StructField(field.name, field.dataType, field.nullable and field.name not in strict)
+            for field in spec.schema.value_struct.fields
+        ]
+        return replace(spec, schema=replace(spec.schema, value_struct=T.StructType(fields)))
+
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+        if self._settings.operation == "upsert":
+            parts = max(self._spark.sparkContext.defaultParallelism, tasks)
+            rows = last_changes(rows, change_keys(self._settings), ordering_fields(self._settings), parts)
+        return hudi.write_records(rows._jdf, instant)
+
+
+class RowEngine(HudiEngine):
+    """For write.operation=append with write.engine=hudi."""
+
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
+        return hudi.bulk_insert_rows(rows._jdf, instant)

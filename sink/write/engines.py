@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from sink.config import Settings
 from sink.schema import TableSchema
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.engine import Engine
-from sink.write.hudi_engine import RowEngine, UpsertEngine
+from sink.write.engine import Engine, RowEngine, UpsertEngine
 
 ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
     "arrow": ArrowEngine,

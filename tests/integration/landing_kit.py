@@ -13,8 +13,7 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import WriteResult
-from sink.write.hudi_engine import RowEngine
+from sink.write.engine import RowEngine, WriteResult
 from sink.write.row_spec import table_schema
 from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint

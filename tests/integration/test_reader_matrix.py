@@ -26,7 +26,7 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.schema import TableSchema, parse_ddl
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.hudi_engine import RowEngine
+from sink.write.engine import RowEngine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -31,8 +31,7 @@ from sink.operations.health import Evidence, Judgement, judge
 from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
-from sink.operations.trend import Trend
-from sink.telemetry.backlog import last_commit
+from sink.telemetry.backlog import Trend, last_commit
 from tests.unit.settings_kit import minimal_settings
 
 WALL = 1_000_000.0

@@ -16,7 +16,7 @@ from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summar
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.status import build
-from sink.operations.trend import Trend
+from sink.telemetry.backlog import Trend
 from tests.unit.settings_kit import minimal_settings
 
 NOW = 1_000_000.0

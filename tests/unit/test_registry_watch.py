@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from coordination.state.messages import Done, Failed
 from sink.decode.registry import Registry, RegistryAccess
 from sink.decode.registry_answers import RegistryUnavailable
-from sink.runtime.registry_watch import FORGET_SECONDS, RegistryWatch, registry_silence
+from sink.runtime.storage_watch import FORGET_SECONDS, RegistryWatch, registry_silence
 
 
 class Clock:

@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
 from coordination.state.model import Failure, FailureKind, Slice, WriteTask
-from sink.runtime.registry_watch import RegistryWatch
-from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedEffectHandler
+from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, RegistryWatch, StorageWatch, WatchedEffectHandler
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 

@@ -10,8 +10,7 @@ import pytest
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
-from sink.operations.trend import SAMPLES, Trend
-from sink.telemetry.backlog import LOOKS
+from sink.telemetry.backlog import LOOKS, SAMPLES, Trend
 
 SOURCE = TopicPartition("orders", 0)
 
