@@ -334,7 +334,13 @@ TAKEN_OVER = {
 }
 
 
-@pytest.mark.parametrize("case", TAKEN_OVER)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=() if name in ("two keys, one column", "custom") else pytest.mark.thorough)
+        for name in TAKEN_OVER
+    ],
+)
 def test_who_made_a_table_finds_the_sinks_rows_by_their_keys(make_landing: MakeLanding, kafka: Any, case: str) -> None:
     keys, columns, options = TAKEN_OVER[case]
     landing = make_landing(keys, columns, options)

@@ -200,8 +200,8 @@ def test_hudi_takes_the_carried_statistics_and_does_not_look_at_the_files(spark:
 @pytest.mark.parametrize(
     "setting",
     [
-        {"hoodie__metadata__enable": "false"},
-        {"hoodie__metadata__index__column__stats__enable": "false"},
+        pytest.param({"hoodie__metadata__enable": "false"}, marks=pytest.mark.thorough),
+        pytest.param({"hoodie__metadata__index__column__stats__enable": "false"}, marks=pytest.mark.thorough),
         {"hoodie__metadata__index__bloom__filter__enable": "true"},
     ],
     ids=lambda setting: next(iter(setting)),
@@ -263,14 +263,14 @@ def missed_by_hudi(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
     ("condition", "ids"),
     [
         ("word = 'short'", [21, 24]),
-        ("word like 'x%'", [22, 25]),
+        pytest.param("word like 'x%'", [22, 25], marks=pytest.mark.thorough),
         # Spark's own filter of row groups leaves out NaN beside numbers, with or without Hudi.
         ("amount > 5", [31, 32, 34]),
         ("isnan(amount)", [31, 32, 34, 35]),
-        ("amount = 2", [36]),
-        (f"word = '{EMOJI}'", [42]),
+        pytest.param("amount = 2", [36], marks=pytest.mark.thorough),
+        pytest.param(f"word = '{EMOJI}'", [42], marks=pytest.mark.thorough),
         (f"inner.y = '{LONG}'", [41]),
-        (f"word = '{CUT}'", [44]),
+        pytest.param(f"word = '{CUT}'", [44], marks=pytest.mark.thorough),
     ],
 )
 def test_a_query_that_skips_by_them_misses_no_row_beyond_the_footers_minimum_and_maximum(
@@ -281,7 +281,14 @@ def test_a_query_that_skips_by_them_misses_no_row_beyond_the_footers_minimum_and
 
 @pytest.mark.parametrize(
     "condition",
-    ["id = 33", "word >= 'word 00038'", "amount < -55", "day = '1970-01-12'", "price > -0.9985", "nobody is not null"],
+    [
+        "id = 33",
+        "word >= 'word 00038'",
+        "price > -0.9985",
+        pytest.param("amount < -55", marks=pytest.mark.thorough),
+        pytest.param("day = '1970-01-12'", marks=pytest.mark.thorough),
+        pytest.param("nobody is not null", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_query_that_skips_by_them_finds_the_same_rows(
     spark: SparkSession, numbered: tuple[Path, list[Path]], condition: str

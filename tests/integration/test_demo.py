@@ -146,8 +146,8 @@ def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("starting ZooKeeper and Kafka", marks=pytest.mark.thorough),
-        "starting 3 workers",
+        "starting ZooKeeper and Kafka",
+        pytest.param("starting 3 workers", marks=pytest.mark.thorough),
         pytest.param("SIGKILL to the coordinator", marks=pytest.mark.thorough),
     ],
 )

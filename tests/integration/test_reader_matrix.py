@@ -194,8 +194,8 @@ CASES = [
     pytest.param(
         (engine, partitioned, meta),
         id=f"{engine}-{'parted' if partitioned else 'flat'}-{'meta' if meta else 'bare'}",
-        # This half has every pair of values of the three parameters.
-        marks=() if (engine == "arrow") == (partitioned == meta) else pytest.mark.thorough,
+        # These two have every value of the three parameters.
+        marks=() if (engine == "arrow") == partitioned == meta else pytest.mark.thorough,
     )
     for engine in ("arrow", "hudi")
     for partitioned in (False, True)

@@ -97,7 +97,14 @@ def tasks(make_landing, kafka) -> list[WriteTask]:
     return tasks_of(make_landing.topic, (0, 0, 10), (0, 10, 30), (1, 0, 30))
 
 
-@pytest.mark.parametrize("more", [{}, {"partition__field__name": "kind"}, {"record__key__fields": "id"}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, marks=pytest.mark.thorough),
+        {"partition__field__name": "kind"},
+        {"record__key__fields": "id"},
+    ],
+)
 def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(make_landing, tasks, more: dict[str, str]) -> None:
     row_landing, arrow_landing = make_landing("rows", **more), make_landing("arrow", **more)
     row_instant, arrow_instant = row_landing.table.begin(1, 1), arrow_landing.table.begin(1, 1)
@@ -122,7 +129,11 @@ AWKWARD = (*PLAIN, "k:v,w", "x=y", "%3A", "q?#[]^{", "back\\slash", '"', "12:00"
     ("kinds", "more"),
     [
         (UNENCODED, {"partition__field__name": "kind"}),
-        (UNENCODED, {"partition__field__name": "kind", "partition__hive__style": "false"}),
+        pytest.param(
+            UNENCODED,
+            {"partition__field__name": "kind", "partition__hive__style": "false"},
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(
             UNENCODED,
             {"partition__field__name": "kind,day", "hoodie__metadata__enable": "true"},
@@ -135,7 +146,9 @@ AWKWARD = (*PLAIN, "k:v,w", "x=y", "%3A", "q?#[]^{", "back\\slash", '"', "12:00"
         ),
         (AWKWARD, {"partition__field__name": "day,kind", URL_ENCODE: "true"}),
         (AWKWARD, {"record__key__fields": "id,kind,day"}),
-        (AWKWARD, {"record__key__fields": "id", "partition__field__name": "day"}),
+        pytest.param(
+            AWKWARD, {"record__key__fields": "id", "partition__field__name": "day"}, marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
