@@ -192,7 +192,7 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
     )
 
 
-def _catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
+def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
     """Returns None if the settings name no catalogue. A record of another catalogue is ignored."""
     if not settings.catalogued:
         return None
@@ -243,7 +243,7 @@ def build(
         committed=view.ledger.committed,
         kafka_error=kafka_error,
         services=services,
-        catalog=_catalog_status(settings, catalog, view.ledger.committed),
+        catalog=catalog_status(settings, catalog, view.ledger.committed),
         outside=outside,
         paused=view.control.paused,
         flush_pending=view.control.flush.is_pending,
