@@ -32,12 +32,13 @@ from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, verify
 from sink.hudi.data_files import DataFiles
+from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.options import commit_options
 from sink.hudi.table_services import HudiTableServices
-from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, ActiveTimeline, HudiTimeline, Instant
+from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
@@ -57,11 +58,10 @@ class TableOutcome(Enum):
     COMPLETED = "completed"
     ALREADY_COMPLETE = "the instant is already complete"
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
-    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and the next Hudi writer will finish it"
     ABSENT = "the instant is not on the timeline"
     CONFLICT = (
-        "another commit has changed the same file groups or keys meanwhile, or its instant is later and names fewer"
-        " columns: found while the table lock was held"
+        "the table was restored meanwhile, or another commit has changed the same file groups or keys, or has a later"
+        " instant that names fewer columns: found while the table lock was held"
     )
 
 
@@ -131,20 +131,14 @@ class Table:
         """Begins an instant. Its first file carries the sink's name and the transaction's number."""
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks():
-            newest = self._timeline.snapshot().checkpoint_instant
+            snapshot = self._timeline.snapshot()
+            self._require_moment(snapshot)
             with self._reading():
                 self._hudi.keep_metadata_table()
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner, self._timeline.meta)
             self._timeline.note_begun(instant)
-            if newest is None or instant > newest.requested:
-                return instant
-            self._roll_back(instant)
-        raise Unavailable(
-            f"{self._settings.base_path}: a new instant would be {instant}, before the newest checkpoint's,"
-            f" {newest.requested}: the clock of this host, or the time zone of its JVM, is behind that of another"
-            " worker; set it right"
-        )
+        return instant
 
     def complete(
         self,
@@ -168,7 +162,12 @@ class Table:
             if (settled := _SETTLED.get(view.instants[instant])) is not None:
                 return settled
             if instant in snapshot.rolling_back:
-                return TableOutcome.ROLLING_BACK
+                # Another writer planned the rollback, and may be dead. Until it is complete, nothing is decided.
+                self._roll_back(instant)
+                return TableOutcome.ROLLED_BACK
+            self._require_moment(snapshot)
+            if snapshot.is_restored_since(instant):
+                return TableOutcome.CONFLICT
             if self._changes_rows and changes.conflicts_with(
                 self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
             ):
@@ -198,8 +197,6 @@ class Table:
         """Rolls the instant back; confirmed when it returns. Does nothing for one that is not on the timeline."""
         with self._locks():
             self._roll_back(instant)
-            with self._changing(f"noting the rollback of instant {instant}"):
-                note_rollback(self._hudi, instant)
 
     def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:
         """Returns the file ids of these stats that the table already has, those of replaced file groups included.
@@ -273,6 +270,25 @@ class Table:
         with self._reading():
             self._hudi.stop_heartbeats()
 
+    def _require_moment(self, snapshot: ActiveTimeline) -> None:
+        """Raises Unavailable while a restore is pending, which would keep what is completed now although it goes back
+        behind it, and while this host's clock is behind the newest completion: readers that follow the timeline would
+        miss what is completed now.
+        """
+        if snapshot.pending_restores:
+            raise Unavailable(
+                f"{self._settings.base_path}: restore {', '.join(snapshot.pending_restores)} of the table is pending:"
+                " the sink goes on when it is complete. Finish it with the program that planned it"
+            )
+        with self._reading():
+            now = self._hudi.instant_now()
+        if now <= snapshot.newest_completion:
+            raise Unavailable(
+                f"{self._settings.base_path}: the newest completion is of {snapshot.newest_completion}, and it is {now}"
+                " here: the clock of this host, or the time zone of its JVM, is behind that of another worker."
+                " Set it right"
+            )
+
     def _look_at_columns(self) -> None:
         """Reads the table's columns, unless no other writer has completed an instant since the last read."""
         new_instants = self._timeline.completed - (self._looked_at or frozenset())
@@ -311,6 +327,8 @@ class Table:
             and instant not in snapshot.rolling_back
             and not snapshot.writes_at(instant)
         ):
+            if state is InstantState.ROLLED_BACK:
+                self._note_rollback(instant)
             return
         with self._changing(f"rolling back instant {instant}"):
             self._hudi.roll_back(instant)
@@ -319,6 +337,11 @@ class Table:
             raise OutcomeUnknown(
                 f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
             )
+        self._note_rollback(instant)
+
+    def _note_rollback(self, instant: str) -> None:
+        with self._changing(f"noting the rollback of instant {instant}"):
+            note_rollback(self._hudi, instant)
 
     def _outcome(self, instant: str, error: Exception) -> TableOutcome:
         """Tells the outcome of a failed commit from the timeline. The caller still holds the table lock."""

@@ -110,6 +110,10 @@ class HudiClient(HudiObjects):
         self._begun_here.add(instant)
         return instant
 
+    def instant_now(self) -> str:
+        """Returns the time of this host's clock as an instant."""
+        return str(self.java.common.table.timeline.HoodieInstantTimeGenerator.getCurrentInstantTimeStr())
+
     def refresh_conflict_baseline(self, instant: str, meta: Any = None) -> None:
         """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
         earlier commit for a conflict. `meta` as for `begin`.
@@ -231,7 +235,12 @@ class HudiClient(HudiObjects):
                     self._metafiles.add(path)
 
     def roll_back(self, instant: str) -> None:
-        """Rolls an instant back, or finishes a rollback that another process began."""
+        """Rolls an instant back, or finishes a rollback that another process began. Does not wait until the heartbeat
+        of that process expires: whoever holds the table lock decides.
+        """
+        planned = self.client.getTableServiceClient().getPendingRollbackInfo(self.meta_client(), instant, False)
+        if planned.isPresent():
+            self._drop_heartbeat(str(planned.get().getRollbackInstant().requestedTime()))
         self.client.rollback(instant)
         self.heartbeats.stop(instant)
         self._drop_heartbeat(instant)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from sink.hudi.client import HudiClient
-from sink.hudi.timeline import ActiveTimeline, HudiTimeline
+from sink.hudi.instants import ActiveTimeline
+from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
 
 TEMP = ".hoodie/.temp"

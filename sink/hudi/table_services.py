@@ -20,10 +20,11 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
+from sink.hudi.instants import Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, commit_options, service_options
 from sink.hudi.service_outcome import run_service
-from sink.hudi.timeline import SINK_KEY, HudiTimeline, Instant
+from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.hudi.uploads import abort_uploads
 from sink.telemetry.failpoints import Failpoints

@@ -3,7 +3,8 @@
 Guarantee: the newest checkpoint is that of the highest transaction number. The active timeline is read first and the
 archived one after it, so that an instant which is archived in between is not missed; an instant is absent only if
 neither has it. Metadata of a completed commit is read once and remembered. Rests on `begin` refusing an instant that is
-older than the newest checkpoint's: so a checkpoint in the active timeline is newer than any in the archive. Raises
+older than the newest completion: so a checkpoint in the active timeline is newer than any in the archive, unless a
+savepoint kept an older one from being archived. Raises
 Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -24,18 +24,12 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
+from sink.hudi.instants import REPEATED, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
 
 CHECKPOINT_KEY = "sink.checkpoint."
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
-TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
-"""Actions of a sink's transactions, by the type of the table."""
-WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
-"""Actions whose completion changes what readers see."""
-REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
-"""Actions whose plan outlives a rollback, so that one instant may be tried several times."""
 _ARCHIVE_CHUNK = 100
 _VANISHED = ("java.io.FileNotFoundException", "org.apache.hudi.exception.TableNotFoundException")
 """An instant that was listed is archived or rolled back meanwhile, or the table's properties are written anew."""
@@ -47,43 +41,6 @@ _UNREADABLE = (
     "java.lang.NullPointerException",
     "java.lang.ClassCastException",
 )
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Instant:
-    requested: str
-    action: str
-    state: str
-    completed: str | None
-
-    @property
-    def done(self) -> bool:
-        return self.state == "COMPLETED"
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveTimeline:
-    """The active timeline at one moment. `rolled_back` have a completed rollback on it, `rolling_back` a
-    pending one.
-    """
-
-    instants: tuple[Instant, ...]
-    checkpoint: Checkpoint | None
-    checkpoint_instant: Instant | None
-    """The commit that carries the checkpoint."""
-    rolled_back: frozenset[str]
-    rolling_back: frozenset[str]
-
-    @property
-    def first(self) -> str:
-        return min((entry.requested for entry in self.instants), default="")
-
-    def writes_at(self, instant: str) -> list[Instant]:
-        return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
-
-    def has_later_write(self, instant: str) -> bool:
-        """Whether a write that was requested after this instant is complete."""
-        return any(entry.done and entry.action in WRITES and entry.requested > instant for entry in self.instants)
 
 
 def _has_vanished(error: BaseException) -> bool:
@@ -118,11 +75,13 @@ class HudiTimeline:
         with self._reading():
             states = {instant: self._state(active, instant) for instant in instants}
             checkpoint, carrier, since = active.checkpoint, active.checkpoint_instant, active.instants
+            if carrier is None or active.has_savepoint:
+                archived = self._archived_checkpoint()
+                if archived is not None and (checkpoint is None or archived[0].number > checkpoint.number):
+                    checkpoint, carrier = archived
+                    since = (*since, *self._archive())
             if carrier is not None:
                 since = tuple(entry for entry in since if entry.requested > carrier.requested)
-            elif (archived := self._archived_checkpoint()) is not None:
-                checkpoint, carrier = archived
-                since = (*since, *(entry for entry in self._archive() if entry.requested > carrier.requested))
             return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))
 
     def note_begun(self, instant: str) -> None:
@@ -289,6 +248,9 @@ class HudiTimeline:
     def _state(self, active: ActiveTimeline, instant: str) -> InstantState:
         if instant in active.rolled_back:
             return InstantState.ROLLED_BACK
+        if instant in active.rolling_back:
+            # The rollback may have deleted the instant's own files already.
+            return InstantState.PENDING
         entries = active.writes_at(instant)
         if entries:
             return InstantState.COMPLETED if any(entry.done for entry in entries) else InstantState.PENDING

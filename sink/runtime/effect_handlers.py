@@ -237,8 +237,6 @@ _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
     TableOutcome.ALREADY_COMPLETE: lambda _: Done(),
     TableOutcome.ROLLED_BACK: Refused,
     TableOutcome.CONFLICT: Refused,
-    # Not settled yet: the next look at the timeline finds it rolled back, or gone.
-    TableOutcome.ROLLING_BACK: Failed,
     TableOutcome.ABSENT: Failed,
 }
 

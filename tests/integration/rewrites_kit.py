@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,39 @@ from sink.config import load
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.write.row_spec import table_schema
+
+STEPS = ("planned", "begun", "in the metadata table", "on the timeline")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A moment of a service's run, known by the files that Hudi has written by then."""
+
+    service: str
+    """compaction, clustering or clean, as on the timeline."""
+    name: str
+
+    def reached(self, base: Path, earlier: Collection[str]) -> bool:
+        """Whether an instant of the service that is not among `earlier` has come so far."""
+        timeline = base / ".hoodie" / "timeline"
+        for plan in instants(base, self.service) - set(earlier):
+            match self.name:
+                case "planned":
+                    return True
+                case "begun":
+                    found = timeline.glob(f"{plan}.*inflight")
+                case "in the metadata table":
+                    found = (base / ".hoodie" / "metadata" / ".hoodie" / "timeline").glob(f"{plan}_*.deltacommit")
+                case _:
+                    found = timeline.glob(f"{plan}_*")
+            if any(found):
+                return True
+        return False
+
+
+def instants(base: Path, service: str) -> set[str]:
+    """Returns the instants of the service on the active timeline."""
+    return {plan.name.partition(".")[0] for plan in (base / ".hoodie" / "timeline").glob(f"*.{service}.requested")}
 
 
 class ServiceProcess:
@@ -45,6 +81,15 @@ class ServiceProcess:
         """Waits for the end of the run. Returns what each service says, by its name."""
         return {result["name"]: result for result in self._answer()}
 
+    def kill_at(self, step: Step, base: Path, earlier: Collection[str], seconds: float = 120) -> bool:
+        """Kills the process at the step. Returns whether it came so far before its run ended."""
+        deadline = time.monotonic() + seconds
+        while not (reached := step.reached(base, earlier)) and time.monotonic() < deadline:
+            if select.select([self._process.stdout], [], [], 0.001)[0]:
+                break
+        self.kill()
+        return reached
+
     def pause(self) -> None:
         self._signal(signal.SIGSTOP)
 
@@ -57,10 +102,11 @@ class ServiceProcess:
 
     def _signal(self, number: int) -> None:
         """Signals Python, its JVM and Spark's Python workers."""
-        process = psutil.Process(self._process.pid)
-        for one in (*process.children(recursive=True), process):
-            with suppress(ProcessLookupError):
-                os.kill(one.pid, number)
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._process.pid)
+            for one in (*process.children(recursive=True), process):
+                with suppress(ProcessLookupError):
+                    os.kill(one.pid, number)
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None

@@ -22,7 +22,7 @@ from sink.hudi.timeline import SINK_KEY
 from sink.schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
-from tests.integration.rewrites_kit import ServiceProcess
+from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, connected
 from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
 from tests.waiting import eventually
@@ -167,6 +167,43 @@ def test_a_compaction_that_is_carried_out_again_outlasts_the_tasks_of_a_stopped_
     assert_rows(upserts, rows)
     assert by_name(upserts.table.services())["compaction"].instant > instant
     assert_rows(upserts, rows)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("service", ["compaction", "clustering", "clean"])
+def test_a_service_that_is_killed_after_any_of_its_steps_loses_no_commit(
+    open_upserts: Open, kafka, service_process: Callable[[Upserts], ServiceProcess], service: str
+) -> None:
+    often = {"hoodie__clean__commits__retained": "1", "hoodie__clustering__async__max__commits": "1"}
+    settings = {"services__clustering": str(service == "clustering").lower(), "services__compaction": "true", **often}
+    if service == "clustering":
+        alone = {"hoodie__clustering__plan__strategy__single__group__clustering__enabled": "true"}
+        settings |= {"services__compaction": "false", **alone}
+    upserts = open_upserts(**ON_READ, **EAGER, **INDEXES["bloom"], **settings)
+    base, at = Path(upserts.settings.base_path), 0
+
+    def land() -> dict[int, dict[str, int]]:
+        """Changes every key. Returns the rows of the table after that."""
+        nonlocal at
+        send(kafka.address, upserts.topic, [change(key, at + 1) for key in range(10)])
+        upserts.land((0, 10 * at, 10 * at + 10))
+        at += 1
+        return {key: {"at": at, "number": at} for key in range(10)}
+
+    for _ in range(3):
+        land()
+        upserts.table.services()
+    for name in STEPS:
+        land()
+        assert_rows(upserts, land())
+        process, earlier = service_process(upserts), instants(base, service)
+        process.begin()
+        assert process.kill_at(Step(service, name), base, earlier), f"{service} was not {name}"
+        assert_rows(upserts, land())
+        for _ in range(2):
+            results = by_name(upserts.table.services())
+            assert not any(result.reason for result in results.values()), (name, results)
+            assert_rows(upserts, land())
 
 
 def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upserts: Open, kafka) -> None:

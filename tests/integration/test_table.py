@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 from coordination.errors import Conflict, Corrupt, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
 from sink.hudi import Table, TableOutcome
+from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.lock import TableLocks
-from sink.hudi.options import service_options
+from sink.hudi.options import commit_options, service_options
 from sink.schema import parse_ddl
 from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import DDL, Driver, OtherProcess, allow, checkpoint, table_settings
+from tests.integration.table_kit import DDL, SINK, Driver, OtherProcess, allow, checkpoint, table_settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -330,6 +331,25 @@ def test_a_checkpoint_that_was_archived_is_found(make_driver: MakeDriver) -> Non
     assert driver.count() == driver.count(metadata=False) == 90
 
 
+def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(make_driver: MakeDriver) -> None:
+    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
+    savepoint = driver.land(1)
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    hudi.client.savepoint(savepoint, "test", "before")
+    newest = driver.land(2)
+    for number in range(8):
+        driver.land_as_another(1000 + 10 * number)
+    beyond = {"hoodie.clean.commits.retained": "1", "hoodie.archive.beyond.savepoint": "true"}
+    archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
+    archiver.client.archive()
+    archiver.close()
+    hudi.close()
+    active = {entry.requested for entry in make_driver().table._timeline.snapshot().instants}
+    assert savepoint in active
+    assert newest not in active
+    assert make_driver().table.view().checkpoint == checkpoint(2)
+
+
 def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_driver: MakeDriver) -> None:
     driver = make_driver()
     instant = driver.table.begin(1, 1)
@@ -396,14 +416,70 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
     assert error_text in str(refused.value)
 
 
-def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other_process: OtherProcess) -> None:
+def test_nothing_is_begun_or_completed_before_the_newest_completion(
+    driver: Driver, other_process: OtherProcess
+) -> None:
+    instants = [driver.table.begin(number, 1) for number in (1, 2)]
+    first, second = (driver.write(instant, 10 * number) for number, instant in enumerate(instants))
     other_process.ask("set_clock_ahead")
-    instant = other_process.ask("begin", 1, 1)
-    other_process.ask("complete", instant, other_process.ask("write", instant, 0), 1)
-    with pytest.raises(Unavailable, match=r"the clock of this host, .* is behind that of another worker"):
-        driver.table.begin(2, 1)
+    assert other_process.ask("complete", instants[0], first, 1) == "COMPLETED"
+    behind = r"the clock of this host, .* is behind that of another worker"
+    with pytest.raises(Unavailable, match=behind):
+        driver.table.complete(instants[1], second, checkpoint(2), allow)
+    with pytest.raises(Unavailable, match=behind):
+        driver.table.begin(3, 1)
     view = driver.table.view()
-    assert (view.checkpoint, view.orphans) == (checkpoint(1), ())
+    assert (view.checkpoint, view.orphans) == (checkpoint(1), (instants[1],))
+
+
+def test_a_rollback_that_another_writer_planned_and_left_is_finished_and_the_batch_formed_again(driver: Driver) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    plan_rollback(driver, instant)
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.ROLLED_BACK
+    assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
+    driver.land(1)
+    assert driver.count() == driver.count(metadata=False) == 10
+
+
+def plan_rollback(driver: Driver, instant: str) -> None:
+    """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh."""
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    meta = hudi.meta_client()
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
+    rollback = str(hudi.client.createNewInstantTime(False))
+    pending = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
+    table.scheduleRollback(hudi.engine_context, rollback, pending, False, True, False)
+    hudi.heartbeats.start(rollback)
+    hudi.stop_heartbeats()
+
+
+def test_nothing_is_begun_or_completed_while_a_restore_is_pending_or_with_files_from_before_one(driver: Driver) -> None:
+    kept = driver.land(1)
+    driver.land(2)
+    instant = driver.table.begin(3, 1)
+    stats = driver.write(instant, 30)
+    hudi = HudiClient(
+        driver.spark, driver.settings.base_path, driver.schema.avro(SINK), commit_options(driver.settings)
+    )
+    hudi.client.savepoint(kept, "test", "before")
+    restore = str(hudi.client.createNewInstantTime(False))
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
+    assert table.scheduleRestore(hudi.engine_context, restore, kept).isPresent()
+    pending = f"restore {restore} of the table is pending"
+    with pytest.raises(Unavailable, match=pending):
+        driver.table.complete(instant, stats, checkpoint(3), allow)
+    with pytest.raises(Unavailable, match=pending):
+        driver.table.begin(3, 1)
+    table.getMetaClient().reloadActiveTimeline()
+    table.restore(hudi.engine_context, restore, kept)
+    hudi.close()
+    assert driver.table.view().checkpoint == checkpoint(1)
+    if driver.table.view([instant]).instants[instant] is InstantState.PENDING:
+        assert driver.table.complete(instant, stats, checkpoint(3), allow) is TableOutcome.CONFLICT
+        driver.table.roll_back(instant)
+    driver.land(2)
+    assert driver.count() == driver.count(metadata=False) == 20
 
 
 def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(driver: Driver) -> None:

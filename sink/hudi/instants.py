@@ -1,0 +1,70 @@
+"""A table's active timeline as it was at one moment, and what its instants are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordination.state.model import Checkpoint
+from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
+
+TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
+"""Actions of a sink's transactions, by the type of the table."""
+WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
+"""Actions whose completion changes what readers see."""
+REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
+"""Actions whose plan outlives a rollback, so that one instant may be tried several times."""
+RESTORE = "restore"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Instant:
+    requested: str
+    action: str
+    state: str
+    completed: str | None
+
+    @property
+    def done(self) -> bool:
+        return self.state == "COMPLETED"
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveTimeline:
+    """The active timeline at one moment. `rolled_back` have a completed rollback on it, `rolling_back` a
+    pending one.
+    """
+
+    instants: tuple[Instant, ...]
+    checkpoint: Checkpoint | None
+    checkpoint_instant: Instant | None
+    """The commit that carries the checkpoint."""
+    rolled_back: frozenset[str]
+    rolling_back: frozenset[str]
+
+    @property
+    def first(self) -> str:
+        return min((entry.requested for entry in self.instants), default="")
+
+    def writes_at(self, instant: str) -> list[Instant]:
+        return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
+
+    @property
+    def newest_completion(self) -> str:
+        return max((entry.completed for entry in self.instants if entry.completed), default="")
+
+    @property
+    def has_savepoint(self) -> bool:
+        """Whether commits that are later than a savepoint's may have been archived before that."""
+        return any(entry.action == "savepoint" and entry.done for entry in self.instants)
+
+    @property
+    def pending_restores(self) -> tuple[str, ...]:
+        return tuple(entry.requested for entry in self.instants if entry.action == RESTORE and not entry.done)
+
+    def is_restored_since(self, instant: str) -> bool:
+        """Whether the table was restored after this instant was requested: its files may build on what is gone."""
+        return any(entry.action == RESTORE and entry.requested > instant for entry in self.instants)
+
+    def has_later_write(self, instant: str) -> bool:
+        """Whether a write that was requested after this instant is complete."""
+        return any(entry.done and entry.action in WRITES and entry.requested > instant for entry in self.instants)
