@@ -28,8 +28,9 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from coordination.errors import ConfigError, Unavailable
+from coordination.errors import Unavailable
 from coordination.state.model import TopicPartition
+from sink.librdkafka import make_consumer, refusal
 
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
@@ -91,9 +92,6 @@ class LogReader:
         self._options: dict[str, str | int | float | bool] = {
             **settings,
             "group.id": f"audit-{uuid.uuid4()}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
@@ -101,9 +99,9 @@ class LogReader:
         }
         try:
             self._admin = AdminClient(dict(settings), logger=_QUIET)
-            self._consumer = Consumer(self._options, logger=_QUIET)
         except KafkaException as error:
-            raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
+            raise refusal(error) from error
+        self._consumer = make_consumer(self._options, _QUIET)
 
     def close(self) -> None:
         self._consumer.close()
@@ -143,7 +141,7 @@ class LogReader:
         """Delivers the offsets of every range, also of aborted records."""
         if not ranges:
             return
-        with closing(Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)) as consumer:
+        with closing(make_consumer(self._options, _QUIET, "read_uncommitted")) as consumer:
             self._read(consumer, ranges, receive)
 
     def _read(

@@ -32,7 +32,6 @@ from sink.storage.connectors import Connector
 
 SPARK = (
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
-    "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
     "org.apache.spark:spark-avro_2.12:3.5.7",
 )
 """The artifacts on Spark's class path beside PySpark's own jars."""
@@ -50,7 +49,7 @@ def pyspark_jars() -> Path:
 
 
 def spark_jars() -> list[Path]:
-    """Returns Hudi, the Kafka source and Avro for Spark, without artifacts in PySpark's jars."""
+    """Returns Hudi and Avro for Spark, without artifacts in PySpark's jars."""
     bundled = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     return fetch("spark", SPARK, without=bundled)
 

@@ -22,8 +22,9 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
-from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.librdkafka import refusal
 
 if TYPE_CHECKING:
     from sink.config import Settings
@@ -160,7 +161,7 @@ class Log:
             try:
                 self._admin = AdminClient(settings, logger=QuietLogger())
             except ck.KafkaException as error:
-                raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
+                raise refusal(error) from error
         return self._admin
 
     def _note_connection_error(self, error: ck.KafkaError) -> None:

@@ -16,7 +16,7 @@ from sink.config.files import ENVIRONMENT_PREFIX, PASS_THROUGH, Entry, Problem, 
 from sink.config.groups.endpoints import TOPICS, topics_problem
 from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
-from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
+from sink.config.rules import FOREIGN, canonical, refusals
 from sink.config.spelling import KNOWN, mistaken_for
 from sink.telemetry.redaction import HIDDEN, Properties, looks_secret, redact_text
 
@@ -119,7 +119,7 @@ def _groups(passed: Mapping[str, Entry], origin: str, problems: list[Problem]) -
     for key, entry in passed.items():
         broken_rules = list(refusals(key, entry.text))
         problems += [Problem(entry.origin, sentence) for sentence in broken_rules]
-        if broken_rules or key in IMPLIED:
+        if broken_rules:
             continue
         prefix, _, name_below = key.partition(".")
         client_name = name_below if prefix == "kafka" else key

@@ -1,10 +1,9 @@
-"""One set of `kafka.*` settings for two clients: Spark's Java consumer and confluent-kafka (librdkafka).
+"""The `kafka.*` settings as librdkafka takes them, under its own names or those of Java's clients.
 
-A setting may be written under either client's name. Settings that both clients need (security, time-outs) are
-translated; a setting that only one client knows is passed to that client alone, so neither refuses or ignores a name.
-librdkafka gets connection settings for metadata and offsets, and consumer settings too for reading records. Certificate
-files named for librdkafka are read when the Java settings are made, because Java wants key and chain in one store.
-`problems` yields the settings that have no translation. Raises ConfigError when such a file cannot be read.
+Names of Java's clients are translated (security, stores in PEM and PKCS#12, time-outs, fetches). What means nothing to
+librdkafka is accepted, because settings come from other tools, and goes to no client. Clients get connection settings
+for metadata and offsets, and consumer settings too for reading records. `problems` yields the settings that have to
+mean something and have no translation.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from coordination.errors import ConfigError
 from sink.telemetry.redaction import Properties
 
 
@@ -22,11 +20,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SHARED = _names(
-    "client.id client.rack client.dns.lookup metadata.max.age.ms reconnect.backoff.ms"
-    " reconnect.backoff.max.ms retry.backoff.ms connections.max.idle.ms security.protocol"
-    " sasl.kerberos.service.name sasl.kerberos.kinit.cmd ssl.key.password"
-)
 _RENAMED = {
     "sasl.mechanism": "sasl.mechanisms",
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -37,8 +30,11 @@ _RENAMED = {
 }
 """Java's names to librdkafka's."""
 
-_NATIVE_ONLY = _names(
-    "sasl.mechanisms sasl.username sasl.password sasl.kerberos.keytab sasl.kerberos.principal"
+_NATIVE = _names(
+    "client.id client.rack client.dns.lookup metadata.max.age.ms reconnect.backoff.ms"
+    " reconnect.backoff.max.ms retry.backoff.ms connections.max.idle.ms security.protocol"
+    " sasl.kerberos.service.name sasl.kerberos.kinit.cmd ssl.key.password"
+    " sasl.mechanisms sasl.username sasl.password sasl.kerberos.keytab sasl.kerberos.principal"
     " sasl.kerberos.min.time.before.relogin sasl.oauthbearer.method sasl.oauthbearer.config"
     " sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.scope"
     " sasl.oauthbearer.extensions ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem"
@@ -52,9 +48,10 @@ _NATIVE_ONLY = _names(
     " log.thread.name retry.backoff.max.ms enable.metrics.push message.max.bytes receive.message.max.bytes"
     " message.copy.max.bytes reconnect.backoff.jitter.ms topic.metadata.refresh.fast.cnt"
 )
+"""Settings of all of librdkafka's clients."""
 _NATIVE_CONSUMER = _names(
     "queued.min.messages queued.max.messages.kbytes fetch.error.backoff.ms fetch.message.max.bytes"
-    " fetch.queue.backoff.ms fetch.wait.max.ms enable.partition.eof statistics.interval.ms check.crcs"
+    " fetch.queue.backoff.ms fetch.wait.max.ms enable.partition.eof statistics.interval.ms"
     " offset.store.method"
 )
 """Settings of librdkafka's consumer."""
@@ -64,14 +61,14 @@ _FETCH = {
     "fetch.min.bytes": "fetch.min.bytes",
     "fetch.max.bytes": "fetch.max.bytes",
     "group.id": "group.id",
-    "check.crcs": "check.crcs",
 }
 """Names of Java's consumer to those of librdkafka's."""
 
-_JAVA_ONLY = _names(
+_JAVA = _names(
     "fetch.min.bytes fetch.max.bytes fetch.max.wait.ms max.partition.fetch.bytes max.poll.records"
     " max.poll.interval.ms session.timeout.ms heartbeat.interval.ms group.id group.instance.id"
     " default.api.timeout.ms socket.connection.setup.timeout.max.ms isolation.level enable.auto.commit"
+    " enable.auto.offset.store check.crcs"
     " allow.auto.create.topics exclude.internal.topics partition.assignment.strategy metric.reporters"
     " metrics.num.samples metrics.sample.window.ms metrics.recording.level auto.include.jmx.reporter"
     " security.providers sasl.jaas.config sasl.client.callback.handler.class"
@@ -90,7 +87,9 @@ _JAVA_ONLY = _names(
     " ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.secure.random.implementation"
     " ssl.endpoint.identification.algorithm ssl.engine.factory.class"
 )
-_KNOWN = _SHARED | _NATIVE_ONLY | _NATIVE_CONSUMER | _JAVA_ONLY | set(_RENAMED)
+"""Other settings of Java's consumer: those that are translated below, that `sink.config.rules` fixes, or that mean
+nothing to librdkafka."""
+_KNOWN = _NATIVE | _NATIVE_CONSUMER | _JAVA | set(_RENAMED)
 _SINK_SETTINGS = ("bootstrap.servers", "topic.names")
 
 _FILES = (
@@ -99,33 +98,15 @@ _FILES = (
     "ssl.key.location",
     "ssl.truststore.location",
     "ssl.keystore.location",
+    "sasl.kerberos.keytab",
 )
 
-_OLD_KEY = re.compile("-----BEGIN (RSA|EC|DSA) PRIVATE KEY-----")
 _OPTION = re.compile(r"([\w.]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;\"']+)", re.DOTALL)
-_OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
-
-
-def for_java(bootstrap: str, settings: Properties) -> Properties:
-    """Returns settings for the Java consumer, names without a `kafka.` prefix."""
-    java = {k: v for k, v in settings.items() if k not in _NATIVE_ONLY and k not in _NATIVE_CONSUMER}
-    for name, native in _RENAMED.items():
-        if native in settings:
-            java.setdefault(name, settings[native])
-    if "security.protocol" in java:
-        java["security.protocol"] = java["security.protocol"].upper()
-    if settings.get("ssl.endpoint.identification.algorithm", "").lower() == "none":
-        java["ssl.endpoint.identification.algorithm"] = ""
-    _java_stores(settings, java)
-    _java_login(settings, java)
-    java["bootstrap.servers"] = bootstrap
-    java["isolation.level"] = "read_committed"
-    return Properties(java, _secret_names(settings, java))
 
 
 def for_native(bootstrap: str, settings: Properties) -> Properties:
     """Returns settings for confluent-kafka's AdminClient and Consumer, as far as metadata and offsets need them."""
-    native = {k: v for k, v in settings.items() if k in _SHARED or k in _NATIVE_ONLY}
+    native = {k: v for k, v in settings.items() if k in _NATIVE}
     for name, translated in _RENAMED.items():
         if name in settings:
             native.setdefault(translated, settings[name])
@@ -149,9 +130,7 @@ def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
 
 
 def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields `(setting, sentence)` for settings that have no translation for one of the clients, and for mistyped
-    names.
-    """
+    """Yields `(setting, sentence)` for settings that librdkafka cannot be told, and for mistyped names."""
     for name in settings:
         if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_SINK_SETTINGS], 1, 0.85)):
             yield (
@@ -163,10 +142,7 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if mechanism == "AWS_MSK_IAM":
         yield (
             "sasl.mechanism",
-            (
-                "kafka.sasl.mechanism AWS_MSK_IAM is known to the Java client only, and offsets are asked"
-                " with librdkafka; use SCRAM or TLS client certificates"
-            ),
+            "kafka.sasl.mechanism AWS_MSK_IAM is known to Java's client only; use SCRAM or TLS client certificates",
         )
     if "SASL" not in settings.get("security.protocol", "").upper():
         return
@@ -194,53 +170,26 @@ def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if "ssl.truststore.location" in set_names and not pem_authority and not _is_pem(settings, "ssl.truststore"):
         yield (
             "ssl.truststore.location",
-            (
-                "kafka.ssl.truststore.location is read by the Java client only, unless"
-                " kafka.ssl.truststore.type is PEM; give the same authorities as kafka.ssl.ca.location (PEM)"
-                " as well"
-            ),
+            "kafka.ssl.truststore.location is read by Java's client only, unless kafka.ssl.truststore.type is PEM; give"
+            " the same authorities as kafka.ssl.ca.location (PEM)",
         )
     pem_key = set_names & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
     store_type = settings.get("ssl.keystore.type", "JKS").upper()
     if "ssl.keystore.location" in set_names and not pem_key and store_type not in {"PEM", "PKCS12"}:
         yield (
             "ssl.keystore.location",
-            (
-                f"kafka.ssl.keystore.location of type {store_type} is read by the Java client only; set"
-                " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give"
-                " kafka.ssl.certificate.location and kafka.ssl.key.location (PEM) as well"
-            ),
+            f"kafka.ssl.keystore.location of type {store_type} is read by Java's client only; set"
+            " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give kafka.ssl.certificate.location and"
+            " kafka.ssl.key.location (PEM)",
         )
     for name in _FILES:
-        # librdkafka takes a directory of authorities too, the Java client does not.
-        if name in set_names and not Path(settings[name]).is_file():
+        # Authorities may be in a directory, or be looked for: `probe`.
+        if name in set_names and settings[name] != "probe" and not Path(settings[name]).exists():
             yield name, f"kafka.{name} names a file that does not exist; check the path"
-    if _OLD_KEY.search(_text_of(settings, "ssl.key") or ""):
-        yield (
-            "ssl.key.location" if "ssl.key.location" in set_names else "ssl.key.pem",
-            "kafka.ssl.key.* is not in PKCS#8 form, which is all that the Java client reads; convert it with"
-            " `openssl pkcs8 -topk8`",
-        )
     for half, other in (("ssl.certificate", "ssl.key"), ("ssl.key", "ssl.certificate")):
         is_set = [any(f"{name}.{form}" in set_names for form in ("location", "pem")) for name in (half, other)]
         if is_set == [True, False]:
             yield half, f"kafka.{half}.* is set without kafka.{other}.*; a client certificate needs both"
-
-
-def _java_stores(settings: Mapping[str, str], java: dict[str, str]) -> None:
-    if not {"ssl.truststore.location", "ssl.truststore.certificates"} & set(java):
-        if "ssl.ca.location" in settings:
-            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings["ssl.ca.location"]}
-        elif "ssl.ca.pem" in settings:
-            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": settings["ssl.ca.pem"]}
-    if not {"ssl.keystore.location", "ssl.keystore.key"} & set(java):
-        chain, key = (_pem(settings, name) for name in ("ssl.certificate", "ssl.key"))
-        if chain and key:
-            java |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": chain,
-                "ssl.keystore.key": key,
-            }
 
 
 def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:
@@ -263,38 +212,17 @@ def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:
             native["ssl.keystore.password"] = settings.get("ssl.keystore.password", "")
 
 
-def _java_login(settings: Mapping[str, str], java: dict[str, str]) -> None:
-    if "sasl.jaas.config" in java:
-        return
-    mechanism = _mechanism(settings)
-    if "sasl.username" in settings and "sasl.password" in settings:
-        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        login = {"username": settings["sasl.username"], "password": settings["sasl.password"]}
-        java["sasl.jaas.config"] = _jaas(f"org.apache.kafka.common.security.{module}", login)
-    elif mechanism == "OAUTHBEARER" and "sasl.oauthbearer.client.id" in settings:
-        login = {
-            "clientId": settings["sasl.oauthbearer.client.id"],
-            "clientSecret": settings.get("sasl.oauthbearer.client.secret", ""),
-        }
-        if "sasl.oauthbearer.scope" in settings:
-            login["scope"] = settings["sasl.oauthbearer.scope"]
-        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-        java["sasl.jaas.config"] = _jaas(module, login)
-        java.setdefault("sasl.login.callback.handler.class", _OAUTH_HANDLER)
-    elif mechanism == "GSSAPI" and "sasl.kerberos.keytab" in settings:
-        login = {"useKeyTab": "true", "storeKey": "true", "keyTab": settings["sasl.kerberos.keytab"]}
-        if "sasl.kerberos.principal" in settings:
-            login["principal"] = settings["sasl.kerberos.principal"]
-        java["sasl.jaas.config"] = _jaas("com.sun.security.auth.module.Krb5LoginModule", login)
-
-
 def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
     options = _options(settings.get("sasl.jaas.config", ""))
     mechanism = _mechanism(settings)
     if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
         names = {"sasl.username": "username", "sasl.password": "password"}
     elif mechanism == "GSSAPI":
-        names = {"sasl.kerberos.keytab": "keyTab", "sasl.kerberos.principal": "principal"}
+        names = {
+            "sasl.kerberos.keytab": "keyTab",
+            "sasl.kerberos.principal": "principal",
+            "sasl.kerberos.service.name": "serviceName",
+        }
     elif mechanism == "OAUTHBEARER":
         names = {
             "sasl.oauthbearer.client.id": "clientId",
@@ -308,6 +236,9 @@ def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
     for name, option in names.items():
         if option in options:
             native.setdefault(name, options[option])
+    if mechanism == "GSSAPI" and "sasl.kerberos.keytab" not in native:
+        # librdkafka runs `kinit` with a keytab. Without one it is told to leave the tickets to whoever renews them.
+        native.setdefault("sasl.kerberos.kinit.cmd", "true")
 
 
 def _mechanism(settings: Mapping[str, str]) -> str:
@@ -318,27 +249,6 @@ def _is_pem(settings: Mapping[str, str], store: str) -> bool:
     return settings.get(f"{store}.type", "JKS").upper() == "PEM"
 
 
-def _text_of(settings: Mapping[str, str], name: str) -> str | None:
-    """Returns the PEM text, or None if the file cannot be read, which `_pem` reports."""
-    try:
-        return _pem(settings, name)
-    except ConfigError:
-        return None
-
-
-def _pem(settings: Mapping[str, str], name: str) -> str | None:
-    if f"{name}.pem" in settings:
-        return settings[f"{name}.pem"]
-    location = settings.get(f"{name}.location")
-    if not location:
-        return None
-    try:
-        return Path(location).read_text()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise ConfigError(f"kafka.{name}.location: {location} cannot be read ({reason}); check it") from None
-
-
 def _options(jaas: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for match in _OPTION.finditer(jaas):
@@ -346,13 +256,6 @@ def _options(jaas: str) -> dict[str, str]:
         quoted = value[0] in "\"'" and len(value) > 1
         options[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
     return options
-
-
-def _jaas(module: str, options: Mapping[str, str]) -> str:
-    def quoted(value: str) -> str:
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-    return f"{module} required {' '.join(f'{k}={quoted(v)}' for k, v in options.items())};"
 
 
 def _secret_names(settings: Properties, client_settings: Mapping[str, str]) -> list[str]:

@@ -90,13 +90,6 @@ class Settings(SettingsFields):
         return f"{table} in {self.catalog_uris or self.catalog_class}"
 
     @property
-    def kafka_java(self) -> Properties:
-        """Settings for the Java consumer inside Spark, `bootstrap.servers` included, without a `kafka.`
-        prefix.
-        """
-        return config_kafka.for_java(self.bootstrap, self.kafka)
-
-    @property
     def kafka_native(self) -> Properties:
         """Settings for confluent-kafka's clients, `bootstrap.servers` included."""
         return config_kafka.for_native(self.bootstrap, self.kafka)

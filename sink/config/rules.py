@@ -38,7 +38,6 @@ _PENDING = "the coordinator decides about pending clusterings, under the table l
 _CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
 _ONE_NUMBER = "the table has one number of buckets, hoodie.bucket.index.num.buckets, for all of its life"
-_SPARK_READS = "Spark's Kafka reader sets it"
 _HUDI_IN_SPARK = "Hudi needs its own there"
 _LOCK = "the table lock is on the ensemble of zookeeper.connect"
 
@@ -52,8 +51,9 @@ RULES: Mapping[str, Rule] = {
         " auto.offset.reset decides where a new topic starts",
     ),
     "kafka.allow.auto.create.topics": Rule(("false",), "a mistyped topic would be created and stay empty"),
-    "kafka.key.deserializer": Rule((), _SPARK_READS),
-    "kafka.value.deserializer": Rule((), _SPARK_READS),
+    "kafka.check.crcs": Rule(("true",), "a byte that changed on a broker's disk would land"),
+    "kafka.key.deserializer": Rule((), "key.format decides it"),
+    "kafka.value.deserializer": Rule((), "value.format decides it"),
     "kafka.interceptor.classes": Rule((), "an interceptor may change or drop records unseen"),
     "spark.speculation": Rule(("false",), "a second attempt of a task in one instant writes the same file group"),
     "spark.sql.session.timeZone": Rule(("utc",), "times are written and read in UTC"),
@@ -153,9 +153,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "hoodie.parquet.compression.codec": ("zstd", "snappy", "gzip", "lz4", "uncompressed"),
 }
 """Pass-through settings with these values only. The codecs of Parquet are those that Arrow, Hudi and Spark all have."""
-
-IMPLIED = frozenset({"kafka.enable.auto.commit", "kafka.enable.auto.offset.store"})
-"""Settings that may be written with their only value and are not passed on: Spark's Kafka source refuses the names."""
 
 _STREAMER: Mapping[str, str] = {
     "schemaprovider.registry.url": "use schema.registry.url and schema.subject",

@@ -124,13 +124,13 @@ Relative paths start at the configuration file. Values of such settings, and of 
 sounds like a credential, are never logged, printed or put into an error message, and are not part of the
 fleet's digest.
 
-## Kafka's two clients
+## Kafka's client
 
-Workers ask for offsets and read records with librdkafka; with `kafka.reader=spark` the Java client inside
-Spark reads the records. One set of `kafka.*` settings serves both: `sasl.jaas.config` and
-`sasl.username`/`sasl.password` are translated into each other, PEM stores (`ssl.truststore.*`,
-`ssl.keystore.*`) and `ssl.ca.*`, `ssl.certificate.*`, `ssl.key.*` as well. What only one client knows is given
-to that one alone. JKS stores cannot be translated: give PEM files too.
+Workers ask for offsets and read records with librdkafka. `kafka.*` settings of Java's clients are translated:
+`sasl.jaas.config`, stores of the types PEM and PKCS12 (`ssl.truststore.*`, `ssl.keystore.*`), time-outs and fetches.
+JKS stores cannot be: give PEM files (`ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`). What means
+nothing to librdkafka (`max.poll.records`, say) is accepted and has no effect. [Kerberos](operations.md#kafka-with-kerberos)
+needs a librdkafka that is built with it.
 """
 
 _OF_PROCESS = """\

@@ -32,6 +32,7 @@ from sink.decode.registry import Registry, UnknownSchema, registry
 from sink.infer.json_samples import infer_json, nameable
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered, nullable
+from sink.librdkafka import make_consumer
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning
@@ -353,19 +354,13 @@ def _consumer(native: Mapping[str, str]) -> ck.Consumer:
         **DEFAULTS,
         **native,
         "group.id": GROUP,
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
         # If offsets were deleted meanwhile, read the rest of the partition.
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
         "fetch.message.max.bytes": 4 * 1024 * 1024,
         "queued.max.messages.kbytes": 64 * 1024,
     }
-    try:
-        return ck.Consumer(settings, logger=_QUIET)
-    except ck.KafkaException as error:
-        raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+    return make_consumer(settings, _QUIET)
 
 
 def _cannot_read(error: ck.KafkaError, bootstrap: str) -> SinkError:

@@ -40,11 +40,10 @@ from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
 from sink.write.changes import LOG_POSITION
-from sink.write.inputs import frame_input, inputs_of, require_reader
+from sink.write.inputs import Inputs, require_reader
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import change_spec, row_spec
-from sink.write.source import data_loss
 from sink.write.task_errors import TaskFailed, failed_task, task_error
 from sink.write.task_input import TaskInput, TaskReads
 from sink.write.task_report import SliceCounter, TaskReport, complete
@@ -79,7 +78,7 @@ class Engine(ABC):
         self._settings = settings
         self._schema = schema
         self._spec = (change_spec if settings.operation == "upsert" else row_spec)(settings, schema)
-        self._inputs = inputs_of(spark, settings)
+        self._inputs = Inputs(spark, settings)
 
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
@@ -103,14 +102,16 @@ class Engine(ABC):
         """
         enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
         try:
-            task_input = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, tasks)
+            inputs = self._inputs
+            task_input = (
+                inputs.of_tasks(tasks, attempt) if records is None else inputs.of_frame(records, tasks, attempt)
+            )
             unordered_reports, stats = self._run(instant, task_input, self.spec(columns))
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
-            slices = [piece for task in tasks for piece in task.slices]
-            self._inputs.failed(slices, error)
-            raise task_error(error) or data_loss(error, slices) or error from error
+            self._inputs.memory.failed(error)
+            raise task_error(error) or error from error
         reports = complete(unordered_reports, tasks)
-        self._inputs.learn(reports)
+        self._inputs.memory.succeeded()
         return WriteResult(
             tuple(result for report in reports for result in report.results),
             (*stats, *(stat for report in reports for stat in report.stats)),

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from coordination.errors import ConfigError
+from sink.librdkafka import make_consumer
 
 DEFAULTS: Mapping[str, str] = {
     # librdkafka fetches again 5 ms after its queue was full. Its default of a second stalls every reader.
@@ -30,13 +30,6 @@ DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.max.ms": "2000",
 }
 """Defaults, which a user's `kafka.*` may override."""
-_REQUIRED: Mapping[str, Any] = {
-    "isolation.level": "read_committed",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
-}
 _KEPT = 4
 """Consumers that a process keeps: one for each cluster, queue size and fetch size in use."""
 _RECORD_BYTES = 32
@@ -55,7 +48,7 @@ def fetch_bytes(records: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """librdkafka's settings, without the required ones. `repr` shows no values, because some are secrets."""
+    """librdkafka's settings, without those of `sink.librdkafka`. `repr` shows no values, because some are secrets."""
 
     native: Mapping[str, str] = field(repr=False)
     group: str
@@ -67,7 +60,7 @@ class ConsumerSettings:
             "queued.max.messages.kbytes": str(max(1, queue_bytes >> 10)),
             "fetch.message.max.bytes": str(fetch_bytes(records)),
         }
-        return {**DEFAULTS, **sizes, "group.id": self.group, **self.native, **_REQUIRED}
+        return {**DEFAULTS, **sizes, "group.id": self.group, **self.native, "auto.offset.reset": "error"}
 
 
 class KeptConsumer:
@@ -75,10 +68,7 @@ class KeptConsumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.forget_errors()
-        try:
-            self.client = Consumer({**settings, "error_cb": self._note_error}, logger=_NoLog())
-        except KafkaException as error:
-            raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
+        self.client = make_consumer({**settings, "error_cb": self._note_error}, _NoLog())
 
     def forget_errors(self) -> None:
         self.trouble = ""

@@ -5,7 +5,7 @@ the consumer has seen a record, or the end of the partition, at or beyond its en
 aborted transactions leave gaps. Memory is bounded in bytes, whatever the number of partitions: the reader assigns
 partitions ahead as far as their records are estimated to fit a window, and unassigns the last ones if their records
 were larger. Void for a topic that is recreated during the read. Raises DataLoss for an offset that the log does not
-have, Unavailable when it waits `SILENT_SECONDS` without a record, and SinkError.
+have, Unavailable for a damaged batch and when it waits `SILENT_SECONDS` without a record, and SinkError.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
 _MESSAGES = 4096
 _SMALL_PART = 4
+_DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
+"""Errors of a batch that librdkafka cannot read. It goes on behind that batch."""
 _IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka looks up the consumer group, which the sink does not use."""
 
@@ -204,6 +206,12 @@ class TaskReader:
             if run is not None and run.position < run.end:
                 reason = f"the log no longer has this offset of [{run.start}, {run.end}). See on.data.loss."
                 raise DataLoss(run.topic, run.partition, run.position, reason)
+        elif code in _DAMAGED:
+            if run is not None and (message.offset() or 0) < run.end:
+                raise Unavailable(
+                    f"Kafka: {run.topic}-{run.partition}: {error.str()}. The broker's log is damaged there: let another"
+                    " replica lead the partition, or delete its records up to there (see on.data.loss)."
+                )
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in _IGNORED:

@@ -2,9 +2,9 @@
 
 Guarantee: each attempt at a transaction uses less memory than the one before, down to 1 MiB each for queue, window and
 batch, and one record, however large. Every further attempt halves the bytes of queue, window and batch. An
-out-of-memory failure on this worker quarters them, halves the tasks that run side by side if the tasks read Kafka
-themselves, and logs one warning. Each write that succeeds undoes one such failure. The buffer for files keeps its size,
-because it decides where files roll. Thread-safe.
+out-of-memory failure on this worker quarters them, halves the tasks that run side by side, and logs one warning. Each
+write that succeeds undoes one such failure. The buffer for files keeps its size, because it decides where files roll.
+Thread-safe.
 """
 
 from __future__ import annotations

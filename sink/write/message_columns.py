@@ -1,8 +1,8 @@
 """Messages of librdkafka as columns of a record batch.
 
-Guarantee: the same columns as from Spark's Kafka source: -1 ms for a record without a timestamp, null for a record
-without headers; `sink.write.record_headers` tells of the ones that cannot be read. A timestamp that no column can hold
-is null, where Spark's source fails. Raises pyarrow's errors for values that no column can hold.
+Guarantee: -1 ms for a record without a timestamp, null for one without headers; `sink.write.record_headers` tells of
+the headers that cannot be read. A timestamp that no column can hold is null. Raises pyarrow's errors for values that no
+column can hold.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
 from sink.write.inputs import Inputs
 from sink.write.record_headers import UNREADABLE
-from sink.write.source import data_loss
 from sink.write.task_errors import task_error
 from sink.write.task_report import REASON_CHARACTERS, BadOffset, TaskReport, too_many
 
@@ -74,7 +73,7 @@ def quarantine(
         _write(records, f"{settings.base_path}/{path}", instant, bad_offsets)
         read_count = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
     except (Py4JJavaError, PySparkException) as error:
-        raise task_error(error) or data_loss(error, slices) or error from error
+        raise task_error(error) or error from error
     if read_count != count:
         raise SinkError(
             f"the tasks found {count} bad records, but Kafka gave {read_count} of them again: the log changed"

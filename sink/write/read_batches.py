@@ -1,4 +1,4 @@
-"""Batches of Kafka records for a write task, the same from both readers.
+"""Batches of Kafka records for a write task.
 
 Guarantee: a batch has records of one topic. Each of its parts is a run of rows of one slice, by rising offset, and the
 parts cover the batch. Imports only what every executor has.

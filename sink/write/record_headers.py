@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-UNREADABLE = (
-    "the name of one of its headers is not UTF-8: kafka.reader=librdkafka cannot read it, kafka.reader=spark can"
-)
+UNREADABLE = "the name of one of its headers is not UTF-8: have the producer give headers names in UTF-8"
 _Pairs = list[tuple[str | None, bytes | None]]
 
 

@@ -1,4 +1,4 @@
-"""The input of a Spark job's write tasks: the tasks read Kafka themselves, or Spark's Kafka source reads for them.
+"""The input of a Spark job's write tasks: the tasks read Kafka themselves, or Spark hands them records that it has.
 
 Guarantee: each task runs in one Spark partition of `TaskInput.frame` and gets exactly the committed records of its
 slices, each once. In a task it raises what the reader raises; DataLoss travels as in

@@ -38,8 +38,6 @@ class TaskReport:
     task: int
     results: tuple[SliceResult, ...]
     size: int
-    largest: int
-    """Bytes of the largest value."""
     bad: Mapping[Slice, tuple[BadOffset, ...]] = field(default_factory=dict)
     stats: tuple[str, ...] = ()
     """Hudi's write stats, one for each file, if the task writes files."""
@@ -55,7 +53,7 @@ class SliceCounter:
         self._records = np.zeros(len(task.slices), np.int64)
         self._digests = np.zeros(len(task.slices), np.uint64)
         self._bad: dict[int, list[BadOffset]] = {}
-        self._bad_count = self._size = self._largest = 0
+        self._bad_count = self._size = 0
 
     def count(self, batch: ReadBatch, bad: Sequence[BadRow]) -> None:
         """Counts a batch. Raises BadRecord, for the first one, if too many are bad."""
@@ -64,9 +62,7 @@ class SliceCounter:
             self._records[part.slice] += part.stop - part.start
             # As a slice: numpy warns if a scalar overflows, and digests overflow by design.
             self._digests[part.slice : part.slice + 1] += digests[part.start : part.stop].sum(dtype=np.uint64)
-        sizes = pc.binary_length(batch.records.column("value"))
-        self._size += pc.sum(sizes).as_py() or 0
-        self._largest = max(self._largest, pc.max(sizes).as_py() or 0)
+        self._size += pc.sum(pc.binary_length(batch.records.column("value"))).as_py() or 0
         if bad:
             self._count_bad(batch, bad)
 
@@ -92,7 +88,7 @@ class SliceCounter:
             )
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
-        return TaskReport(self._number, results, self._size, self._largest, bad, tuple(stats))
+        return TaskReport(self._number, results, self._size, bad, tuple(stats))
 
 
 def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 UNIT_ROWS = 16_384
-"""As many rows as a batch of the readers has: usually a unit is one batch, and nothing is copied."""
+"""As many rows as a batch of the reader has: usually a unit is one batch, and nothing is copied."""
 _WAITING_PARTS = 64
 """The pieces of batches that may wait for a full unit; each costs some 10 KB besides its rows."""
 _OFFSET_BYTES = 4

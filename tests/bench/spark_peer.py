@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +23,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from sink.clients.artifacts import spark_jars
+from sink.clients.artifacts import SPARK, fetch, pyspark_jars
 from sink.clients.java import find_java
 from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 
 FRAME_BYTES = 5
 """Bytes that Confluent's serializers put before a value."""
+_KAFKA_SOURCE = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
+
+
+def _jars() -> list[Path]:
+    """Returns the sink's jars, and Spark's Kafka source."""
+    bundled = sorted({re.sub(r"-\d.*", "", jar.stem) for jar in pyspark_jars().glob("*.jar")})
+    return fetch("spark-kafka", (*SPARK, _KAFKA_SOURCE), without=bundled)
 
 
 def session(plan: Plan, cores: int, heap: str) -> SparkSession:
@@ -36,7 +44,7 @@ def session(plan: Plan, cores: int, heap: str) -> SparkSession:
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("bench")
-        .config("spark.jars", ",".join(map(str, spark_jars())))
+        .config("spark.jars", ",".join(map(str, _jars())))
         .config("spark.driver.memory", heap)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

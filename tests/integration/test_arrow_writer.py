@@ -16,11 +16,8 @@ from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, stats_of, tasks_for, tasks_of
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
-from coordination.state.model import Slice
 from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.batch_sizes import BATCH_BYTES, BATCH_ROWS, BURST_BYTES, FIRST_ROWS
-from sink.write.source import read_slices
 from tests.processes import peak_megabytes, python_workers
 
 pytestmark = pytest.mark.integration
@@ -122,26 +119,6 @@ def test_generation_topic_id_and_start_change_the_file_id(make_engine, instant, 
     ]
     ids = {stats_of(engine.write(instant.name, attempt))[0]["fileId"] for attempt in attempts}
     assert len(ids) == 3
-
-
-def test_the_digest_sees_offset_key_and_value(spark, kafka, topic, tmp_path):
-    name = topic(partitions=2)
-    for partition, values in enumerate([[b'{"id":1}', b'{"id":1}'], [b'{"id":1}', b'{"id":2}']]):
-        produce(kafka.address, name, values, partition)
-    settings = make_settings(tmp_path, kafka.address, name, DDL)
-    rows = read_slices(spark, settings, slices_of(name, (0, 0, 2), (1, 0, 2))).collect()
-    assert len({row["digest"] for row in rows}) == 4
-
-
-def test_every_slice_is_one_spark_partition(spark, kafka, topic, tmp_path):
-    name = topic(partitions=3)
-    for partition in range(3):
-        produce(kafka.address, name, records(10), partition)
-    settings = make_settings(tmp_path, kafka.address, name, DDL)
-    slices = slices_of(name, (0, 0, 4), (0, 4, 7), (0, 7, 10), (1, 0, 10), (2, 3, 9))
-    frame = read_slices(spark, settings, slices)
-    assert frame.rdd.getNumPartitions() == len(slices)
-    assert sorted(frame.rdd.glom().map(len).collect()) == [3, 3, 4, 6, 10]
 
 
 def test_a_bad_record_is_named_by_its_coordinates_and_its_slice_keeps_no_file(make_engine, instant, kafka, topic):
@@ -256,14 +233,13 @@ def test_files_roll_at_their_size_and_share_the_slice_between_them(make_engine, 
     assert offsets == list(range(40_000))
 
 
-@pytest.mark.parametrize("reader", ["librdkafka", "spark"])
-def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(make_engine, instant, kafka, topic, reader):
+def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(make_engine, instant, kafka, topic):
     from random import Random
 
     name, random = topic(), Random(3)
     values = [b'{"id":%d,"name":"%s"}' % (at, random.randbytes(60).hex().encode()) for at in range(40_000)]
     produce(kafka.address, name, values)
-    engine, files_of_attempts = make_engine(name, file__max__bytes="1048576", kafka__reader=reader), []
+    engine, files_of_attempts = make_engine(name, file__max__bytes="1048576"), []
     for attempt in (1, 4, 9):
         stats = stats_of(engine.write(instant.name, tasks_of(name, (0, 0, 40_000)), attempt=attempt))
         files_of_attempts.append([(stat["fileId"], stat["numWrites"]) for stat in stats])
@@ -328,37 +304,6 @@ def test_records_of_ten_megabytes_are_written(make_engine, instant, kafka, topic
     assert written.results[0].records == 12
     names = rows_of(instant.data_files).column("name")
     assert pc.all(pc.equal(pc.binary_length(names), len(long))).as_py()
-
-
-def rows_per_batch(engine: ArrowEngine, slices: list[Slice]) -> int:
-    return int(engine._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
-
-
-def test_one_partition_with_large_records_bounds_the_next_batches_of_sparks_reader(make_engine, instant, kafka, topic):
-    name = topic(partitions=4)
-    produce(kafka.address, name, [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(30)])
-    for partition in (1, 2, 3):
-        produce(kafka.address, name, records(2_000), partition)
-    engine = make_engine(name, kafka__reader="spark")
-    engine.write(instant.name, tasks_of(name, (0, 0, 20), *((partition, 0, 1_000) for partition in (1, 2, 3))))
-    again = slices_of(name, (0, 20, 30), *((partition, 1_000, 2_000) for partition in (1, 2, 3)))
-    assert rows_per_batch(engine, again) * 900_000 <= BATCH_BYTES
-    assert rows_per_batch(engine, again[1:]) == BATCH_ROWS
-
-
-def test_after_a_failure_for_memory_sparks_reader_measures_all_records_not_the_first_ones_alone(
-    make_engine, kafka, topic
-):
-    name = topic()
-    large = [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(10)]
-    produce(kafka.address, name, [*records(FIRST_ROWS), *large])
-    engine = make_engine(name, kafka__reader="spark")
-    slices = slices_of(name, (0, 0, FIRST_ROWS + 5), (0, FIRST_ROWS + 5, FIRST_ROWS + 10))
-    assert rows_per_batch(engine, slices) == BATCH_ROWS
-    engine._inputs.failed(slices, RuntimeError("No space left on device"))
-    assert rows_per_batch(engine, slices) == BATCH_ROWS
-    engine._inputs.failed(slices, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
-    assert rows_per_batch(engine, slices) * 900_000 <= BURST_BYTES // 4
 
 
 def test_without_meta_fields_and_provenance_only_the_values_are_there(make_engine, instant, kafka, topic):

@@ -89,11 +89,9 @@ def writers(name: str, url: str, directory: Path) -> Callable[[dict[str, Any], S
     return write
 
 
-@pytest.mark.parametrize("reader", ["librdkafka", "spark"])
 @pytest.mark.parametrize("name", ["avro", "json", "protobuf"])
 def test_ids_in_headers_and_before_values_may_be_mixed(
     name: str,
-    reader: str,
     guids: StubRegistry,
     registry_url: str,
     spark: SparkSession,
@@ -111,7 +109,7 @@ def test_ids_in_headers_and_before_values_may_be_mixed(
         assert bool(context.headers) == (row["id"] % 3 != 0)
         producer.produce(source, value=value, partition=0, headers=context.headers)
     assert producer.flush(30) == 0
-    more = {"value__format": f"{name}-confluent", "schema__registry__url": guids.url, "kafka__reader": reader}
+    more = {"value__format": f"{name}-confluent", "schema__registry__url": guids.url}
     settings = make_settings(tmp_path, kafka.address, source, "id BIGINT, name STRING", **more)
     instant = OpenInstant(tmp_path / "table")
     engine = ArrowEngine(spark, settings, table_schema(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.state.model import Slice, WriteTask
+from coordination.state.model import Slice, TopicPartition, WriteTask
+from sink.audit import TopicAccess
+from sink.audit.log import LogRange, LogReader
 from sink.devtools.local.kafka import KafkaServer
 from sink.write import kafka_consumer, kafka_reader
 from sink.write.kafka_reader import ReadLimits, TaskReader
@@ -258,6 +261,32 @@ def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
     assert own_kafka.address in error_text
     assert error_text.endswith("The sink reads the slices again.")
     assert "\n" not in error_text
+
+
+def test_a_byte_that_changed_in_a_brokers_segment_is_found_and_no_record_of_its_batch_lands(
+    own_kafka: KafkaServer,
+) -> None:
+    """Of three batches the second one is damaged."""
+    admin = AdminClient({"bootstrap.servers": own_kafka.address})
+    admin.create_topics([NewTopic("flipped", 1)])["flipped"].result(30)
+    for first in (0, 10, 20):
+        send(
+            own_kafka.address,
+            "flipped",
+            [SentRecord(b'{"amount":%d}' % (1000 + at)) for at in range(first, first + 10)],
+        )
+    (segment,) = (own_kafka.directory / "data" / "flipped-0").glob("*.log")
+    with segment.open("r+b") as log:
+        log.seek(log.read().index(b"1015"))
+        log.write(b"9")
+    for intact in ((0, 0, 10), (0, 20, 30)):
+        assert len(rows_of(task_reader(own_kafka.address, slices_of("flipped", intact)))) == 10
+    for damaged in ((0, 0, 30), (0, 15, 16), (0, 10, 20), (0, 3, 11)):
+        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0: .*offset 10 .*CRC32C.* damaged there: ") as refusal:
+            rows_of(task_reader(own_kafka.address, slices_of("flipped", damaged)))
+        assert "\n" not in str(refusal.value)
+    with closing(LogReader(TopicAccess(own_kafka.address))) as audit, pytest.raises(Unavailable, match="CRC32C"):
+        audit.read({TopicPartition("flipped", 0): LogRange(0, 30)}, lambda *_: None)
 
 
 def test_a_log_that_ends_before_its_slice_is_named_when_nothing_comes(

@@ -1,4 +1,4 @@
-"""Both readers keep one contract for a write task: the same records, results and digests, whatever the log holds."""
+"""A write task's records, results and digests, whatever the log holds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from tests.integration.sinktable import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-READERS = ("librdkafka", "spark")
 RAW_RECORDS = {"ddl": "", "value__format": "bytes", "key__format": "bytes", "headers__column": "true"}
 """Settings of a table that has a row for a record of any kind."""
 DDL = "id bigint, kind string"
@@ -68,18 +67,12 @@ MakeReading = Callable[..., Reading]
 
 
 @pytest.fixture
-def make_reading_by(spark: SparkSession, kafka: Any, tmp_path: Path) -> MakeReading:
-    def make(reader: str, topics: str, **more: str) -> Reading:
-        directory = tmp_path / f"{reader}{len(list(tmp_path.iterdir()))}"
-        return Reading(spark, directory, kafka.address, topics, kafka__reader=reader, **more)
+def make_reading(spark: SparkSession, kafka: Any, tmp_path: Path) -> MakeReading:
+    def make(topics: str, **more: str) -> Reading:
+        directory = tmp_path / f"reading{len(list(tmp_path.iterdir()))}"
+        return Reading(spark, directory, kafka.address, topics, **more)
 
     return make
-
-
-@pytest.fixture(params=READERS)
-def make_reading(request: pytest.FixtureRequest, make_reading_by: MakeReading) -> Callable[..., Reading]:
-    """Makes readings, with each reader in turn."""
-    return lambda topics, **more: make_reading_by(request.param, topics, **more)
 
 
 def counts(written: WriteResult) -> list[tuple[Slice, int]]:
@@ -260,8 +253,8 @@ def test_a_bad_record_of_a_task_is_named_by_its_own_slice(make_reading, kafka, t
     assert not reading.instant.data_files
 
 
-def test_every_slice_has_the_digest_of_sparks_hash_by_both_readers_whatever_the_batches(
-    make_reading_by: MakeReading, spark: SparkSession, kafka: Any, topic: Any
+def test_every_slice_has_the_digest_of_sparks_hash_whatever_the_batches(
+    make_reading: MakeReading, spark: SparkSession, kafka: Any, topic: Any
 ) -> None:
     first_topic, second_topic = topic(2), topic()
     records = [
@@ -274,11 +267,10 @@ def test_every_slice_has_the_digest_of_sparks_hash_by_both_readers_whatever_the_
     last_slices = slices_of(first_topic, (1, 1_000, 3_000))
     slices = [*first_slices, *slices_of(second_topic, (0, 0, 2_999)), *last_slices]
     expected = [sparks_result(spark, planned_slice, records) for planned_slice in slices]
-    for reader in READERS:
-        reading = make_reading_by(reader, f"{first_topic},{second_topic}")
-        for attempt in (1, 3, 9):
-            assert list(reading.write(one_task(*slices), attempt).results) == expected, (reader, attempt)
-        assert list(reading.write(tasks_for(slices)).results) == expected, reader
+    reading = make_reading(f"{first_topic},{second_topic}")
+    for attempt in (1, 3, 9):
+        assert list(reading.write(one_task(*slices), attempt).results) == expected, attempt
+    assert list(reading.write(tasks_for(slices)).results) == expected
 
 
 def sparks_result(spark: SparkSession, planned_slice: Slice, records: Sequence[SentRecord]) -> SliceResult:

@@ -386,10 +386,11 @@ def test_a_flag_that_is_passed_through_reaches_every_reader_as_true_or_false(set
     assert dict(settings.hudi) == {"hoodie.populate.meta.fields": "true", "hoodie.metadata.enable": "false"}
 
 
-def test_a_setting_that_sparks_kafka_source_refuses_is_not_passed_on(settings_with):
-    settings = settings_with("kafka.enable.auto.commit: false\nkafka.enable.auto.offset.store: false\n")
-    assert dict(settings.kafka) == {}
-    assert "enable.auto.commit" not in settings.kafka_java
+def test_what_the_consumer_has_to_have_may_be_written(settings_with):
+    settings = settings_with(
+        "kafka.enable.auto.commit: false\nkafka.enable.auto.offset.store: false\nkafka.check.crcs: true\n"
+    )
+    assert dict(settings.kafka_native_consumer) == {"bootstrap.servers": settings.bootstrap}
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "sink.conf", "folder.yaml"])

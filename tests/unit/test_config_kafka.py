@@ -1,4 +1,4 @@
-"""One set of `kafka.*` settings serves the Java consumer and librdkafka."""
+"""`kafka.*` settings under the names of librdkafka or of Java's clients reach librdkafka."""
 
 from __future__ import annotations
 
@@ -10,38 +10,17 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.errors import ConfigError
-from sink.config.kafka import for_java, for_native, for_native_consumer, problems
+from sink.config.kafka import for_native, for_native_consumer, problems
 from sink.telemetry.redaction import HIDDEN, Properties
 
 PASSWORD = 'p"w\\ d;=1'
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="sink" password="p\\"w\\\\ d;=1";'
 
 
-def java(**settings: str) -> dict[str, str]:
-    return dict(for_java("b:9092", Properties({k.replace("_", "."): v for k, v in settings.items()})))
-
-
 def native(**settings: str) -> dict[str, str]:
     options = for_native("b:9092", Properties({k.replace("_", "."): v for k, v in settings.items()}))
     AdminClient({**options, "bootstrap.servers": "127.0.0.1:1"})
     return dict(options)
-
-
-def test_a_password_given_for_librdkafka_reaches_java_as_a_login_module():
-    kafka_settings = {
-        "security_protocol": "sasl_plaintext",
-        "sasl_mechanisms": "SCRAM-SHA-512",
-        "sasl_username": "sink",
-        "sasl_password": PASSWORD,
-    }
-    assert java(**kafka_settings) == {
-        "bootstrap.servers": "b:9092",
-        "isolation.level": "read_committed",
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": JAAS,
-    }
 
 
 def test_a_login_module_given_for_java_reaches_librdkafka_as_a_password():
@@ -57,37 +36,51 @@ def test_a_login_module_given_for_java_reaches_librdkafka_as_a_password():
         "sasl.username": "sink",
         "sasl.password": PASSWORD,
     }
-    assert java(**kafka_settings)["sasl.jaas.config"] == JAAS
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_any_password_survives_the_way_to_java_and_back(user: str, password: str):
-    settings = Properties({"sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": password})
-    login = for_java("b:9092", settings)["sasl.jaas.config"]
-    back = for_native("b:9092", Properties({"sasl.mechanism": "PLAIN", "sasl.jaas.config": login}))
-    assert (back["sasl.username"], back["sasl.password"]) == (user, password)
-
-
-def test_oauth_credentials_are_translated_both_ways():
-    kafka_settings = Properties(
-        {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": "me",
-            "sasl.oauthbearer.client.secret": "s3cret",
-            "sasl.oauthbearer.scope": "kafka",
-            "sasl.oauthbearer.token.endpoint.url": "https://id/token",
-        }
+def test_any_password_survives_the_way_from_a_login_module(user: str, password: str):
+    quoted = ['"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in (user, password)]
+    login = (
+        f"org.apache.kafka.common.security.plain.PlainLoginModule required username={quoted[0]} password={quoted[1]};"
     )
-    options = for_java("b:9092", kafka_settings)
-    assert options["sasl.jaas.config"].endswith('clientId="me" clientSecret="s3cret" scope="kafka";')
-    assert options["sasl.login.callback.handler.class"].endswith("OAuthBearerLoginCallbackHandler")
-    assert options["sasl.oauthbearer.token.endpoint.url"] == "https://id/token"
-    back = for_native("b:9092", Properties({k: v for k, v in options.items() if k != "bootstrap.servers"}))
-    assert {k: back[k] for k in kafka_settings if k != "sasl.mechanism"} == {
-        k: v for k, v in kafka_settings.items() if k != "sasl.mechanism"
+    options = for_native("b:9092", Properties({"sasl.mechanism": "PLAIN", "sasl.jaas.config": login}))
+    assert (options["sasl.username"], options["sasl.password"]) == (user, password)
+
+
+def test_oauth_credentials_of_a_login_module_are_translated():
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    options = native(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://id/token",
+        sasl_jaas_config=f'{module} required clientId="me" clientSecret="s3cret" scope="kafka";',
+        sasl_login_callback_handler_class="OAuthBearerLoginCallbackHandler",
+    )
+    assert options == {
+        "bootstrap.servers": "b:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "s3cret",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.token.endpoint.url": "https://id/token",
     }
+
+
+def test_kerberos_of_a_login_module_is_translated_and_without_a_keytab_nobody_runs_kinit():
+    mechanism = {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+    module = "com.sun.security.auth.module.Krb5LoginModule required"
+    login = f'{module} useKeyTab=true keyTab="/k" principal="sink@R" serviceName="broker";'
+    options = for_native("b:9092", Properties({**mechanism, "sasl.jaas.config": login}))
+    assert {name: value for name, value in options.items() if name.startswith("sasl.kerberos.")} == {
+        "sasl.kerberos.keytab": "/k",
+        "sasl.kerberos.principal": "sink@R",
+        "sasl.kerberos.service.name": "broker",
+    }
+    options = for_native("b:9092", Properties({**mechanism, "sasl.jaas.config": f"{module} useTicketCache=true;"}))
+    assert options["sasl.kerberos.kinit.cmd"] == "true"
 
 
 @pytest.fixture(scope="module")
@@ -101,22 +94,6 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "both.pem").write_text((folder / "key.pem").read_text() + (folder / "ca.pem").read_text())
     return folder
-
-
-def test_pem_files_given_for_librdkafka_become_javas_stores(pem: Path):
-    kafka_settings = {
-        "security_protocol": "SSL",
-        "ssl_ca_location": str(pem / "ca.pem"),
-        "ssl_certificate_location": str(pem / "ca.pem"),
-        "ssl_key_location": str(pem / "key.pem"),
-    }
-    options = java(**kafka_settings)
-    assert options["ssl.truststore.type"] == options["ssl.keystore.type"] == "PEM"
-    assert options["ssl.truststore.location"] == str(pem / "ca.pem")
-    assert options["ssl.keystore.key"] == (pem / "key.pem").read_text()
-    assert options["ssl.keystore.certificate.chain"] == (pem / "ca.pem").read_text()
-    assert not {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"} & set(options)
-    assert native(**kafka_settings)["ssl.key.location"] == str(pem / "key.pem")
 
 
 def test_javas_pem_stores_become_librdkafkas_files(pem: Path):
@@ -138,12 +115,7 @@ def test_javas_pem_stores_become_librdkafkas_files(pem: Path):
     assert {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"} <= set(inline)
 
 
-def test_a_key_file_that_vanished_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"kafka\.ssl\.key\.location: .*gone\.pem cannot be read"):
-        for_java("b:9092", Properties({"ssl.certificate.pem": "x", "ssl.key.location": f"{tmp_path}/gone.pem"}))
-
-
-def test_each_client_gets_only_names_that_it_knows():
+def test_librdkafka_gets_only_names_that_it_knows():
     settings = {
         "max_poll_records": "10000",
         "max_partition_fetch_bytes": "16777216",
@@ -163,46 +135,37 @@ def test_each_client_gets_only_names_that_it_knows():
         "client.id": "sink",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    options = java(**settings)
-    assert "debug" not in options
-    assert "queued.min.messages" not in options
-    assert options["max.poll.records"] == "10000"
-    assert options["group.id"] == "sink"
-    assert java(ssl_endpoint_identification_algorithm="none")["ssl.endpoint.identification.algorithm"] == ""
 
 
-def test_only_committed_records_are_read_whatever_is_written():
-    assert java(isolation_level="read_uncommitted")["isolation.level"] == "read_committed"
-    assert "isolation.level" not in native(isolation_level="read_uncommitted")
+def test_what_means_nothing_to_librdkafka_is_accepted_and_goes_nowhere():
+    assert native(isolation_level="read_committed", max_poll_records="9") == {"bootstrap.servers": "b:9092"}
 
 
 def test_translated_secrets_stay_hidden():
-    settings = Properties({"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "pl41n-s3cret"})
-    for options in (for_java("b:9092", settings), for_native("b:9092", settings)):
-        assert "pl41n-s3cret" not in repr(options)
-        assert HIDDEN in repr(options)
+    login = 'org.x required username="u" password="pl41n-s3cret";'
+    options = for_native("b:9092", Properties({"sasl.mechanism": "PLAIN", "sasl.jaas.config": login}))
+    assert options["sasl.password"] == "pl41n-s3cret"
+    assert "pl41n-s3cret" not in repr(options)
+    assert HIDDEN in repr(options)
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"sasl.mechanism": "AWS_MSK_IAM", "security.protocol": "SASL_SSL"}, "Java client only"),
+        ({"sasl.mechanism": "AWS_MSK_IAM", "security.protocol": "SASL_SSL"}, "Java's client only"),
         ({"sasl.mechanism": "PLAIN", "security.protocol": "SASL_SSL"}, "needs credentials for PLAIN"),
         ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is missing"),
-        ({"ssl.keystore.location": "/k.jks"}, "of type JKS is read by the Java client only"),
+        ({"ssl.keystore.location": "/k.jks"}, "of type JKS is read by Java's client only"),
         ({"ssl.certificate.pem": "x"}, "a client certificate needs both"),
-        (
-            {"ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----\n", "ssl.certificate.pem": "x"},
-            "openssl pkcs8 -topk8",
-        ),
+        ({"sasl.kerberos.keytab": "/no/such"}, "kafka.sasl.kerberos.keytab names a file that does not exist"),
         ({"securiti.protocol": "SSL"}, "did you mean kafka.security.protocol?"),
     ],
 )
-def test_what_one_client_cannot_be_told_is_said(settings: dict[str, str], reason: str):
+def test_what_librdkafka_cannot_be_told_is_said(settings: dict[str, str], reason: str):
     assert any(reason in sentence for _, sentence in problems(settings))
 
 
-def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_client():
+def test_settings_of_a_consumer_reach_the_reader_of_records_and_no_other_client():
     kafka_settings = {
         "max.partition.fetch.bytes": "100000",
         "fetch.max.wait.ms": "50",
@@ -228,9 +191,6 @@ def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_cl
         "bootstrap.servers": "b:9092",
         "client.id": "sink",
     }
-    assert not {"fetch.error.backoff.ms", "queued.max.messages.kbytes"} & set(
-        for_java("b:9092", Properties(kafka_settings))
-    )
 
 
 def test_the_login_of_the_other_clients_is_that_of_the_reader_of_records():

@@ -23,7 +23,7 @@ JARS = Path(pyspark.__file__).parent / "jars"
 CONSUMER = _below(
     "kafka",
     """
-    allow.auto.create.topics auto.commit.interval.ms check.crcs client.dns.lookup client.id client.rack
+    allow.auto.create.topics auto.commit.interval.ms client.dns.lookup client.id client.rack
     connections.max.idle.ms default.api.timeout.ms exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
     fetch.min.bytes fetch.wait.max.ms group.id group.instance.id heartbeat.interval.ms
     max.partition.fetch.bytes max.poll.interval.ms max.poll.records metadata.max.age.ms metric.reporters

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
+from sink import librdkafka
+from sink.audit import TopicAccess
+from sink.audit.log import LogReader
+from sink.clients.kafka import Log
 from sink.config import Settings, load
 from sink.write import kafka_consumer
 from sink.write.inputs import require_reader
-from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
+from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
+from tests.storage.kerberos_wheel import installed_has_kerberos
 
 MINIMAL = {
     "zookeeper.connect": "zk:2181",
@@ -71,11 +76,15 @@ def test_fetches_stay_as_large_as_the_user_says(load_settings: Load) -> None:
     assert chosen["fetch.message.max.bytes"] == "12345"
 
 
-def test_nobody_can_set_what_the_guarantee_needs(load_settings: Load) -> None:
-    chosen = consumer_of(load_settings({"kafka.enable.partition.eof": "false", "kafka.offset.store.method": "broker"}))
+def test_nobody_can_set_what_the_guarantee_needs(load_settings: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings({"kafka.enable.partition.eof": "false", "kafka.offset.store.method": "broker"})
+    chosen: dict[str, object] = {}
+    monkeypatch.setattr(librdkafka, "Consumer", lambda given, **_: chosen.update(given))
+    KeptConsumer(consumer_of(settings))
     assert chosen["enable.partition.eof"] is True
     assert chosen["isolation.level"] == "read_committed"
     assert chosen["auto.offset.reset"] == "error"
+    assert chosen["check.crcs"] is True
     assert (chosen["enable.auto.commit"], chosen["enable.auto.offset.store"]) == (False, False)
 
 
@@ -87,11 +96,20 @@ def test_settings_show_no_secret(load_settings: Load) -> None:
     assert "hunter2" not in repr(consumer_settings)
 
 
-def test_kerberos_is_refused_by_librdkafka_in_one_sentence_and_left_to_spark(load_settings: Load) -> None:
-    with pytest.raises(ConfigError, match=r"kafka\.\*: .*GSSAPI.*Or set kafka\.reader=spark") as refusal:
-        require_reader(load_settings(KERBEROS))
-    assert "\n" not in str(refusal.value)
-    require_reader(load_settings({**KERBEROS, "kafka.reader": "spark"}))
+@pytest.mark.skipif(installed_has_kerberos(), reason="this librdkafka has Kerberos")
+def test_where_librdkafka_has_no_kerberos_every_client_says_which_script_builds_it(load_settings: Load) -> None:
+    settings = load_settings(KERBEROS)
+    for make_client in (
+        lambda: require_reader(settings),
+        lambda: Log(settings.kafka_native).topics(),
+        lambda: LogReader(TopicAccess(settings.bootstrap, settings.kafka_native)),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"^kafka\.sasl\.mechanism: GSSAPI .* packaging/kafka-kerberos"
+        ) as refusal:
+            make_client()
+        assert "\n" not in str(refusal.value)
+    assert (Path(__file__).parents[2] / "packaging" / "kafka-kerberos").is_file()
 
 
 def test_a_value_that_librdkafka_refuses_is_named(load_settings: Load) -> None:

@@ -92,9 +92,7 @@ def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
     out = io.StringIO()
     logs.configure(settings.log_level, settings.log_format, Redactor(settings.secrets), out)
     logs.identify(settings.worker_id, settings.name)
-    structlog.get_logger("sink").info(
-        "settings", settings=settings, kafka=settings.kafka_java, native=settings.kafka_native
-    )
+    structlog.get_logger("sink").info("settings", settings=settings, kafka=settings.kafka, native=settings.kafka_native)
     structlog.get_logger("sink").error(f"connection failed: {settings.kafka['ssl.keystore.key']}")
     rendered = [
         out.getvalue(),
@@ -103,7 +101,7 @@ def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
         f"{settings}",
         settings.model_dump_json(),
         str(settings.model_dump()),
-        repr([settings.kafka, settings.spark, settings.hudi, settings.kafka_java, settings.kafka_native]),
+        repr([settings.kafka, settings.spark, settings.hudi, settings.kafka_native]),
         "".join(str(getattr(settings, name)) for name in ("kafka", "spark", "hudi")),
         settings.config_digest,
     ]

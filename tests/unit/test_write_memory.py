@@ -88,3 +88,28 @@ def test_a_failure_for_memory_is_known_by_what_java_python_and_arrow_say(error_t
 )
 def test_a_cancelled_job_and_a_full_disk_are_no_failures_for_memory(error_text: str) -> None:
     assert not from_memory(RuntimeError(error_text))
+
+
+CANCELLED = "org.apache.spark.SparkException: Job 7 cancelled part of cancelled job group 20240101000000000"
+
+
+@pytest.mark.parametrize(
+    ("error_text", "is_memory"),
+    [
+        ("Lost task 0.0 in stage 3.0: java.lang.OutOfMemoryError: Java heap space", True),
+        ("java.lang.OutOfMemoryError: GC overhead limit exceeded", True),
+        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\nCaused by: EOFException", True),
+        ("pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed", True),
+        ("  File 'records.py', line 3\nMemoryError", True),
+        ("OSError: [Errno 12] Cannot allocate memory", True),
+        ("ExecutorLostFailure: Command exited with code 137", True),
+        (CANCELLED, False),
+        (f"{CANCELLED}\nPython worker exited unexpectedly (crashed)", False),
+        ("OSError: [Errno 28] No space left on device", False),
+        ("org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired", False),
+        ("sink.write.base_file.Abandoned: instant 20240101000000000: rolled back", False),
+        ("java.io.IOException: Connection reset by peer", False),
+    ],
+)
+def test_only_what_memory_may_have_caused_counts_as_such(error_text: str, is_memory: bool) -> None:
+    assert from_memory(RuntimeError(error_text)) is is_memory

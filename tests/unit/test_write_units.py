@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sink.write.batch_sizes import BATCH_ROWS
+from sink.write.read_batches import BATCH_ROWS
 from sink.write.units import UNIT_ROWS, RowChunker, Unit, row_bytes
 
 INNER = pa.struct([("city", pa.string()), ("zips", pa.list_(pa.int32()))])

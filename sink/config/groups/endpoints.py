@@ -37,13 +37,6 @@ class EndpointSettings(Group):
         default=None,
         fleet=True,
     )
-    kafka_reader: Annotated[Literal["librdkafka", "spark"], Choice] = setting(
-        "kafka.reader",
-        "How records are read: `librdkafka` reads them in Spark's Python workers, at the same cost for any number of"
-        " partitions; `spark` reads them with Spark's Kafka source, for what librdkafka's wheels cannot do. Offsets are"
-        " asked with librdkafka all the same: Kerberos needs a confluent-kafka that was built with it.",
-        default="librdkafka",
-    )
     group_offsets: Flag = setting(
         "kafka.group.offsets",
         "Whether the offsets that have landed are committed to the consumer group `sink-<sink name>`, so that Kafka's"
