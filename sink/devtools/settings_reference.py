@@ -129,8 +129,8 @@ fleet's digest.
 Workers ask for offsets and read records with librdkafka. `kafka.*` settings of Java's clients are translated:
 `sasl.jaas.config`, stores of the types PEM and PKCS12 (`ssl.truststore.*`, `ssl.keystore.*`), time-outs and fetches.
 JKS stores cannot be: give PEM files (`ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`). What means
-nothing to librdkafka (`max.poll.records`, say) is accepted and has no effect. [Kerberos](operations.md#kafka-with-kerberos)
-needs a librdkafka that is built with it.
+nothing to librdkafka (`max.poll.records`, say) is accepted and has no effect. Kerberos needs a librdkafka that is
+[built with it](operations.md#kafka-with-kerberos).
 """
 
 _OF_PROCESS = """\

@@ -266,7 +266,7 @@ def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
 def test_a_byte_that_changed_in_a_brokers_segment_is_found_and_no_record_of_its_batch_lands(
     own_kafka: KafkaServer,
 ) -> None:
-    """Of three batches the second one is damaged."""
+    """The second one of three batches is damaged."""
     admin = AdminClient({"bootstrap.servers": own_kafka.address})
     admin.create_topics([NewTopic("flipped", 1)])["flipped"].result(30)
     for first in (0, 10, 20):
