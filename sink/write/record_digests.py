@@ -1,6 +1,6 @@
 """Digests of records, equal to Spark's `xxhash64("topic", "partition", "offset", "key", "value")`.
 
-Guarantee: a slice has the same digest whichever reader read it. Spark chains the hashes: the hash of a column is the
+Guarantee: a record has the same digest in every attempt. Spark chains the hashes: the hash of a column is the
 seed of the next one, and a null keeps the seed. Raises nothing on purpose.
 """
 
