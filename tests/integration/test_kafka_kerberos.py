@@ -84,6 +84,7 @@ def fleet(
         "kafka.bootstrap.servers": address,
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "GSSAPI",
+        "target.base.path": str(tmp_path / "orders"),
     }
     fleet = Fleet(tmp_path / "fleet", chroot, server.address, name, settings)
     yield fleet
