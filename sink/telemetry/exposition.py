@@ -8,7 +8,7 @@ be used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -24,11 +24,10 @@ ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
-    """The samples of `registry` as text. A metric in `old_names` (by new name) is served under its old name, too."""
+    """The samples of `registry` as text."""
 
-    def __init__(self, registry: CollectorRegistry, old_names: Mapping[str, str]) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._old_names = old_names
         self._prefixes: dict[tuple[str, ...], str] = {}
 
     def texts(self) -> Iterator[str]:
@@ -41,11 +40,6 @@ class Exposition:
                 if not sample.name.endswith("_created")
             )
             yield f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n{samples}"
-            if (old_prefix := self._old_names.get(metric.name)) is not None:
-                old_name = name.replace(metric.name, old_prefix)
-                yield f"# HELP {old_name} Old name of {name}, for this version only\n# TYPE {old_name} {metric.type}"
-                # Replace at the beginning of lines only: a label may hold any text, but no line break.
-                yield f"\n{samples}".replace(f"\n{metric.name}_", f"\n{old_prefix}_")
 
     def forget(self) -> None:
         """Drops the cached labels, after the removal of a sink."""

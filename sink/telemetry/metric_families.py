@@ -1,21 +1,13 @@
 """Every Prometheus metric except those of partitions: name, unit, labels.
 
 Names follow Prometheus' conventions: the prefix `sink_`, the unit in the name, `_total` for a counter, `_seconds` for a
-duration, `_timestamp_seconds` for a moment. Each metric has a `sink` label: one process may host many sinks. A renamed
-metric is served under its old name too, for one version.
+duration, `_timestamp_seconds` for a moment. Each metric has a `sink` label: one process may host many sinks.
 """
 
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-OLD_NAMES = {
-    "sink_bad_records": "sink_errors",
-    "sink_written_bytes": "sink_bytes",
-    "sink_transaction_phase_duration_seconds": "sink_phase_seconds",
-    "sink_table_services": "sink_services",
-}
-"""Old names by new name. `partition_metrics` has more, and some old names are gauges of their own below."""
 PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 TRANSACTION_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 SERVICE_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -96,9 +88,6 @@ class Families:
         self.service_seconds = self._histogram(
             "sink_table_service_duration_seconds", "How long a table service took", SERVICE_SECONDS, "service"
         )
-        self.last_service_seconds = self._gauge(
-            "sink_services_seconds", "How long a table service took last. Old: use the histogram", "service"
-        )
         self.service_failed = self._gauge(
             "sink_table_service_failed", "1 if the last run of the table service failed", "service"
         )
@@ -106,9 +95,6 @@ class Families:
         self.catalog_failures = self._gauge("sink_catalog_failures", "Registrations that failed in a row")
         self.catalog_seconds = self._histogram(
             "sink_catalog_sync_duration_seconds", "How long a registration took", SERVICE_SECONDS
-        )
-        self.last_catalog_seconds = self._gauge(
-            "sink_catalog_seconds", "How long the last registration took. Old: use the histogram"
         )
         self.instants = self._gauge(
             "sink_table_instants", "Completed instants on the table's active timeline, as the coordinator saw them last"

@@ -22,7 +22,7 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.telemetry.backlog import last_commit
 from sink.telemetry.exposition import Exposition, MetricsServer
 from sink.telemetry.harmless import harmless
-from sink.telemetry.metric_families import OLD_NAMES, Families
+from sink.telemetry.metric_families import Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
 from sink.telemetry.version import parts, sink_version
 
@@ -43,7 +43,7 @@ class ProcessMetrics:
         self.wall = wall
         self._registry = CollectorRegistry()
         self.families = Families(self._registry)
-        self._exposition = Exposition(self._registry, OLD_NAMES)
+        self._exposition = Exposition(self._registry)
         self._sinks: dict[str, SinkMetrics] = {}
         self._server: MetricsServer | None = None
 
@@ -253,7 +253,6 @@ class SinkMetrics:
         self._child(self._families.services, service.name, outcome).inc()
         self._child(self._families.service_seconds, service.name).observe(service.seconds)
         self._child(self._families.service_failed, service.name).set(1 if service.reason else 0)
-        self._child(self._families.last_service_seconds, service.name).set(service.seconds)
 
     @harmless
     def registered(self, failures: int, seconds: float) -> None:
@@ -261,7 +260,6 @@ class SinkMetrics:
         self._child(self._families.registrations, "failed" if failures else "done").inc()
         self._child(self._families.catalog_failures).set(failures)
         self._child(self._families.catalog_seconds).observe(seconds)
-        self._child(self._families.last_catalog_seconds).set(seconds)
 
     @harmless
     def waits_for(self, cause: str, is_waiting: bool) -> None:

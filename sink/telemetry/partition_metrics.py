@@ -19,7 +19,6 @@ PARTITION_GAUGES = (
     ("sink_partition_log_start_offset", "The first offset that Kafka still has"),
     ("sink_partition_log_end_offset", "The offset after the last one that can be read"),
     ("sink_partition_lag_offsets", "Readable offsets that have not landed"),
-    ("sink_lag", "Old name of sink_partition_lag_offsets, for this version only"),
 )
 
 
@@ -92,5 +91,4 @@ def partition_lines(sinks: list[PartitionOffsets]) -> Iterator[str]:
     values = [pair for sink in sinks for pair in sink.values()]
     for column, (name, text) in enumerate(PARTITION_GAUGES):
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-        column = min(column, 3)
         yield from (f"{name}{labels} {figures[column]}\n" for labels, figures in values)

@@ -187,7 +187,7 @@ def test_each_partition_shows_its_offsets_and_its_lag_while_this_worker_coordina
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    open_range = (OpenRange(20, 40, 3, 10, 0),)
+    open_range = (OpenRange(20, 40, 3, 10, 0, 10),)
     recorded = {first: PartitionState("id", 0, 20, 0, open=open_range), second: PartitionState("id", 0, 50, 0)}
     metrics.keeper(replace(empty_view(), states=recorded))
     metrics.log(log(start=5, p0=50, p1=50, p2=50))
@@ -351,25 +351,6 @@ def test_services_registrations_files_instants_and_the_audit_show(
     assert (value(process, "sink_audit_held"), value(process, "sink_audit_timestamp_seconds")) == (0, 77)
 
 
-def test_every_old_name_is_served_with_the_figures_of_the_new_one(
-    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
-) -> None:
-    run_transaction(metrics, clock, 7, "STARTED")
-    send_note(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
-    metrics.wrote(5)
-    metrics.served(Service("cleaning", 2.0, "2026"))
-    metrics.registered(0, 0.5)
-    metrics.keeper(replace(empty_view(), states=states(p0=10)))
-    metrics.log(log(p0=11))
-    assert value(process, "sink_errors_total") == 2
-    assert value(process, "sink_bytes_total") == 5
-    assert value(process, "sink_phase_seconds_sum", phase="PLANNED") == 2
-    assert value(process, "sink_services_total", service="cleaning", outcome="done") == 1
-    assert value(process, "sink_services_seconds", service="cleaning") == 2
-    assert value(process, "sink_catalog_seconds") == 0.5
-    assert value(process, "sink_lag", topic="orders", partition="0") == 1
-
-
 def test_a_defect_in_counting_is_logged_and_goes_no_further(process: ProcessMetrics, metrics: SinkMetrics) -> None:
     with capture_logs() as lines:
         send_note(metrics, "transaction.opened")
@@ -389,13 +370,6 @@ def test_whatever_a_sink_counts_a_defect_goes_no_further(metrics: SinkMetrics, m
     with capture_logs() as lines:
         getattr(metrics, method)(*[None] * len(signature(getattr(metrics, method)).parameters))
     assert [line["method"] for line in lines] == [method]
-
-
-def test_an_old_name_changes_no_label(process: ProcessMetrics) -> None:
-    process.sink("sink_bad_records_total").wrote(5)
-    sample_names = {name for name, labels in samples(process) if dict(labels)["sink"] == "sink_bad_records_total"}
-    assert {"sink_bytes_total", "sink_errors_total"} <= sample_names
-    assert {dict(labels)["sink"] for _, labels in samples(process)} == {"sink_bad_records_total"}
 
 
 def test_sinks_of_a_process_are_told_apart_and_one_that_goes_takes_its_series_along(

@@ -120,13 +120,10 @@ def test_a_name_or_a_label_that_nobody_serves_is_seen(served_labels: dict[str, s
 
 def test_the_dashboard_shows_every_metric_but_a_few(served_labels: dict[str, set[str]]) -> None:
     shown = {name for expression in dashboard_expressions() for name, _ in NAME.findall(expression)}
-    old_names = {"sink_errors_total", "sink_bytes_total", "sink_phase_seconds", "sink_services_total", "sink_lag"}
-    old_names |= {"sink_services_seconds", "sink_catalog_seconds"}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in served_labels}
-    families -= {name for name in families if name.startswith(tuple(f"{old_name}_" for old_name in old_names))}
     only_in_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds", "sink_table_service_failed"}
     shown_families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    assert families - shown_families - old_names - only_in_alerts == {"sink_catalog_sync_duration_seconds"}
+    assert families - shown_families - only_in_alerts == {"sink_catalog_sync_duration_seconds"}
 
 
 def test_panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() -> None:
