@@ -32,8 +32,8 @@ class Corrupt(SinkError):
     """Stored content that cannot be understood: znode, checkpoint or status. Never treated as absent."""
 
 
-class NewerVersion(Corrupt):
-    """Content that a newer version of the sink wrote, in a format that this one does not read."""
+class OtherVersion(SinkError):
+    """A record of another protocol version, older or newer. Nothing is written where one is."""
 
 
 class ConfigError(SinkError):

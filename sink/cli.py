@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from coordination.errors import SinkError
+from coordination.state.versions import PROTOCOL
 from sink.commands.audit import audit
 from sink.commands.control import drain, flush, pause, resume, switchover
 from sink.commands.doctor import doctor
@@ -50,6 +51,7 @@ app.add_typer(errors, name="errors", epilog=epilog("errors"))
 def version() -> None:
     """Show the versions of the sink and of what it is built on."""
     typer.echo(f"sink {sink_version()}")
+    typer.echo(f"protocol {PROTOCOL}")
     for name, found in parts().items():
         typer.echo(f"{name} {found}")
 

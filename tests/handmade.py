@@ -155,6 +155,7 @@ class HandmadeTable:
                 file.generation,
                 len(file.offsets) if file.records is None else file.records,
                 "0",
+                0,
             ]
             for file in added
         ]

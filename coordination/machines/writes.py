@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from coordination.machines import transactions
 from coordination.state import tree
 from coordination.state.control import Control
-from coordination.state.model import PROTOCOL, Gap, Header, PartitionState, Phase, Plan, TopicPartition
+from coordination.state.model import Gap, Header, PartitionState, Phase, Plan, TopicPartition
 from coordination.state.tree import Check, Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
 States = Mapping[TopicPartition, PartitionState]
@@ -25,9 +25,9 @@ class WritePlan:
 
 
 def record_config(view: KeeperView, digest: str) -> WritePlan | None:
-    """Records this fleet's configuration and version; None where they are recorded already."""
+    """Records this fleet's configuration; None where it is recorded already."""
     assert view.info is not None
-    info = replace(view.info, config=digest, protocol=PROTOCOL)
+    info = replace(view.info, config=digest)
     return None if info == view.info else WritePlan("stamp configuration", ((tree.info_op(view, info),),))
 
 

@@ -14,16 +14,14 @@ from hashlib import blake2b
 from heapq import heapify, heapreplace
 from itertools import accumulate
 
-from coordination.state.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.state.model import Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
 
 FIRST_ATTEMPT = 1
 
 
 def eligible(members: Sequence[Member], excluded: Collection[str]) -> tuple[Member, ...]:
-    """Returns active members in order of incarnation, without the excluded workers unless no other is left. A member of
-    another version is left out: it will be refused, and could not read its tasks.
-    """
-    active = sorted(m for m in members if m.state is WorkerState.ACTIVE and m.protocol == PROTOCOL)
+    """Returns active members in order of incarnation, without the excluded workers unless no other is left."""
+    active = sorted(m for m in members if m.state is WorkerState.ACTIVE)
     return tuple(member for member in active if member.worker not in excluded) or tuple(active)
 
 

@@ -142,8 +142,7 @@ def divided(states: States, batch: int, remainder: int) -> dict[TopicPartition, 
     """Returns the states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
     becomes batch `remainder`; empty when there is nothing left to divide. The caller has confirmed the rollback first.
 
-    No task of either part reads more than half of the largest before, lone records excepted. Ranges that were recorded
-    without a target are grouped from here on: their old files are gone, and new ones have other ids.
+    No task of either part reads more than half of the largest before, lone records excepted.
     """
     first, second = assignment.split(slices_of(states, batch))
     if not second:
@@ -172,4 +171,4 @@ def _divide(recorded: OpenRange, batch: int, remainder: int, split_at: int) -> t
 
 
 def _lowered(part: OpenRange, task_limit: int) -> OpenRange:
-    return replace(part, step=min(part.step, task_limit), task_records=min(part.task_records or task_limit, task_limit))
+    return replace(part, step=min(part.step, task_limit), task_records=min(part.task_records, task_limit))

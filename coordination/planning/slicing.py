@@ -63,7 +63,8 @@ def plan_ranges(
 
     A range that leaves records behind ends on the slicing grid where that still makes progress; one that takes all
     there is ends at the log end. Where `transaction_records` binds, partitions are served a slice at a time in an order
-    drawn from the batch number: few tiny files, and no partition starves.
+    drawn from the batch number: few tiny files, and no partition starves. Each slice is a write task, until
+    `write_tasks.sized` groups them.
     """
     waiting = {
         source: ends[source] - state.planned_end
@@ -81,7 +82,7 @@ def plan_ranges(
         if size < waiting[source]:
             aligned = end - end % limits.slice_records
             end = aligned if aligned > start else end
-        ranges[source] = OpenRange(start, end, batch, limits.slice_records, state.generation)
+        ranges[source] = OpenRange(start, end, batch, limits.slice_records, state.generation, limits.slice_records)
     return ranges
 
 

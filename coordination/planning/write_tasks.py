@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 from coordination.planning import slicing
 from coordination.state.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
 
-GROUPING = "next-fit, 1"
-"""The algorithm that `OpenRange.task_records` stands for. Another one would need another element in the recorded range,
-for a batch is grouped as it was planned for as long as it is open."""
 MIB = 1 << 20
 ASSUMED_BYTES = 1024.0
 """Bytes of an offset, while nothing was measured."""
@@ -51,18 +48,13 @@ def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tup
 
 
 def grouped(ranges: Iterable[tuple[TopicPartition, str, OpenRange]]) -> tuple[WriteTask, ...]:
-    """Returns the write tasks of these ranges, each with its partition and topic id; legacy ranges give each slice a
-    task. Ranges that record different targets, as those of a batch that is divided only in part, share no task.
+    """Returns the write tasks of these ranges, each with its partition and topic id. Ranges that record different
+    targets, as those of a batch that is divided only in part, share no task.
     """
-    legacy: list[WriteTask] = []
     slices: dict[int, list[Slice]] = {}
     for source, topic_id, recorded in sorted(ranges, key=lambda item: (item[0], item[2].start)):
-        pieces = slicing.cut(source, topic_id, recorded)
-        if recorded.task_records is None:
-            legacy += (WriteTask((piece,), legacy=True) for piece in pieces)
-        else:
-            slices.setdefault(recorded.task_records, []).extend(pieces)
-    return (*legacy, *(task for target in sorted(slices) for task in _packed(slices[target], target)))
+        slices.setdefault(recorded.task_records, []).extend(slicing.cut(source, topic_id, recorded))
+    return tuple(task for target in sorted(slices) for task in _packed(slices[target], target))
 
 
 def _packed(slices: Iterable[Slice], target: int) -> Iterator[WriteTask]:

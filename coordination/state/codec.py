@@ -1,8 +1,8 @@
 """Values to bytes and back: every znode and every checkpoint is versioned JSON, compressed when it is large.
 
-The decoder returns a well-formed value or raises `Corrupt` with its origin. It ignores unknown fields, but no unknown
-`format`. A znode's content names its own `dataVersion`, so that the decoder refuses content that no worker put there,
-older content too.
+The decoder returns a well-formed value or raises `Corrupt` with its origin, or `OtherVersion` for one that another
+release wrote. It ignores unknown fields. A znode's content names its own `dataVersion`, so that the decoder refuses
+content that no worker put there, older content too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, TypeVar
 
-from coordination.errors import Corrupt, NewerVersion
+from coordination.errors import Corrupt
 from coordination.state.model import (
-    PROTOCOL,
     Checkpoint,
     Failure,
     FailureKind,
@@ -36,12 +35,9 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import require_flag, require_int, require_seconds, require_str
+from coordination.state.require import require_int, require_seconds, require_str
+from coordination.state.versions import PROTOCOL, require_own
 
-FORMAT = PROTOCOL
-"""The format of every znode. An older one is read, and written in this one when the znode changes."""
-CHECKPOINT_FORMAT = 1
-"""The format of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
 COMPRESS_ABOVE = 64 * 1024
 _ZLIB_BYTES = b"zlib:"
 _MAX_DECODED = 256 * 1024 * 1024
@@ -50,12 +46,10 @@ _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticErro
 T = TypeVar("T")
 
 
-def to_bytes(
-    document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE, form: int = FORMAT
-) -> bytes:
+def to_bytes(document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE) -> bytes:
     """Encodes a value. `version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
     data_version = {"dataVersion": version} if version else {}
-    raw = json.dumps({"format": form, **data_version, **document}, separators=(",", ":")).encode()
+    raw = json.dumps({"format": PROTOCOL, **data_version, **document}, separators=(",", ":")).encode()
     return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
 
 
@@ -65,14 +59,7 @@ def from_bytes(data: bytes, origin: str, build: Callable[[Any], T], version: int
     """
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
-        form = document.get("format") if isinstance(document, dict) else None
-        if type(form) is not int or form < 1:
-            raise Corrupt(f"{origin}: not a document of the sink: it has no format")
-        if form > FORMAT:
-            raise NewerVersion(
-                f"{origin}: written in format {form} by a newer version of the sink; this one reads formats up to"
-                f" {FORMAT}. Stop this one and install the fleet's version"
-            )
+        require_own(document.get("format") if isinstance(document, dict) else None, origin)
         if version is not None and (written_as := document.get("dataVersion", 0)) != version:
             raise Corrupt(f"{origin}: written as dataVersion {written_as}, found as {version}: no worker put it there")
         return build(document)
@@ -88,15 +75,7 @@ def _inflate(data: bytes) -> bytes:
     return raw
 
 
-def encode_slices(slices: Iterable[Slice]) -> list[Any]:
-    """Grouped by topic: `[[topic, topic id, [[partition, start, end, generation], ...]], ...]`."""
-    topics: dict[tuple[str, str], list[list[int]]] = {}
-    for s in slices:
-        topics.setdefault((s.topic, s.topic_id), []).append([s.partition, s.start, s.end, s.generation])
-    return [[topic, topic_id, rows] for (topic, topic_id), rows in topics.items()]
-
-
-def decode_slices(value: Any) -> tuple[Slice, ...]:
+def _decode_slices(value: Any) -> tuple[Slice, ...]:
     return tuple(
         Slice(
             require_str(topic),
@@ -112,12 +91,12 @@ def decode_slices(value: Any) -> tuple[Slice, ...]:
 
 
 def encode_tasks(tasks: Iterable[WriteTask]) -> list[Any]:
-    """`[[1 if the task is legacy, [[topic, topic id, [[partition, start, end, generation], ...]], ...]], ...]`: a
-    task's slices stay in their order, which its file ids are made of."""
-    return [[int(task.legacy), _in_order(task.slices)] for task in tasks]
+    """`[[[topic, topic id, [[partition, start, end, generation], ...]], ...], ...]`: a task's slices stay in their
+    order, which its file ids are made of."""
+    return [_encode_slices(task.slices) for task in tasks]
 
 
-def _in_order(slices: Iterable[Slice]) -> list[Any]:
+def _encode_slices(slices: Iterable[Slice]) -> list[Any]:
     return [
         [topic, topic_id, [[s.partition, s.start, s.end, s.generation] for s in run]]
         for (topic, topic_id), run in groupby(slices, lambda s: (s.topic, s.topic_id))
@@ -125,7 +104,7 @@ def _in_order(slices: Iterable[Slice]) -> list[Any]:
 
 
 def decode_tasks(value: Any) -> tuple[WriteTask, ...]:
-    return tuple(WriteTask(decode_slices(slices), require_flag(legacy)) for legacy, slices in value)
+    return tuple(WriteTask(_decode_slices(slices)) for slices in value)
 
 
 def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> bytes:
@@ -147,10 +126,7 @@ def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> byt
 
 
 def _range(r: OpenRange) -> list[int]:
-    """A range without `task_records` is written in the form of the version that recorded it. A sixth number stands for
-    the grouping of `write_tasks.GROUPING`; another grouping would add a seventh, which this version calls corrupt."""
-    target = [] if r.task_records is None else [r.task_records]
-    return [r.start, r.end, r.batch, r.step, r.generation, *target]
+    return [r.start, r.end, r.batch, r.step, r.generation, r.task_records]
 
 
 def decode_states(data: bytes, origin: str, version: int | None = None) -> dict[int, PartitionState]:
@@ -206,7 +182,7 @@ def decode_header(data: bytes, origin: str, version: int | None = None) -> Heade
             cluster=require_str(d["cluster"]),
             instant=None if d["instant"] is None else require_str(d["instant"]),
             reason=require_str(d["reason"]),
-            columns=require_str(d.get("columns", "")),
+            columns=require_str(d["columns"]),
             times={require_str(k): require_seconds(v) for k, v in d["times"].items()},
         ),
         version,
@@ -215,9 +191,6 @@ def decode_header(data: bytes, origin: str, version: int | None = None) -> Heade
 
 def encode_status(s: WriteStatus) -> bytes:
     failure = s.failure
-    # A worker whose version does not know AWAY reads RETRYABLE.
-    is_away = failure is not None and failure.kind is FailureKind.AWAY
-    kind = FailureKind.RETRYABLE if is_away or failure is None else failure.kind
     return to_bytes(
         {
             "number": s.number,
@@ -230,8 +203,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
             "failure": None
             if failure is None
-            else [kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
-            **({"storage": True} if is_away else {}),
+            else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
         },
         compress_above=4096,
     )
@@ -239,9 +211,7 @@ def encode_status(s: WriteStatus) -> bytes:
 
 def decode_status(data: bytes, origin: str, version: int | None = None) -> WriteStatus:
     def build(d: Any) -> WriteStatus:
-        failure = d["failure"] and [*d["failure"]]
-        if failure and d.get("storage"):
-            failure[0] = FailureKind.AWAY.value
+        failure = d["failure"]
         return WriteStatus(
             number=require_int(d["number"]),
             incarnation=require_str(d["incarnation"]),
@@ -249,7 +219,7 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
             stats=tuple(require_str(stat) for stat in d["stats"]),
             failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
             seconds=require_seconds(d["seconds"]),
-            size=require_int(d.get("size", 0)),
+            size=require_int(d["size"]),
             errors=tuple(
                 QuarantinedRecords(
                     require_str(path),
@@ -259,7 +229,7 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
                     require_int(offset),
                     require_str(reason),
                 )
-                for path, records, topic, partition, offset, reason in d.get("errors", ())
+                for path, records, topic, partition, offset, reason in d["errors"]
             ),
         )
 
@@ -276,8 +246,7 @@ def encode_member(m: Member) -> bytes:
             "state": m.state.value,
             "config": m.config,
             "cores": m.cores,
-        },
-        form=m.protocol,
+        }
     )
 
 
@@ -292,8 +261,7 @@ def decode_member(data: bytes, origin: str) -> Member:
             require_str(d["version"]),
             WorkerState(d["state"]),
             require_str(d["config"]),
-            require_int(d.get("cores", 1)),
-            require_int(d["format"]),
+            require_int(d["cores"]),
         ),
     )
 
@@ -329,8 +297,7 @@ def encode_checkpoint(c: Checkpoint) -> str:
             "ends": ends,
             "results": _results(c.results),
             "gaps": encode_gaps(c.gaps),
-        },
-        form=CHECKPOINT_FORMAT,
+        }
     )
     if not raw.startswith(_ZLIB_BYTES):
         return raw.decode()
@@ -368,7 +335,6 @@ def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
 
 
 def _results(results: Iterable[SliceResult]) -> list[Any]:
-    """A result without bad records is written as it was before there could be any."""
     return [
         [
             r.slice.topic,
@@ -378,7 +344,7 @@ def _results(results: Iterable[SliceResult]) -> list[Any]:
             r.slice.generation,
             r.records,
             f"{r.digest:016x}",
-            *([r.errors] if r.errors else []),
+            r.errors,
         ]
         for r in results
     ]
@@ -392,7 +358,7 @@ def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, 
             ),
             require_int(records),
             int(digest, 16),
-            *map(require_int, errors),
+            require_int(errors),
         )
-        for t, p, start, end, generation, records, digest, *errors in rows
+        for t, p, start, end, generation, records, digest, errors in rows
     )

@@ -10,9 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-PROTOCOL = 3
-"""The version of what workers write for each other in ZooKeeper. A fleet runs one: `coordination.state.versions`."""
-
 NO_TRANSACTION = 0
 """The number before the first transaction: the base of a table without a checkpoint."""
 
@@ -60,17 +57,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Slices that one Spark task reads in this order and writes into one file group per table partition.
-
-    `legacy`: recorded by a version that made each slice a task, and named its files after the slice's start alone.
-    """
+    """Slices that one Spark task reads in this order and writes into one file group per table partition."""
 
     slices: tuple[Slice, ...]
-    legacy: bool = False
 
     def __post_init__(self) -> None:
-        if not self.slices or (self.legacy and len(self.slices) > 1):
-            raise ValueError(f"not a write task: {self}")
+        if not self.slices:
+            raise ValueError("a write task has at least one slice")
 
     @property
     def size(self) -> int:
@@ -89,8 +82,7 @@ class OpenRange:
 
     `batch` names the transaction that recorded it; every later attempt re-forms the batch, whatever its own
     number. `step` is the slicing grid that was in force then, and `task_records` how many offsets a write task of the
-    batch takes on, so that neither a changed setting nor another fleet can cut or group it anew. Without
-    `task_records` it was recorded by a version that wrote each slice as a task.
+    batch takes on, so that neither a changed setting nor another fleet can cut or group it anew.
     """
 
     start: int
@@ -98,12 +90,10 @@ class OpenRange:
     batch: int
     step: int
     generation: int
-    task_records: int | None = None
+    task_records: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start < self.end or self.step <= 0 or self.batch <= NO_TRANSACTION:
-            raise ValueError(f"not an open range: {self}")
-        if self.task_records is not None and self.task_records <= 0:
+        if not 0 <= self.start < self.end or min(self.step, self.task_records) <= 0 or self.batch <= NO_TRANSACTION:
             raise ValueError(f"not an open range: {self}")
 
 
@@ -153,8 +143,8 @@ class Header:
 
     `base` is the number of the checkpoint that this transaction extends, `cluster` the Kafka cluster whose
     offsets it moves. `timeout` is the write-status deadline in seconds, counted by the coordinator that saw STARTED.
-    `columns` are those that every participant writes, opaque here; empty in a header of a build that knew none. `times`
-    holds the wall-clock second at which each phase was entered: for people, never for decisions.
+    `columns` are those that every participant writes, opaque here; empty without a batch to write. `times` holds the
+    wall-clock second at which each phase was entered: for people, never for decisions.
     """
 
     number: int
@@ -316,7 +306,6 @@ class Member:
     """Digest of the settings that it runs with: a fleet has one."""
     cores: int = 1
     """Write tasks that it runs side by side."""
-    protocol: int = PROTOCOL
 
     @property
     def worker(self) -> str:

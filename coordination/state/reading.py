@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from coordination.errors import Corrupt, NewerVersion
+from coordination.errors import Corrupt
 from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
@@ -86,8 +86,6 @@ class Reader(ABC, Generic[T]):
 
         try:
             view = self._build(snapshot, decoded)
-        except NewerVersion:
-            raise
         except Corrupt as error:
             raise Corrupt(f"{error}; {REMEDY}") from error
         self._seen = decoded_nodes
@@ -102,6 +100,8 @@ class TreeReader(Reader[KeeperView]):
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
+        # First: the rest of a tree of another version may be anything.
+        info = decoded(KEEPER, _decode_info) if KEEPER in snapshot else None
         children = _children(snapshot)
         states: dict[TopicPartition, PartitionState] = {}
         shards: dict[str, int] = {}
@@ -123,7 +123,7 @@ class TreeReader(Reader[KeeperView]):
         members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
         contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
         return KeeperView(
-            info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
+            info=info,
             info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
             members=tuple(sorted(map(control.with_drain_state, members))),
             contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
@@ -217,7 +217,7 @@ class ParticipantViewReader(Reader[ParticipantView]):
 
 
 def _control(snapshot: Snapshot, decoded: Decoded) -> Control:
-    """Without the znode there are no requests: no worker of this version has joined that tree."""
+    """Without the znode there are no requests: a worker is making the tree."""
     return cast(Control, decoded(CONTROL, controls.decode)) if CONTROL in snapshot else Control()
 
 
@@ -276,18 +276,13 @@ def _decode_member(data: bytes, origin: str, _version: int) -> Member:
 
 def _decode_info(data: bytes, origin: str, version: int) -> KeeperInfo:
     def build(d: Any) -> KeeperInfo:
-        return KeeperInfo(require_str(d["uuid"]), require_str(d["config"]), require_int(d["format"]))
+        return KeeperInfo(require_str(d["uuid"]), require_str(d["config"]))
 
     return codec.from_bytes(data, origin, build, version)
 
 
 def _decode_plan(data: bytes, origin: str, version: int) -> tuple[WriteTask, ...]:
-    def build(d: Any) -> tuple[WriteTask, ...]:
-        if "tasks" in d:
-            return codec.decode_tasks(d["tasks"])
-        return tuple(WriteTask((piece,), legacy=True) for piece in codec.decode_slices(d["slices"]))
-
-    return codec.from_bytes(data, origin, build, version)
+    return codec.from_bytes(data, origin, lambda d: codec.decode_tasks(d["tasks"]), version)
 
 
 def _decode_epoch(data: bytes, origin: str, version: int) -> int:
@@ -331,10 +326,9 @@ def _decode_summary(
     records: Any,
     reason: Any,
     times: Any,
-    errors: Any = 0,
-    attempt: Any = 1,
+    errors: Any,
+    attempt: Any,
 ) -> Summary:
-    """Decodes a summary. Older versions have written neither bad records nor attempts."""
     return Summary(
         require_int(number),
         require_int(batch),

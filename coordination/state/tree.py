@@ -27,14 +27,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any
 
 from coordination.state import codec
 from coordination.state import control as controls
 from coordination.state.control import NOTHING_ASKED, Control
 from coordination.state.model import (
     NO_TRANSACTION,
-    PROTOCOL,
     Gap,
     Header,
     Member,
@@ -42,7 +40,6 @@ from coordination.state.model import (
     Plan,
     TopicPartition,
     WriteStatus,
-    WriteTask,
 )
 
 SHARD = 256
@@ -139,8 +136,6 @@ def is_immutable(path: str) -> bool:
 class KeeperInfo:
     uuid: str
     config: str
-    protocol: int = PROTOCOL
-    """The version that wrote it: an older worker reads it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +247,8 @@ def plan_digest(plan: Plan) -> str:
     """Names a plan by content, so that a header can never be completed with another plan's slices."""
     digest = hashlib.sha256()
     for incarnation in sorted(plan.tasks):
-        (document,) = _plan_document(plan.tasks[incarnation]).values()
-        digest.update(f"{incarnation} {document}\n".encode())
+        digest.update(f"{incarnation} {codec.encode_tasks(plan.tasks[incarnation])}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _plan_document(tasks: tuple[WriteTask, ...]) -> dict[str, Any]:
-    """A plan of legacy tasks alone is written as older versions wrote it, so that its digest stays."""
-    if all(task.legacy for task in tasks):
-        return {"slices": codec.encode_slices(piece for task in tasks for piece in task.slices)}
-    return {"tasks": codec.encode_tasks(tasks)}
 
 
 def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
@@ -271,7 +258,7 @@ def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
     yield from (Create(f"{path}/{name}") for name in ("plan", "pieces", "status"))
     for incarnation in sorted(plan.tasks):
         yield Create(plan_path(number, incarnation), digest)
-        data = codec.to_bytes(_plan_document(plan.tasks[incarnation]), compress_above=4096)
+        data = codec.to_bytes({"tasks": codec.encode_tasks(plan.tasks[incarnation])}, compress_above=4096)
         yield from _pieces(plan_path(number, incarnation), data)
 
 

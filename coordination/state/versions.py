@@ -1,25 +1,29 @@
-"""Keeps workers of two versions of the protocol apart: a fleet runs one.
+"""Keeps releases with other formats out: a fleet runs one protocol version.
 
-A worker of this version refuses to join beside a live one of an older version. It writes a format that an older worker
-does not read, so that an older worker refuses by itself: at the member znode of a live worker of this version, or at
-the `keeper` znode of a tree that a coordinator of this version has led. This version reads, finishes or re-forms the
-records of an older one. Pure.
+Each znode of a sink's tree and each checkpoint in its table names the version that wrote it. Every reader of a record
+calls `require_own` before it looks at anything else, so that a worker or a tool touches nothing of another version.
+Pure. Raises OtherVersion and Corrupt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
-from coordination.state.model import PROTOCOL, Member
+from coordination.errors import Corrupt, OtherVersion
+
+PROTOCOL = 1
+"""The version of all that workers record: znodes, the write tasks in them, and checkpoints. Until the first release
+formats change and the number stays; from then on each change that the release before would misread raises it."""
 
 
-def refusal(members: Iterable[Member]) -> str | None:
-    """Tells why no worker of this version may join these; None when it may."""
-    older = sorted(member for member in members if member.protocol < PROTOCOL)
-    if not older:
-        return None
-    older_workers = ", ".join(f"{member.worker} on {member.host} (version {member.version})" for member in older)
-    return (
-        f"workers of an older version are alive: {older_workers}; they cannot write one transaction together with this"
-        " version. Stop all of them first, wait until their sessions have ended, then start this one again"
-    )
+def require_own(found: Any, origin: str) -> None:
+    """Raises OtherVersion for the version of another release, older or newer, and Corrupt for what is no version."""
+    if type(found) is not int:
+        raise Corrupt(f"{origin}: not a document of the sink: it has no format")
+    if found != PROTOCOL:
+        raise OtherVersion(
+            f"{origin}: protocol version {found}; this release reads version {PROTOCOL}. Use the"
+            f" {'newer' if found > PROTOCOL else 'older'} release, whose `sink version` names protocol {found}. Or, to"
+            " go on with this one, stop all workers and run `sink reset --forget --yes`: a tree is rebuilt from the"
+            f" table, whose checkpoints have to be of version {PROTOCOL}"
+        )

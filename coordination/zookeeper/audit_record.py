@@ -1,7 +1,7 @@
 """Records the answer of the last `sink audit`, for the workers' metrics.
 
 The record means nothing to the protocol, and nothing waits for it: an unreadable one counts as missing. Raises
-Unavailable.
+OtherVersion (nothing was written) and Unavailable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AuditRecord:
 
     def record(self, answer: AuditAnswer) -> bool:
         """Writes the answer. Returns False, and writes nothing, where ZooKeeper has no tree of the sink."""
-        if not self._records.exists(tree.KEEPER):
+        if self._records.read(tree.KEEPER, lambda d: d) is None:
             return False
         document = {"held": int(answer.held), "ended": answer.ended, "summary": answer.summary}
         self._records.write(tree.AUDIT, document)

@@ -1,7 +1,7 @@
 """Records how far a catalogue follows the table.
 
 The record means nothing to the protocol, and nothing waits for it: an unreadable one counts as missing. Raises
-Unavailable.
+OtherVersion and Unavailable.
 """
 
 from __future__ import annotations

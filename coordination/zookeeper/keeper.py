@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -24,7 +25,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
-from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
+from coordination.errors import Conflict, Corrupt, NotLeader, OtherVersion, OutcomeUnknown, Unavailable
 from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
@@ -96,8 +97,15 @@ class Keeper:
             self._forget((tree.member_path(incarnation),))
 
     def read(self) -> KeeperView:
-        """Reads the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
+        """Reads the whole tree. Raises Unavailable, OtherVersion, or Corrupt for content that stays unreadable."""
         return self._read(self._tree_reader)
+
+    def require_own_version(self) -> None:
+        """Raises OtherVersion for a tree or a member of another version, and Unavailable. Content that cannot be read
+        is for later readings to report.
+        """
+        with suppress(Corrupt):
+            self.read()
 
     def services(self) -> TableServiceRun | None:
         """Returns the last run of table services, if there was one. Raises `Unavailable`."""
@@ -130,6 +138,8 @@ class Keeper:
             except (KazooException, KazooTimeoutError) as error:
                 self._forget_all()
                 raise Unavailable(f"ZooKeeper: cannot read {self._root}: {error!r}") from error
+            except OtherVersion as error:
+                raise OtherVersion(f"ZooKeeper: {self._root}/{error}") from error
             except (Corrupt, KeyError) as error:
                 # A reading that was overtaken by a write can look corrupt: believe it only when it stays so.
                 self._forget_all()

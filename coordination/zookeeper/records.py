@@ -1,8 +1,8 @@
 """Reads and writes records that mean nothing to the protocol: the progress of a catalogue, the last run of table
 services, the last audit.
 
-Guarantee: a missing or undecodable record is None. Nothing is fenced. Raises Unavailable when ZooKeeper does not
-answer.
+Guarantee: a missing or undecodable record is None. Nothing is fenced. Raises OtherVersion for the record of another
+release, and Unavailable when ZooKeeper does not answer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class Records:
         self._root = root
 
     def read(self, name: str, build: Callable[[Any], T]) -> T | None:
+        path = self._path(name)
         try:
-            return decode(self.result_of(self._client.get_async(self._path(name)))[0], name, build)
+            return decode(self.result_of(self._client.get_async(path))[0], f"ZooKeeper: {path}", build)
         except NoNodeError:
             return None
 
@@ -51,9 +52,6 @@ class Records:
         except NoNodeError:
             self.result_of(self._client.ensure_path_async(self._path(name)))
             self.result_of(self._client.set_async(self._path(name), data))
-
-    def exists(self, name: str) -> bool:
-        return self.result_of(self._client.exists_async(self._path(name))) is not None
 
     def children(self, name: str) -> frozenset[str]:
         return frozenset(self.result_of(self._client.get_children_async(self._path(name))))

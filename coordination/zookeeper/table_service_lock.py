@@ -3,7 +3,7 @@
 Guarantee: at most one live session of a fleet holds the lock. The next holder learns when the last run ended, and which
 transaction it had reached. The lock is a convenience, not a fence: a holder that was stopped may go on when it wakes,
 and then the table's own timeline keeps it from doing harm. The record means nothing to the protocol: an unreadable one
-counts as missing. Raises Unavailable.
+counts as missing. Raises OtherVersion and Unavailable.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
 """Records what each worker process hosts: its sinks, their states, and which of them it leads.
 
 A record is an ephemeral znode beside the sinks' trees, one for each process. It means nothing to the protocol:
-operators read it, and workers share out the coordinators by it. An unreadable record counts as missing. Raises
-Unavailable.
+operators read it, and workers share out the coordinators by it. An unreadable record counts as missing, and so does one
+of another version: its process may be of another fleet in the same root, and a worker of this fleet has a member znode,
+too. Raises Unavailable.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from coordination.errors import OtherVersion
 from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
 from coordination.zookeeper.records import Records
@@ -89,8 +92,11 @@ def worker_records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
         names = sorted(records.children(DIRECTORY))
     except NoNodeError:
         return ()
-    decoded = (records.read(f"{DIRECTORY}/{name}", _build) for name in names)
-    return tuple(record for record in decoded if record is not None)
+    found = []
+    for name in names:
+        with suppress(OtherVersion):
+            found.append(records.read(f"{DIRECTORY}/{name}", _build))
+    return tuple(record for record in found if record is not None)
 
 
 def _document(record: WorkerRecord) -> dict[str, Any]:
@@ -121,7 +127,7 @@ def _build(d: Any) -> WorkerRecord:
             require_flag(sink["leads"]),
             require_str(sink["reason"]),
             require_flag(sink["ailing"]),
-            require_int(sink.get("weight", 1)),
+            require_int(sink["weight"]),
         )
         for name, sink in d["sinks"].items()
     }

@@ -4,8 +4,8 @@ Guarantee: a report that `held` proves that the checkpoints form one chain witho
 range has as many rows as its write status counted, and no offset twice; that the files are those that the commits name;
 and, if the topics could be read, that no record that the log still delivers is missing. The audit shares no code with
 the writer: hudi-rs and DuckDB read the rows, a reader in this package reads the timeline. `docs/audit.md` says what
-voids it. Raises `TableError` (no table, or no checkpoint of the sink), `Unavailable` (Kafka, or a table that changes
-during every look).
+voids it. Raises `TableError` (no table, or no checkpoint of the sink), `OtherVersion` (a checkpoint of another
+release), `Unavailable` (Kafka, or a table that changes during every look).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Guarantee: it returns every completed instant that changes data once, in order of completion; an instant that it cannot
 read is a problem with its file name. Voided if archived history is deleted together with its manifest. It shares no
-code with the writer, because it checks the writer. Raises `TableError` for a path without a table, and for a table
-before version 8."""
+code with the writer, because it checks the writer, but for the check of the protocol's version. Raises `TableError` for
+a path without a table, and for a table before version 8, and `OtherVersion` for a checkpoint of another release."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from fastavro.schema import SchemaParseException
 
 from coordination.errors import Corrupt, TableError
 from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
+from coordination.state.versions import require_own
 from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
@@ -312,7 +313,7 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
-                checkpoints[name] = _checkpoint(value)
+                checkpoints[name] = _checkpoint(value, f"commit {instant}, checkpoint of sink {name}")
             except Corrupt as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
@@ -332,16 +333,15 @@ def metadata_of(content: bytes) -> dict[str, Any]:
     return records[0]
 
 
-def _checkpoint(document_text: str) -> Checkpoint:
-    """Parses the JSON of a checkpoint of format 1. Raises `Corrupt`."""
+def _checkpoint(document_text: str, origin: str) -> Checkpoint:
+    """Parses the JSON of a checkpoint. Raises `Corrupt` and `OtherVersion`."""
     try:
         if document_text.startswith("zlib:"):
             document_text = zlib.decompress(
                 base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
             ).decode()
         document = json.loads(document_text)
-        if document["format"] != 1:
-            raise Corrupt(f"checkpoint format {document['format']!r} is not known. Use an audit of that version.")
+        require_own(document["format"], origin)
         topics: dict[str, str] = document["topics"]
         ends = {
             TopicPartition(topic, int(partition)): PartitionCheckpoint(_require_int(end), _require_int(generation))
@@ -360,9 +360,9 @@ def _checkpoint(document_text: str) -> Checkpoint:
                 ),
                 _require_int(records),
                 int(digest, 16),
-                *map(_require_int, errors),
+                _require_int(errors),
             )
-            for topic, partition, start, end, generation, records, digest, *errors in document["results"]
+            for topic, partition, start, end, generation, records, digest, errors in document["results"]
         )
         gaps = tuple(
             Gap(topic, _require_int(partition), _require_int(start), _require_int(end))

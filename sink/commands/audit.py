@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from coordination.errors import ConfigError, SinkError
+from coordination.errors import ConfigError, OtherVersion, SinkError
 from coordination.zookeeper.audit_record import AuditAnswer, AuditRecord
 from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
@@ -106,11 +106,16 @@ def _print_json(answers: Sequence[Answer[Report]]) -> None:
 
 
 def _record(reports: Sequence[tuple[Settings, Report]]) -> None:
-    """Records the printed answers in ZooKeeper, which the sinks of a file share. Ignores that it may be away."""
+    """Records the printed answers in ZooKeeper, which the sinks of a file share. Ignores that it may be away. Writes
+    nothing into a tree of another version.
+    """
     if not reports:
         return
     # The host of an audit may have no access to ZooKeeper.
     with suppress(SinkError), connected(reports[0][0], RECORD_SECONDS) as client:
         for settings, report in reports:
             answer = AuditAnswer(report.held, time.time(), report.verdict())
-            AuditRecord(client, settings.root_znode).record(answer)
+            try:
+                AuditRecord(client, settings.root_znode).record(answer)
+            except OtherVersion as error:
+                typer.echo(f"sink: the answer is not recorded: {error}", err=True)

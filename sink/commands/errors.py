@@ -22,6 +22,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from coordination.errors import ConfigError, TableError
+from coordination.zookeeper.keeper import Keeper
 from sink.clients.zookeeper import connected
 from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink, text_table
 from sink.commands.examples import epilog
@@ -112,9 +113,11 @@ def errors(
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.bad_records.listing import group_errors, list_errors
     from sink.hudi.files import Content, inspect_base_path
+    from sink.operations.table_version import require_own_table
 
     settings = one_sink(config, sink)
     selection = chosen.selection(replayed)
+    require_own_table(settings)
     if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
@@ -158,12 +161,15 @@ def replay(
     from sink.clients.spark import start_session
     from sink.operations.reset_checks import require_no_live_workers
     from sink.operations.reset_writer import workers
+    from sink.operations.table_version import require_own_table
 
     settings = one_sink(config, sink)
     selection = chosen.selection()
     out = console()
     with connected(settings) as client:
         require_no_live_workers(workers(client, settings.root_znode) if yes else ())
+        Keeper(client, settings.root_znode, lambda: None).require_own_version()
+        require_own_table(settings)
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:

@@ -22,7 +22,7 @@ from sink.operations.status import Status
 from sink.telemetry.backlog import Trend, last_commit
 
 SHOWN = 10
-URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})
+URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode", "other-version"})
 """Kinds of findings that stop all commits."""
 
 

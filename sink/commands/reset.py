@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from rich.console import Console
 from rich.text import Text
 
-from coordination.errors import ConfigError, Corrupt
+from coordination.errors import ConfigError, Corrupt, OtherVersion
 from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView
@@ -148,9 +148,14 @@ def _log(
 
 
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
+    # Imported here: clearing a halt does not read the table.
+    from sink.operations.table_version import require_own_table
+
     out = console()
     root = settings.root_znode
     require_no_live_workers(workers(client, root))
+    # No worker of this release could rebuild the tree from such a table.
+    require_own_table(settings)
     if not recorded_paths(client, root):
         out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")
         return
@@ -171,7 +176,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
 def _content(client: KazooClient, root: str) -> str:
     try:
         view = Keeper(client, root, lambda: None).read()
-    except Corrupt as error:
+    except (Corrupt, OtherVersion) as error:
         return f"what cannot be read ({error})"
     return f"{len(view.states):,} partition states, {len(view.transactions):,} open transactions"
 

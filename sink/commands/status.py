@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordination.errors import ConfigError, Corrupt, Unavailable
+from coordination.errors import ConfigError, Corrupt, OtherVersion, Unavailable
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
@@ -38,7 +38,7 @@ from sink.telemetry.terminal import console
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
-STOPPED = ("halted", "refused")
+STOPPED = ("halted", "refused", "other-version")
 PHASES = ("begin", "write", "commit", "settle", "roll back")
 
 
@@ -93,10 +93,10 @@ class _StatusReader:
         try:
             keeper, trend = self._keepers[settings.name], self._trends[settings.name]
             reading = collect(settings, keeper, self._log(settings))
-        except Corrupt as error:
+        except (Corrupt, OtherVersion) as error:
             if len(self._sinks) == 1:
                 raise
-            return unread(settings.name, "znode", str(error))
+            return unread(settings.name, "znode" if isinstance(error, Corrupt) else "other-version", str(error))
         view = reading.view
         trend.observe(view, reading.log, time.time())
         return report_on(settings, view, reading.status, trend)

@@ -34,7 +34,7 @@ _SENTENCES: Mapping[str, str] = {
     " was not asked about, or if nothing was open and the last look is a minute old.",
     "raise_epoch": "A new term, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
     " epoch above both ZooKeeper's and the table's, then read everything again.",
-    "record_config": "Put the fleet's configuration, and the version of the protocol, on record.",
+    "record_config": "Put the fleet's configuration on record.",
     "delete_incomplete_plans": "Delete what plans left behind that never counted.",
     "abort_superseded": "What an older epoch left undecided is aborted, and so is what was to follow an aborted"
     " transaction.",

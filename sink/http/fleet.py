@@ -17,7 +17,7 @@ import structlog
 from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from coordination.errors import Corrupt, SinkError, Unavailable
+from coordination.errors import Corrupt, OtherVersion, SinkError, Unavailable
 from coordination.state.model import WorkerState
 from coordination.state.tree import KeeperView, member_path
 from coordination.zookeeper.catalog_progress import CatalogState
@@ -256,8 +256,8 @@ class FleetWatch:
                 watched.records_at = now
         except Unavailable as error:
             watched.unread = finding("zookeeper", str(error))
-        except Corrupt as error:
-            watched.unread = finding("znode", str(error))
+        except (Corrupt, OtherVersion) as error:
+            watched.unread = finding("znode" if isinstance(error, Corrupt) else "other-version", str(error))
         else:
             watched.unread = None
 

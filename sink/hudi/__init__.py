@@ -14,14 +14,14 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from enum import Enum
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
+from coordination.errors import ConfigError, Conflict, Corrupt, OutcomeUnknown, TableError, Unavailable
 from coordination.state.codec import encode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView, WriteTask
 from coordination.zookeeper.table_service_lock import Service
@@ -102,10 +102,14 @@ class Table:
 
     def ensure(self) -> bool:
         """Creates the table, or verifies the one at the base path against the settings. Any number at a time. Returns
-        whether it was created here.
+        whether it was created here. Raises OtherVersion, and has changed nothing, if another release writes the table.
         """
         with self._reading():
             is_new = create_missing(self._hudi, self._settings, self._schema, self._locks)
+            if not is_new:
+                # The coordinator reports a checkpoint that cannot be read.
+                with suppress(Corrupt):
+                    self._timeline.view(())
             self.columns = verify(self._hudi, self._settings, self._schema, self._locks)
         return is_new
 

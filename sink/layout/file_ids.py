@@ -39,7 +39,4 @@ def unplanned(table: str, sink: str, tasks: Iterable[WriteTask], stats: Iterable
 
 
 def _identity(task: WriteTask) -> list[object]:
-    if task.legacy:
-        piece = task.slices[0]
-        return [piece.topic_id, piece.generation, piece.topic, piece.partition, piece.start]
     return [[[s.topic_id, s.generation, s.topic, s.partition, s.start, s.end] for s in task.slices]]

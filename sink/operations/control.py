@@ -20,7 +20,6 @@ from kazoo.client import KazooClient
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor
-from coordination.state.model import PROTOCOL
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import worker_records
@@ -191,20 +190,10 @@ class SinkControl:
         return self._keeper.read()
 
     def _read(self) -> KeeperView:
-        """Reads once. Raises ConfigError without a tree, and Conflict if older workers would ignore a request."""
+        """Reads once. Raises ConfigError without a tree."""
         view = self._keeper.read()
-        if view.info is None:
+        if view.info is None or view.control_version < 0:
             raise ConfigError(f"sink {self.name}: ZooKeeper has nothing of it yet; start a worker first")
-        older = sorted({member.worker for member in view.members if member.protocol < PROTOCOL})
-        if older:
-            raise Conflict(
-                f"sink {self.name}: {', '.join(older)} run an older version, which does not look at such a request;"
-                " stop all workers and start them with this version"
-            )
-        if view.control_version < 0:
-            # A tree of an older version, whose workers are stopped.
-            self._keeper.bootstrap(self.settings.config_digest)
-            view = self._keeper.read()
         return view
 
     def _require_running(self, view: KeeperView, verb: str) -> None:

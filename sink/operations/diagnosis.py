@@ -21,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 
 from coordination.errors import SinkError
+from coordination.state.versions import PROTOCOL
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
 from sink.clients.kafka import Log
@@ -83,6 +84,7 @@ def _versions() -> str:
     lines = [
         f"at {datetime.now(timezone.utc).isoformat(timespec='seconds')}",
         f"sink {sink_version()}",
+        f"protocol {PROTOCOL}",
         f"python {platform.python_version()} at {sys.executable}",
         *(f"{name} {version}" for name, version in parts().items()),
         *(_java(use, versions) for use, versions in (("Spark", SPARK_VERSIONS), ("a broker", BROKER_VERSIONS))),

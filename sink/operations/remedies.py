@@ -187,6 +187,11 @@ DO = {
         " lost and nothing repeated.",
         "incidents",
     ),
+    "other-version": (
+        "Use the release whose `sink version` names that protocol. Or, to go on with this one: stop all workers, run"
+        " `sink reset --forget --yes`, start them: the tree is rebuilt from the table.",
+        "incidents",
+    ),
     "kafka": ("Bring Kafka back, or make the topic. The sink goes on by itself.", "incidents"),
     "not-read": ("Ask again in some seconds.", ""),
     "paused": ("Run `sink resume` when it is to go on.", ""),

@@ -41,6 +41,7 @@ from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.placement import BUCKETS
 from sink.hudi.preflight import preflight_errors
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
+from sink.operations.table_version import require_own_table
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.changes import Changes
@@ -124,8 +125,10 @@ def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
     with connected(settings) as client:
         yield CheckResult("ZooKeeper", f"{settings.zookeeper} answers")
         root = settings.root_znode
+        keeper = Keeper(client, root, lambda: None)
         try:
             require_chroot(client)
+            keeper.require_own_version()
             existing = root
             while existing and client.exists(existing) is None:
                 existing = existing.rpartition("/")[0]
@@ -141,7 +144,7 @@ def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
             raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again") from error
         else:
             yield CheckResult("ZooKeeper", f"{existing or '/'} can be written")
-        yield from _fleet(settings, Keeper(client, root, lambda: None))
+        yield from _fleet(settings, keeper)
 
 
 def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
@@ -233,6 +236,7 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield CheckResult("table", sentence)
         return
+    require_own_table(settings)
     yield from (writable := list(_writable(settings, jvm)))
     if any(finding.wrong for finding in writable):
         return

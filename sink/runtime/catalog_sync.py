@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from coordination.errors import Unavailable
+from coordination.errors import SinkError
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
@@ -88,7 +88,7 @@ class CatalogSync(Background):
                 while self._following.is_set() and not self._ended.is_set():
                     self._sync_if_due()
                     self._ended.wait(POLL_SECONDS)
-            except Unavailable as error:
+            except SinkError as error:
                 LOG.debug("catalog.interrupted", reason=str(error))
                 self._ended.wait(POLL_SECONDS)
 

@@ -19,10 +19,9 @@ import structlog
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
-from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
+from coordination.errors import ConfigError, Corrupt, OtherVersion, Unavailable
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
-from coordination.state import versions
 from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen, Tick
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.audit_record import AuditRecord
@@ -134,7 +133,7 @@ class Membership:
         self._next_poll = now + POLL_SECONDS
         try:
             view = self._resources.keeper.read()
-        except (Unavailable, Corrupt):
+        except (Unavailable, Corrupt, OtherVersion):
             return False  # the actors report it; the caller asks again
         leader = view.coordinator
         return leader != self._member.incarnation and any(member.incarnation == leader for member in view.members)
@@ -150,14 +149,16 @@ class Membership:
         return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
-        """Joins the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
-        self._resources.keeper.bootstrap(self._resources.settings.config_digest)
+        """Joins the fleet. Raises Unavailable, Corrupt, OtherVersion (nothing was written), or ConfigError when the
+        fleet runs another configuration.
+        """
         self._check_fleet()
+        self._resources.keeper.bootstrap(self._resources.settings.config_digest)
         try:
             self._resources.keeper.join(self._member)
             # Again: if two workers join at once, the later sees the earlier, which may have looked too early.
             self._check_fleet()
-        except (ConfigError, Corrupt, Unavailable):
+        except (ConfigError, Corrupt, OtherVersion, Unavailable):
             # Also when it is unknown whether it has joined: a coordinator would wait for a member that does not write.
             self._leave()
             raise
@@ -237,13 +238,10 @@ class Membership:
                 LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
-        """Refuses to run beside workers of another version, or with another configuration under the same sink name."""
-        try:
-            members = self._resources.keeper.read().members
-        except NewerVersion as error:
-            raise ConfigError(f"sink {self._resources.settings.name!r}: {error}") from error
-        if (refusal := versions.refusal(members)) is not None:
-            raise ConfigError(f"sink {self._resources.settings.name!r}: {refusal}")
+        """Refuses to run in a tree or beside workers of another version, or with another configuration under the same
+        sink name.
+        """
+        members = self._resources.keeper.read().members
         other_workers = sorted(member.worker for member in members if member.config != self._member.config)
         if other_workers:
             raise ConfigError(
@@ -263,7 +261,7 @@ class Membership:
             return
         try:
             view = self._resources.keeper.participant_view(self._member.incarnation)
-        except (Unavailable, Corrupt) as error:
+        except (Unavailable, Corrupt, OtherVersion) as error:
             LOG.warning("keeper.unread", reason=str(error))
             self.ended.wait(RETRY_SECONDS)
             self._view_reader.trigger()

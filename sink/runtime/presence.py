@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from kazoo.client import KazooClient
 
-from coordination.errors import SinkError
+from coordination.errors import OtherVersion, SinkError
 from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord, worker_records
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
@@ -75,6 +75,8 @@ class Presence:
             LOG.debug("presence.not_told", reason=str(error))
 
     def _publish(self) -> None:
+        if self._published is None and self._has_touched_nothing():
+            return
         record = self._record()
         # The record is gone with its session.
         published = record, self._client.client_id
@@ -83,6 +85,11 @@ class Presence:
             if self._published is None or record.joined != self._published[0].joined:
                 self._joined_at = time.monotonic()
             self._published = published
+
+    def _has_touched_nothing(self) -> bool:
+        """Whether each sink here is still looked at, or belongs to another version: such a process leaves no record."""
+        states = [isinstance(s.refusal, OtherVersion) or s.state is SinkState.OPENING for s in self._sinks.values()]
+        return bool(states) and all(states)
 
     def _spread(self) -> None:
         now = time.monotonic()

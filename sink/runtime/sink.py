@@ -62,6 +62,7 @@ DRAIN_SECONDS = 60.0
 POLL_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 WAITING_FOR = {
+    "ZooKeeper": "zookeeper",
     "the schema registry": "registry",
     "the store": "storage",
     "the table": "storage",
@@ -284,6 +285,8 @@ class Sink:
         errors = ErrorsTable(spark, settings, client)
         self._locks = (locks, errors.locks)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
+        # Before anything is made or begun.
+        self._until_stopped("ZooKeeper", keeper.require_own_version)
         observer = self._observer = Observer(
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
         )

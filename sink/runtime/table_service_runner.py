@@ -92,7 +92,7 @@ class TableServiceRunner:
             try:
                 if self._may_serve() and self._lock.campaign():
                     self._serve()
-            except Unavailable as error:
+            except SinkError as error:
                 LOG.debug("services.interrupted", reason=str(error))
             self._ended.wait(POLL_SECONDS)
 

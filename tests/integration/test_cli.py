@@ -99,7 +99,7 @@ class Fleet:
         view = self.fresh()
         number = max(view.ledger.last, view.highest) + 1
         changed = {
-            source: replace(state, open=(OpenRange(state.end, end, number, 1000, state.generation),))
+            source: replace(state, open=(OpenRange(state.end, end, number, 1000, state.generation, 1000),))
             for source, state in view.states.items()
         }
         plan = Plan({incarnation: write_tasks.of_batch(changed, number)})

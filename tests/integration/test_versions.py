@@ -1,92 +1,159 @@
-"""This version reads and takes over the trees that the version before wrote, on a real ZooKeeper."""
+"""A tree and a table of another protocol version, on real servers: worker and commands name it, and write nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from coordination.state import codec, tree
-from coordination.state.messages import Complete
-from coordination.state.model import Member
-from coordination.state.tree import KeeperView, Op
-from coordination.zookeeper.keeper import Keeper
-from tests.unit.machine_kit import SOURCE, WORKERS, Environment, new_term
-from tests.unit.test_versions import ADDED, LEGACY_IDS, SLICES, committed, environment_from, file_ids_of, recorded
+from coordination.state.versions import PROTOCOL
+from sink import cli
+from sink.operations.reset_writer import workers
+from tests.fleet import Fleet, produce
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-ROOT = "/sink/orders"
-PHASES = ("planned", "started", "prepared", "committed", "aborted", "settled")
+RECORDS = 300
+LANDED = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+OTHER = PROTOCOL + 1
+SENTENCE = re.compile(
+    rf"protocol version {OTHER}; this release reads version {PROTOCOL}\. Use the newer release, whose `sink version`"
+    rf" names protocol {OTHER}\..*`sink reset --forget --yes`: a tree is rebuilt from the table",
+)
+READERS = ("status", "status --json", "history", "history --json", "pause --no-wait", "resume", "flush", "switchover")
+IN_A_TREE = (
+    *READERS, "drain w1", "wait --caught-up", "run --until-end", "reset", "reset --yes", "reset --to earliest --yes",
+    "reset --to checkpoint --yes", "adopt", "adopt --yes", "errors replay", "errors replay --yes",
+)  # fmt: skip
+IN_A_TABLE = (
+    "audit", "audit --json", "adopt", "adopt --yes", "errors", "errors replay", "errors replay --yes",
+    "reset --to earliest --yes", "reset --to checkpoint --yes", "reset --forget", "reset --forget --yes",
+)  # fmt: skip
 
-
-class RealTree:
-    """A keeper for `machine_kit` that reads and writes a real ZooKeeper."""
-
-    latest = 0
-
-    def __init__(self, client: KazooClient, name: str) -> None:
-        self._client = client
-        self._keeper = Keeper(client, ROOT, lambda: None)
-        client.ensure_path(ROOT)
-        for path, (data, version) in sorted(recorded(name)["nodes"].items()):
-            client.create(f"{ROOT}/{path}", data.encode() if not version else b"")
-            for _ in range(version):
-                client.set(f"{ROOT}/{path}", data.encode())
-        self._keeper.bootstrap("config")
-        for worker in WORKERS:
-            self._keeper.join(Member(worker, "host", 1, "1"))
-
-    def view(self, _: int) -> KeeperView:
-        return self._keeper.read()
-
-    def write(self, ops: Any) -> None:
-        self._keeper.write(tuple[Op, ...](ops))
-
-    def contend(self, incarnation: str, _: int) -> str:
-        path = f"{ROOT}/{tree.ELECTION}/x__lock__"
-        candidate = self._client.create(path, incarnation.encode(), ephemeral=True, sequence=True)
-        return str(candidate)[len(ROOT) + 1 :]
-
-    def remove(self, path: str) -> None:
-        self._client.delete(f"{ROOT}/{path}")
+Contents = dict[str, object]
+RunCommand = Callable[[str], tuple[int, str]]
 
 
 @pytest.fixture
-def client(chroot: str) -> Iterator[KazooClient]:
-    client = KazooClient(chroot)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+def landed(make_fleet: MakeFleet) -> Fleet:
+    """A fleet that has landed its records. No worker is left."""
+    fleet = make_fleet(records=RECORDS, **{"errors.tolerance": "all"})
+    fleet.start("w1")
+    fleet.wait_landed(LANDED)
+    stop(fleet, "w1")
+    return fleet
 
 
-def taken_over(client: KazooClient, phase: str) -> Environment:
-    environment = environment_from(phase)
-    environment.keeper = RealTree(client, phase)  # type: ignore[assignment]
-    return environment
+@pytest.fixture
+def run(landed: Fleet, capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Runs a command of the sink. Returns its exit status, and its output as one line."""
+
+    def command(line: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = cli.main([*line.split(), "--config", str(landed.directory / "w1.yaml")])
+        return status, " ".join("".join(capsys.readouterr()).split())
+
+    return command
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_tree_of_the_version_before_is_read_as_it_was_written(client: KazooClient, phase: str) -> None:
-    view, expected = RealTree(client, phase).view(0), environment_from(phase).view
-    assert (view.states, view.ledger, view.transactions) == (expected.states, expected.ledger, expected.transactions)
+def stop(fleet: Fleet, name: str) -> None:
+    fleet.workers[name].kill()
+    eventually("its session has ended", lambda: not workers(fleet.client, fleet.root))
 
 
-@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "committed"])
-def test_a_transaction_of_the_version_before_is_finished_or_re_formed(client: KazooClient, phase: str) -> None:
-    environment = taken_over(client, phase)
-    complete = committed(environment, new_term(environment))
-    assert isinstance(complete, Complete)
-    assert [result.slice for result in complete.checkpoint.results] == SLICES
-    assert file_ids_of(complete) == LEGACY_IDS
-    assert {source: state.end for source, state in environment.view.states.items()} == {SOURCE: 50, ADDED: 30}
+def tree_contents(client: KazooClient, path: str = "/sink") -> Contents:
+    """Returns the content of each znode, and the transaction of ZooKeeper that wrote it last."""
+    data, stat = client.get(path)
+    contents: Contents = {path: (data, stat.mzxid)}
+    for child in client.get_children(path):
+        contents |= tree_contents(client, f"{path}/{child}")
+    return contents
 
 
-def test_once_it_is_led_by_this_version_the_tree_is_of_its_format(client: KazooClient) -> None:
-    environment = taken_over(client, "settled")
-    new_term(environment).until("open a transaction")
-    data, _ = client.get(f"{ROOT}/{tree.KEEPER}")
-    assert data.startswith(b'{"format":%d,' % codec.FORMAT)
+def table_contents(table: Path) -> Contents:
+    return {str(path.relative_to(table)): path.read_bytes() for path in sorted(table.rglob("*")) if path.is_file()}
+
+
+def contents(fleet: Fleet) -> tuple[Contents, Contents]:
+    return tree_contents(fleet.client), table_contents(fleet.table)
+
+
+def raise_version_of_tree(fleet: Fleet) -> None:
+    for path in tree_contents(fleet.client):
+        data, _ = fleet.client.get(path)
+        if data.startswith(b'{"format":'):
+            fleet.client.set(path, json.dumps({**json.loads(data), "format": OTHER}).encode())
+
+
+def raise_version_of_table(fleet: Fleet) -> None:
+    for commit in (fleet.table / ".hoodie" / "timeline").glob("*.commit"):
+        data = commit.read_bytes()
+        old, new = (b'{"format":%d,"sink"' % version for version in (PROTOCOL, OTHER))
+        assert data.count(old) == 1
+        commit.write_bytes(data.replace(old, new))
+
+
+def refuses_to_run(fleet: Fleet, name: str) -> bool:
+    assert fleet.start(name).wait(120) == 2
+    return SENTENCE.search(" ".join(fleet.log(name).split())) is not None
+
+
+def test_a_worker_and_every_command_leave_a_tree_of_another_version_as_it_is(landed: Fleet, run: RunCommand) -> None:
+    raise_version_of_tree(landed)
+    before = contents(landed)
+    for line in IN_A_TREE:
+        status, output = run(line)
+        assert (line, status, bool(SENTENCE.search(output))) == (line, 2, True), output
+        assert contents(landed) == before, line
+    for line, expected in (("validate", 1), ("doctor", 0), ("audit", 0), ("reset --forget", 0)):
+        status, output = run(line)
+        assert (line, status, bool(SENTENCE.search(output))) == (line, expected, True), output
+        assert contents(landed) == before, line
+    assert refuses_to_run(landed, "w2")
+    assert contents(landed) == before
+
+    assert run("reset --forget --yes")[0] == 0
+    produce(landed.kafka, landed.topic, RECORDS, PARTITIONS, first=RECORDS)
+    landed.start("w3")
+    landed.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))
+    landed.assert_exactly_once(2 * RECORDS)
+
+
+def test_a_worker_and_every_command_leave_a_table_of_another_version_as_it_is(landed: Fleet, run: RunCommand) -> None:
+    raise_version_of_table(landed)
+    before = contents(landed)
+    for line in IN_A_TABLE:
+        status, output = run(line)
+        assert (line, status, bool(SENTENCE.search(output))) == (line, 2, True), output
+        assert contents(landed) == before, line
+    for line, expected in (("validate", 1), ("doctor", 0)):
+        status, output = run(line)
+        assert (line, status, bool(SENTENCE.search(output))) == (line, expected, True), output
+        assert contents(landed) == before, line
+    assert refuses_to_run(landed, "w2")
+    assert contents(landed) == before
+
+    landed.client.delete("/sink", recursive=True)
+    without_tree = table_contents(landed.table)
+    assert refuses_to_run(landed, "w3")
+    assert landed.client.exists("/sink") is None
+    assert table_contents(landed.table) == without_tree
+
+
+def test_a_tree_that_only_a_member_of_another_version_is_in_is_left_as_it_is(landed: Fleet, run: RunCommand) -> None:
+    member = {"format": OTHER, "host": "far"}
+    path = landed.client.create(f"{landed.root}/workers/w9:1", json.dumps(member).encode(), ephemeral=True)
+    before = contents(landed)
+    for line in READERS:
+        status, output = run(line)
+        assert (line, status, bool(SENTENCE.search(output))) == (line, 2, True), output
+    assert refuses_to_run(landed, "w2")
+    assert contents(landed) == before
+    landed.client.delete(path)
+    assert run("status")[0] == 0

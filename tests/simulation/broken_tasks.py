@@ -43,7 +43,7 @@ def _planned_with(change: Callable[[tuple[WriteTask, ...]], tuple[WriteTask, ...
 
 
 def _first_slice_twice(tasks: tuple[WriteTask, ...]) -> tuple[WriteTask, ...]:
-    if len(tasks) < 2 or tasks[-1].legacy:
+    if len(tasks) < 2:
         return tasks
     return (*tasks[:-1], WriteTask((*tasks[-1].slices, tasks[0].slices[0])))
 
@@ -70,8 +70,7 @@ def _grouped(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     return apply
 
 
-grouped_by_live_settings = _grouped(lambda r: r if r.task_records is None else replace(r, task_records=7))
-legacy_grouped = _grouped(lambda r: replace(r, task_records=r.task_records or 10 * r.step))
+grouped_by_live_settings = _grouped(lambda r: replace(r, task_records=7))
 
 
 def grouped_from_a_partial_reading(patch: Patch) -> None:

@@ -84,7 +84,6 @@ LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitio
 MATCHED = {"reset": OffsetReset.LATEST, "new_topics": 0.3}
 DELETED = {"new_topics": 0.3, "deletions": 0.2, "tampering": 0.0, "table_restores": 0.0}
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
-LEGACY = {"legacy": True}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
 OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
@@ -154,7 +153,6 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("group slices by the assignment", tasks.grouped_by_the_assignment),
     Mutant("group slices by live settings", tasks.grouped_by_live_settings),
     Mutant("group slices from a partial reading", tasks.grouped_from_a_partial_reading, faults=DEATHS),
-    Mutant("group a legacy range", tasks.legacy_grouped, faults=LEGACY),
     Mutant("as many write tasks as slices", tasks.as_many_tasks_as_slices),
     Mutant("a slice in two write tasks", tasks.slice_in_two_tasks),
     Mutant("a slice in no write task", tasks.slice_in_no_task),

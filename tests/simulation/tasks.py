@@ -87,10 +87,10 @@ class TaskInvariants:
     ) -> None:
         """Checks tasks against half of the batch's largest: a division that a conflict cut short leaves two sizes."""
         batch = (r for state in before.values() for r in state.open if r.batch == old_range.batch)
-        most = max(1, max(r.task_records or r.step for r in batch) // 2)
+        most = max(1, max(r.task_records for r in batch) // 2)
         for part in new_ranges:
             is_inside = old_range.start <= part.start and part.end <= old_range.end
-            if is_inside and (part.task_records is None or part.task_records > most or part.step > most):
+            if is_inside and (part.task_records > most or part.step > most):
                 raise Violation("no write task of a divided batch is more than half as large", f"{source} {part}")
 
     def committed(self, instant: str, stats: Iterable[str], transactions: Iterable[Transaction]) -> None:
@@ -114,13 +114,10 @@ def recorded(states: States, batch: int) -> list[WriteTask]:
             while start < r.end:
                 end = min(r.end, start - start % r.step + r.step)
                 piece = Slice(source.topic, source.partition, start, end, states[source].topic_id, r.generation)
-                if r.task_records is None:
-                    tasks.append(WriteTask((piece,), legacy=True))
-                else:
-                    task = open_tasks.setdefault(r.task_records, [])
-                    if task and sum(other.size for other in task) + piece.size > r.task_records:
-                        tasks.append(WriteTask(tuple(task)))
-                        task.clear()
-                    task.append(piece)
+                task = open_tasks.setdefault(r.task_records, [])
+                if task and sum(other.size for other in task) + piece.size > r.task_records:
+                    tasks.append(WriteTask(tuple(task)))
+                    task.clear()
+                task.append(piece)
                 start = end
     return tasks + [WriteTask(tuple(task)) for task in open_tasks.values() if task]

@@ -19,7 +19,7 @@ from coordination.errors import Corrupt
 from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree as znodes
 from coordination.state.messages import Done, Note, Request, Write
-from coordination.state.model import OpenRange, PartitionState, TopicPartition
+from coordination.state.model import TopicPartition
 from coordination.state.tree import KeeperView
 from tests.simulation.faults import Profile, draw
 from tests.simulation.invariants import Invariants
@@ -218,8 +218,6 @@ class World:
         for topic in self.topics:
             for partition in range(profile.partitions):
                 self.log.add(TopicPartition(topic, partition))
-        if profile.legacy:
-            self._record_as_the_version_before()
         for n in range(profile.workers):
             worker = "w0" if profile.twins and n == 1 else f"w{n}"
             self.processes.append(self.new_process(worker, f"p{n}"))
@@ -261,20 +259,6 @@ class World:
             (profile.deletions, self._delete_topic),
         ):
             self._every(rate, fault)
-
-    def _record_as_the_version_before(self) -> None:
-        """Records a batch as a version without write tasks of several slices planned it: it has to be tried again."""
-        self.count("legacy ranges")
-        self.keeper.bootstrap(CONFIG)
-        states: dict[TopicPartition, PartitionState] = {}
-        step = self.profile.slice_records
-        for source, partition in self.log.partitions.items():
-            self.log.grow(self.rng, source, self.rng.randint(1, 3 * step), self.profile.hole)
-            planned = OpenRange(0, partition.end, 1, step, 0)
-            states[source] = PartitionState(self.log.ids[source.topic], 0, 0, 0, (planned,))
-        view = self.keeper.view(self.keeper.latest)
-        ledger = znodes.Ledger(last=1, attempts={1: 1})
-        self.keeper.write([*znodes.shard_ops(view, states), znodes.ledger_op(view, ledger)])
 
     def _every(self, rate: float, fault: Callable[[], None]) -> None:
         if not rate:

@@ -289,7 +289,10 @@ def test_a_sink_of_which_nothing_is_recorded_begins_exactly_there():
 
 
 def test_what_a_worker_recorded_before_it_read_anything_is_replaced():
-    recorded = {P0: PartitionState("id", 3, 3, 0, (OpenRange(3, 9, 1, 100, 0),)), P1: PartitionState("id", 0, 0, 0)}
+    recorded = {
+        P0: PartitionState("id", 3, 3, 0, (OpenRange(3, 9, 1, 100, 0, 100),)),
+        P1: PartitionState("id", 0, 0, 0),
+    }
     reset = adopt(view(recorded), "orders", {P0: 40}, TABLE, LOG)
     assert reset.changed == {P0: PartitionState("id", 40, 40, 1)}
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.planning.assignment import assign, assign_to_one, eligible, split
-from coordination.state.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.state.model import Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
 
 
 def worker(name: str, state: WorkerState = WorkerState.ACTIVE, cores: int = 1) -> Member:
@@ -135,11 +134,6 @@ def test_a_worker_of_three_cores_gets_three_times_as_much_as_one_of_one() -> Non
     fleet = [worker("a"), worker("b", cores=3)]
     plan = assign([task_of(number, 10) for number in range(40)], fleet, {}, (), 1)
     assert loads(plan) == {"a:5f0c": 100, "b:5f0c": 300}
-
-
-def test_a_member_of_another_version_is_given_nothing() -> None:
-    older = replace(worker("a"), protocol=PROTOCOL - 1)
-    assert eligible([older, worker("b")], ()) == (worker("b"),)
 
 
 def test_draining_members_get_nothing() -> None:

@@ -117,7 +117,7 @@ def test_a_forged_end_is_found(table: HandmadeTable) -> None:
 def test_a_forged_range_and_end_do_not_match_the_rows(table: HandmadeTable) -> None:
     def forge(checkpoint: dict) -> None:  # type: ignore[type-arg]
         checkpoint["ends"]["orders"]["0"] = [60, 0]
-        checkpoint["results"][0] = ["orders", 0, 40, 60, 0, 20, "0"]
+        checkpoint["results"][0] = ["orders", 0, 40, 60, 0, 20, "0", 0]
 
     table.rewrite_commit(sorted(table.timeline.glob("*_*.commit"))[2].name[:17], forge)
     report = table.audit()

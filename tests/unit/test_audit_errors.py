@@ -56,7 +56,7 @@ class SoundTables:
         good = [offset for offset in range(10) if offset not in BAD]
         self.instant = self.table.commit(AddedFile(0, good, 0, 10))
         self.table.commit(span(0, 10, 20))
-        self.table.rewrite_commit(self.instant, lambda checkpoint: checkpoint["results"][0].append(len(BAD)))
+        self.table.rewrite_commit(self.instant, lambda checkpoint: checkpoint["results"][0].__setitem__(-1, len(BAD)))
 
     def audit(self) -> Report:
         return self.table.audit()

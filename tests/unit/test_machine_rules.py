@@ -121,7 +121,7 @@ def test_recovery_in_step_needs_nothing() -> None:
 
 
 def test_recovery_zookeeper_behind_is_advanced() -> None:
-    behind = state(50, OpenRange(50, 80, 4, 10, 0))
+    behind = state(50, OpenRange(50, 80, 4, 10, 0, 10))
     answer = compare_with_table({SOURCE: behind}, Ledger(4, 3), checkpoint(4, 80))
     assert isinstance(answer, Advance)
     assert answer.changed == {SOURCE: PartitionState("id", 50, 80, 0)}
@@ -129,9 +129,9 @@ def test_recovery_zookeeper_behind_is_advanced() -> None:
 
 
 def test_recovery_zookeeper_behind_keeps_what_is_recorded_beyond_the_checkpoint() -> None:
-    later = OpenRange(80, 90, 5, 10, 0)
+    later = OpenRange(80, 90, 5, 10, 0, 10)
     answer = compare_with_table(
-        {SOURCE: state(50, OpenRange(50, 80, 4, 10, 0), later)}, Ledger(5, 3), checkpoint(4, 80)
+        {SOURCE: state(50, OpenRange(50, 80, 4, 10, 0, 10), later)}, Ledger(5, 3), checkpoint(4, 80)
     )
     assert isinstance(answer, Advance)
     assert answer.changed[SOURCE].open == (later,)
@@ -182,7 +182,7 @@ def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void
 
 
 def test_recovery_what_is_where_the_table_is_stays_as_it_is() -> None:
-    open_ = OpenRange(80, 90, 6, 10, 0)
+    open_ = OpenRange(80, 90, 6, 10, 0, 10)
     answer = compare_with_table({SOURCE: state(80, open_)}, Ledger(6, 5), checkpoint(6, 80))
     assert isinstance(answer, Advance)
     assert not answer.changed
@@ -196,7 +196,7 @@ def test_what_never_counted_is_dropped_from_the_end_only(
     batches: tuple[int, ...], last: int, remaining_batches: tuple[int, ...]
 ) -> None:
     """Last case: ZooKeeper was read at two moments, and a batch was divided between them."""
-    ranges = (OpenRange(50 + 10 * at, 60 + 10 * at, batch, 10, 0) for at, batch in enumerate(batches))
+    ranges = (OpenRange(50 + 10 * at, 60 + 10 * at, batch, 10, 0, 10) for at, batch in enumerate(batches))
     recorded = state(50, *ranges)
     remaining = transactions.drop_incomplete_plans({SOURCE: recorded}, last).get(SOURCE, recorded)
     assert tuple(r.batch for r in remaining.open) == remaining_batches

@@ -25,8 +25,8 @@ from coordination.planning.slicing import Limits, cut, plan_ranges
 from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, Slice, TopicPartition
 
 ORDERS = TopicPartition("orders", 3)
-BATCH_7 = OpenRange(start=100, end=200, batch=7, step=50, generation=2)
-BATCH_8 = OpenRange(start=200, end=260, batch=8, step=50, generation=2)
+BATCH_7 = OpenRange(start=100, end=200, batch=7, step=50, generation=2, task_records=50)
+BATCH_8 = OpenRange(start=200, end=260, batch=8, step=50, generation=2, task_records=50)
 BEFORE = PartitionState("id-a", start=40, end=100, generation=2, open=(BATCH_7,))
 IN_FLIGHT = replace(BEFORE, open=(BATCH_7, BATCH_8))
 AFTER = PartitionState("id-a", start=100, end=200, generation=2)

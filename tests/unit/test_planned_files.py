@@ -35,7 +35,6 @@ def test_each_task_writes_one_file_group_in_each_table_partition_and_may_roll() 
         stat(WriteTask(SLICES)),
         stat(WriteTask(SLICES[:1])),
         stat(WriteTask(SLICES[1::-1])),
-        stat(WriteTask((SLICES[2],), legacy=True)),
         stat(WriteTask((replace(SLICES[2], generation=1),))),
         stat(WriteTask((replace(SLICES[2], end=11),))),
         stat(TASKS[0], roll=2),
@@ -43,7 +42,7 @@ def test_each_task_writes_one_file_group_in_each_table_partition_and_may_roll() 
         stat(TASKS[0], sink="another"),
         json.dumps({"partitionPath": "day=1", "fileId": json.loads(stat(TASKS[0], "day=2"))["fileId"]}),
     ],
-    ids=["more slices", "fewer slices", "another order", "a legacy task's", "another generation", "another end",
+    ids=["more slices", "fewer slices", "another order", "another generation", "another end",
          "a roll behind a hole", "another table", "another sink", "another table partition"],
 )  # fmt: skip
 def test_a_file_of_anything_else_is_found(unplanned_stat: str) -> None:

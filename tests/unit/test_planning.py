@@ -31,7 +31,7 @@ def test_a_partition_that_was_waited_for_is_read_from_its_beginning_as_it_is_rec
 def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_of_another_topic_id() -> None:
     for gone in (
         PartitionState("id", 0, 5, 0),
-        PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 10, 0),)),
+        PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 10, 0, 10),)),
         PartitionState("former id", 0, 0, 0),
     ):
         survey = survey_of({P0: READ, P2: gone}, P0, P1)

@@ -125,8 +125,8 @@ def test_an_aborted_transaction_stays_as_it_is():
 
 
 def test_partitions_that_share_a_batch_with_a_moved_one_keep_their_range():
-    shared = OpenRange(10, 20, 4, 100, 2)
-    keeper_view = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
+    shared = OpenRange(10, 20, 4, 100, 2, 100)
+    keeper_view = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2, 100))})
     reset = plan_reset(keeper_view, ResetRequest(offsets={P0: 5}), NO_TABLE, LOG)
     assert reset.changed == {P0: PartitionState("id", 5, 5, 3)}
 
@@ -170,7 +170,7 @@ def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_n
     recorded: str, request_: ResetRequest
 ):
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
-    states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0))} if recorded == "in ZooKeeper" else {}
+    states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0, 100))} if recorded == "in ZooKeeper" else {}
     reset = plan_reset(view(states), request_, snapshot_of(checkpoint(p0=(40, 0), p1=(30, 4))), log)
     assert reset.changed[P1] == PartitionState("new id", 0, 0, 5)
     assert [move.effect for move in reset.moves] == ["starts here", "is no more; starts here if it is added again"]
@@ -195,7 +195,7 @@ def test_a_partition_that_is_only_missing_keeps_its_place():
 def test_what_was_planned_of_a_deleted_topic_is_given_up_and_what_is_committed_stays(
     request_: ResetRequest, given_up: bool
 ):
-    gone, planned = TopicPartition("gone", 0), OpenRange(5, 9, 4, 4, 0)
+    gone, planned = TopicPartition("gone", 0), OpenRange(5, 9, 4, 4, 0, 4)
     states = {P0: state(40), gone: state(5, 2, planned), TopicPartition("gone", 1): state(7)}
     reset = plan_reset(view(states), request_, NO_TABLE, replace(LOG, deleted=("gone",)))
     assert {s: after for s, after in reset.changed.items() if s.topic == "gone"} == (
@@ -330,7 +330,7 @@ def _recorded(end: int, generation: int, sizes: list[int]) -> PartitionState:
     open_: list[OpenRange] = []
     for size in sizes:
         start = open_[-1].end if open_ else end
-        open_.append(OpenRange(start, start + size, 4 + len(open_), 10, generation))
+        open_.append(OpenRange(start, start + size, 4 + len(open_), 10, generation, 10))
     return PartitionState("id", 0, end, generation, tuple(open_))
 
 

@@ -40,16 +40,16 @@ def bounds(slices: tuple[Slice, ...]) -> list[tuple[int, int]]:
 def test_a_range_is_cut_at_absolute_multiples_of_its_step(
     start: int, end: int, expected: list[tuple[int, int]]
 ) -> None:
-    assert bounds(cut(ORDERS, "id", OpenRange(start, end, 1, 10, 0))) == expected
+    assert bounds(cut(ORDERS, "id", OpenRange(start, end, 1, 10, 0, 10))) == expected
 
 
 def test_a_slice_carries_the_topic_id_and_the_generation_of_its_range() -> None:
-    assert cut(ORDERS, "id", OpenRange(3, 5, 9, 10, 4)) == (Slice("orders", 0, 3, 5, "id", 4),)
+    assert cut(ORDERS, "id", OpenRange(3, 5, 9, 10, 4, 10)) == (Slice("orders", 0, 3, 5, "id", 4),)
 
 
 @given(st.integers(0, 500), st.integers(1, 300), st.integers(1, 70))
 def test_the_cuts_cover_the_range_without_hole_or_overlap(start: int, size: int, step: int) -> None:
-    cuts = bounds(cut(ORDERS, "id", OpenRange(start, start + size, 1, step, 0)))
+    cuts = bounds(cut(ORDERS, "id", OpenRange(start, start + size, 1, step, 0, step)))
     assert [offset for low, high in cuts for offset in range(low, high)] == list(range(start, start + size))
     assert all(high % step == 0 for _, high in cuts[:-1])
     assert all(high - low <= step for low, high in cuts)
@@ -85,8 +85,8 @@ def test_a_partition_without_news_is_absent() -> None:
 
 
 def test_a_new_range_follows_what_is_still_open() -> None:
-    state = PartitionState("id", 0, 10, 5, open=(OpenRange(10, 20, 1, 10, 5),))
-    assert plan_ranges({ORDERS: state}, {ORDERS: 27}, Limits(100, 10), 2) == {ORDERS: OpenRange(20, 27, 2, 10, 5)}
+    state = PartitionState("id", 0, 10, 5, open=(OpenRange(10, 20, 1, 10, 5, 10),))
+    assert plan_ranges({ORDERS: state}, {ORDERS: 27}, Limits(100, 10), 2) == {ORDERS: OpenRange(20, 27, 2, 10, 5, 10)}
 
 
 @pytest.mark.parametrize("limits", [(0, 1, None), (1, 0, None), (1, 1, 0), (-5, 1, None)])

@@ -1,192 +1,121 @@
-"""This version goes on with a tree of the version before, and neither version's workers join the other's.
-
-The trees under tests/data/format-1 were recorded with that version, in each phase of a transaction over two partitions.
-"""
+"""A record of another protocol version is named with both versions and the way out, whatever kind of record it is."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from coordination.errors import Corrupt
-from coordination.state import codec, tree, versions
-from coordination.state.codec import decode_checkpoint
-from coordination.state.control import Control, RequestAuthor
-from coordination.state.messages import Begin, Complete, ReadLog, RollBack
-from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
-from coordination.state.tree import Node
-from sink.layout.file_ids import file_id
-from tests.simulation.table import SINK, TABLE, SimInstant
-from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
+from coordination.errors import Corrupt, OtherVersion
+from coordination.state import codec, tree
+from coordination.state.model import Checkpoint, PartitionCheckpoint, SliceResult, TopicPartition, WriteStatus
+from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
+from coordination.state.tree import Create, Node
+from coordination.state.versions import PROTOCOL, require_own
+from coordination.zookeeper import records
+from coordination.zookeeper.worker_records import WorkerRecord, _build, _document
+from sink.audit.timeline import active_names, open_table, read_timeline
+from tests.handmade import HandmadeTable, span
+from tests.unit.test_codec import A_SLICE, SOUND, tree_with
 
-RECORDED = Path(__file__).parents[1] / "data" / "format-1"
-ADDED = TopicPartition(SOURCE.topic, 1)
-SLICES = [
-    Slice("orders", partition, start, end, "id-orders-1", 0)
-    for partition, start, end in ((0, 0, 25), (0, 25, 50), (1, 0, 25), (1, 25, 30))
-]
-
-
-def recorded(name: str) -> Any:
-    return json.loads((RECORDED / f"{name}.json").read_text())
+OTHERS = [(PROTOCOL + 1, "newer"), (PROTOCOL - 1, "older")]
+CHECKPOINT = Checkpoint(
+    "s", "k", "c", 1, 1, 0, "d", {"t": "id"}, {TopicPartition("t", 0): PartitionCheckpoint(5, 0)},
+    (SliceResult(A_SLICE, 5, 1),),
+)  # fmt: skip
+for_each_other_version = pytest.mark.parametrize(("version", "age"), OTHERS)
 
 
-def environment_from(name: str) -> Environment:
-    """Returns two workers of this version in the recorded tree, over the table as it was then."""
-    env, document = Environment(), recorded(name)
-    recorded_nodes = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
-    worker_nodes = {path: node for path, node in env.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
-    env.keeper._commit({**recorded_nodes, **worker_nodes})
-    env.keeper.bootstrap("config")
-    env.log.add(ADDED)
-    env.log.partitions[ADDED].end = 30
-    for instant, state in document["instants"].items():
-        env.table.instants[instant] = SimInstant(instant, 1, 1, None, 0, state=InstantState[state])
-    if document["checkpoint"] is not None:
-        env.table.newest = decode_checkpoint(document["checkpoint"])
-        env.table.commits.append(env.table.instants["i00001"])
-    return env
+def of_version(data: bytes, version: int) -> bytes:
+    return json.dumps({**json.loads(data), "format": version}).encode()
 
 
-def committed(env: Environment, term: Driver) -> Complete:
-    """Lets both workers write the open transaction, and commits it."""
-    while not isinstance(term.requested_operation, Complete):
-        if term.requested_operation is None:
-            for t in env.view.transactions:
-                if t.header.phase is Phase.STARTED and not t.statuses:
-                    env.report(t.header.number)
-            term.keeper_changed()
-            term.tick(0.25)
-        else:
-            term.answer(term.perform(term.requested_operation))
-    complete = term.requested_operation
-    term.answer(term.perform(complete))
-    term.until("settle")
-    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
-    return complete
+def sentence(place: str, version: int, age: str) -> str:
+    return (
+        rf"^{place}: protocol version {version}; this release reads version {PROTOCOL}\. Use the {age} release, whose"
+        rf" `sink version` names protocol {version}\. .* `sink reset --forget --yes`: a tree is rebuilt from the table"
+    )
 
 
-def file_ids_of(complete: Complete) -> list[str]:
-    return sorted(json.loads(stat)["fileId"] for stat in complete.stats)
+@for_each_other_version
+@pytest.mark.parametrize("path", SOUND)
+def test_a_znode_of_any_kind_is_refused_by_its_version_before_it_is_understood(
+    path: str, version: int, age: str
+) -> None:
+    for data in (of_version(SOUND[path], version), json.dumps({"format": version, "all": "else"}).encode()):
+        with pytest.raises(OtherVersion, match=sentence(path, version, age)):
+            TreeReader().read(tree_with(path, data))
 
 
-LEGACY_IDS = sorted(
-    json.loads(stat)["fileId"]
-    for path, (data, _) in recorded("prepared")["nodes"].items()
-    if path.startswith(f"{tree.transaction_path(1)}/status/")
-    for stat in json.loads(data)["stats"]
+@for_each_other_version
+@pytest.mark.parametrize(
+    "path", [p for p in SOUND if p.startswith(f"{tree.TRANSACTIONS}/") and "status" not in p] + [tree.CONTROL]
 )
-"""File ids that the version before gave its files."""
+def test_so_it_is_in_a_participants_share(path: str, version: int, age: str) -> None:
+    with pytest.raises(OtherVersion, match=sentence(path, version, age)):
+        ParticipantViewReader("w:1").read(tree_with(path, of_version(SOUND[path], version)))
 
 
-@pytest.mark.parametrize("phase", ["planned", "started", "aborted", "settled"])
-def test_what_the_version_before_left_unwritten_is_re_formed_with_its_slices_and_file_ids(phase: str) -> None:
-    env = environment_from(phase)
-    complete = committed(env, new_term(env))
-    assert [result.slice for result in complete.checkpoint.results] == SLICES
-    assert file_ids_of(complete) == LEGACY_IDS
-    assert env.view.states[SOURCE].end == 50
-    assert env.view.states[ADDED].end == 30
+@for_each_other_version
+def test_a_tree_of_another_version_is_named_by_its_keeper_record_whatever_else_is_in_it(version: int, age: str) -> None:
+    snapshot = tree_with(tree.KEEPER, of_version(SOUND[tree.KEEPER], version))
+    snapshot |= {f"{tree.TRANSACTIONS}/batch-7": Node(b"", 0), tree.member_path("w:2"): Node(b"\xff", 0)}
+    with pytest.raises(OtherVersion, match=sentence(tree.KEEPER, version, age)):
+        TreeReader().read(snapshot)
 
 
-@pytest.mark.parametrize("phase", ["started", "aborted"])
-def test_what_the_version_before_began_is_rolled_back_first(phase: str) -> None:
-    env = environment_from(phase)
-    term = new_term(env)
-    assert term.until(RollBack).instant == "i00001"
-    assert env.transaction().header.phase is Phase.ABORTED
+@for_each_other_version
+def test_a_status_in_pieces_is_refused_by_the_version_of_its_content(
+    version: int, age: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads(codec.encode_status(WriteStatus(2, "w:1")))
+    encoded = json.dumps({**document, "format": version, "stats": ["x" * tree.PIECE_BYTES]}).encode()
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "encode_status", lambda _: encoded)
+        ops = tuple(tree.status_ops(WriteStatus(2, "w:1")))
+    snapshot = tree_with(tree.KEEPER, SOUND[tree.KEEPER])
+    snapshot |= {op.path: Node(op.data, 0) for op in ops if isinstance(op, Create)}
+    with pytest.raises(OtherVersion, match=sentence(tree.status_path(2, "w:1"), version, age)):
+        TreeReader().read(snapshot)
 
 
-def test_what_the_version_before_had_decided_is_committed_as_it_was_written() -> None:
-    env = environment_from("prepared")
-    term = new_term(env)
-    complete = term.until(Complete)
-    assert (complete.instant, complete.number) == ("i00001", 1)
-    assert [result.slice for result in complete.checkpoint.results] == SLICES
-    assert file_ids_of(complete) == LEGACY_IDS
+@for_each_other_version
+def test_a_checkpoint_is_refused_by_the_sink_and_by_the_audit(version: int, age: str, tmp_path: Path) -> None:
+    text = of_version(codec.encode_checkpoint(CHECKPOINT).encode(), version).decode()
+    with pytest.raises(OtherVersion, match=sentence("commit 7", version, age)):
+        codec.decode_checkpoint(text, "commit 7")
+    table = HandmadeTable(tmp_path)
+    instant = table.commit(span(0, 0, 10))
+    table.rewrite_commit(instant, lambda checkpoint: checkpoint.update(format=version))
+    files = open_table(str(tmp_path))
+    with pytest.raises(OtherVersion, match=sentence(f"commit {instant}, checkpoint of sink .*", version, age)):
+        read_timeline(files, active_names(files))
 
 
-def test_what_the_version_before_had_committed_is_settled_and_the_next_batch_is_grouped() -> None:
-    env = environment_from("committed")
-    term = new_term(env)
-    term.until(Begin)
-    assert env.view.ledger.committed == 1
-    (planned,) = env.view.states[SOURCE].open
-    assert planned.task_records is not None
-    assert all(not task.legacy for task in env.view.transactions[-1].plan.all_tasks)
+@for_each_other_version
+def test_a_record_beside_the_protocol_is_refused_and_one_of_another_process_is_left_out(version: int, age: str) -> None:
+    data = codec.to_bytes(_document(WorkerRecord("w", "host", 1, "1", False, {})))
+    assert records.decode(data, "record", _build) is not None
+    with pytest.raises(OtherVersion, match=sentence("record", version, age)):
+        records.decode(of_version(data, version), "record", _build)
 
 
-def test_a_legacy_task_has_the_file_id_that_the_version_before_gave_it() -> None:
-    env = environment_from("planned")
-    tasks = env.transaction().plan.all_tasks
-    assert all(task.legacy for task in tasks)
-    assert sorted(file_id(TABLE, SINK, task, "", 0) for task in tasks) == LEGACY_IDS
+@pytest.mark.parametrize("version", [None, "1", True, 1.0, [1]])
+def test_what_is_no_version_is_no_record(version: object) -> None:
+    with pytest.raises(Corrupt, match="place: not a document of the sink"):
+        require_own(version, "place")
 
 
-def test_a_range_of_the_version_before_is_written_again_as_it_was() -> None:
-    (path,) = (path for path in recorded("planned")["nodes"] if path.startswith("partitions/orders/"))
-    before = json.loads(recorded("planned")["nodes"][path][0])
-    states = codec.decode_states(json.dumps(before).encode(), path, 0)
-    rewritten = json.loads(codec.encode_states(states))
-    assert rewritten["states"] == before["states"]
-    assert (before["format"], rewritten["format"]) == (1, PROTOCOL)
+@pytest.mark.parametrize("reader", [TreeReader(), ParticipantViewReader("w:1")])
+def test_records_of_this_version_are_read(reader: Reader[object]) -> None:
+    require_own(PROTOCOL, "place")
+    reader.read(tree_with(tree.KEEPER, SOUND[tree.KEEPER]))
 
 
-def test_a_legacy_batch_that_is_divided_is_grouped_from_then_on_under_new_file_ids() -> None:
-    env = environment_from("settled")
-    env.keeper.write([tree.ledger_op(env.view, tree.Ledger(1, 0, {1: 3}, (), env.view.ledger.history))])
-    complete = committed(env, new_term(env))
-    assert not set(file_ids_of(complete)) & set(LEGACY_IDS)
-    assert max(task.size for task in _tasks(complete)) <= 25 // 2
-
-
-def _tasks(complete: Complete) -> Any:
-    return [task for stat in complete.stats for task in codec.decode_tasks(json.loads(stat)["tasks"])]
-
-
-def test_a_checkpoint_in_the_table_keeps_the_format_that_older_tools_read() -> None:
-    text = codec.encode_checkpoint(decode_checkpoint(recorded("committed")["checkpoint"]))
-    assert text == recorded("committed")["checkpoint"]
-
-
-def test_a_worker_refuses_to_join_a_live_one_of_the_version_before_and_says_whom_to_stop() -> None:
-    members = [codec.decode_member(data.encode(), path) for path, data in recorded("members").items()]
-    assert [(member.protocol, member.cores) for member in members] == [(1, 1), (1, 1)]
-    assert versions.refusal([Member("c:1", "host-c", 1, "2")]) is None
-    refusal = versions.refusal([*members, Member("c:1", "host-c", 1, "2")])
-    assert refusal is not None
-    assert "a on host (version 1), b on host (version 1)" in refusal
-    assert "Stop all of them first" in refusal
-
-
-def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_has_led() -> None:
-    """The version before reads documents of format 1, and takes all others for those of a newer version."""
-    env = environment_from("settled")
-    assert env.view.info is not None
-    assert env.view.info.protocol == 1
-    term = new_term(env)
-    term.until("stamp configuration")
-    term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
-    member = env.keeper.nodes[tree.member_path("a:1")].data
-    for data in (env.keeper.nodes[tree.KEEPER].data, member):
-        assert json.loads(data)["format"] == PROTOCOL
-    assert env.view.info.uuid == "tree-1"
-
-
-def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> None:
-    env = environment_from("settled")
-    assert env.view.control == Control()
-    env.keeper.write([tree.control_op(env.view, env.view.control.pause(RequestAuthor("me", 1.0)))])
-    term = new_term(env)
-    term.idle()
-    term.tick(10.0)
-    assert (type(term.requested_operation), env.view.transactions) == (ReadLog, ())
-
-
-def test_a_member_of_a_newer_version_is_not_read() -> None:
-    data = codec.encode_member(Member("c:1", "host-c", 1, "3", protocol=PROTOCOL + 1))
-    with pytest.raises(Corrupt, match="by a newer version"):
-        codec.decode_member(data, "workers/c:1")
+@pytest.mark.parametrize("field", sorted(json.loads(codec.encode_checkpoint(CHECKPOINT))))
+def test_every_field_of_a_checkpoint_is_required(field: str) -> None:
+    document = json.loads(codec.encode_checkpoint(CHECKPOINT))
+    del document[field]
+    with pytest.raises(Corrupt):
+        codec.decode_checkpoint(json.dumps(document))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordination.planning import batches, slicing, write_tasks
 from coordination.planning.write_tasks import TaskSizes
-from coordination.state.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.state.model import Member, OpenRange, PartitionState, TopicPartition, WorkerState, WriteTask
 
 MIB = 1 << 20
 SIZES = TaskSizes(target=512 * MIB, least=4 * MIB)
@@ -25,7 +25,7 @@ def source(partition: int, topic: str = "orders") -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def recorded(*sizes: int, step: int = 1000, target: int | None = 100, start: int = 0) -> States:
+def recorded(*sizes: int, step: int = 1000, target: int = 100, start: int = 0) -> States:
     """Returns the states of a batch over partitions with so many offsets each."""
     return {
         source(number): PartitionState("id", 0, start, 0, (OpenRange(start, start + size, BATCH, step, 0, target),))
@@ -50,7 +50,7 @@ FRESH = st.dictionaries(
 
 
 def ranges_of(fresh: dict[TopicPartition, tuple[int, int, int]]) -> dict[TopicPartition, OpenRange]:
-    return {s: OpenRange(start, start + size, BATCH, step, 0) for s, (start, size, step) in fresh.items()}
+    return {s: OpenRange(start, start + size, BATCH, step, 0, step) for s, (start, size, step) in fresh.items()}
 
 
 def states_of(ranges: dict[TopicPartition, OpenRange]) -> States:
@@ -80,12 +80,6 @@ def test_topics_and_partitions_come_in_order_and_a_partitions_slices_by_their_st
     assert [(p.topic, p.partition, p.start) for p in task.slices] == [
         ("a", 0, 5), ("a", 0, 10), ("orders", 2, 0), ("orders", 2, 10), ("orders", 10, 0), ("orders", 10, 10),
     ]  # fmt: skip
-
-
-def test_what_was_recorded_without_a_target_is_a_legacy_task_for_each_slice() -> None:
-    tasks = write_tasks.of_batch(recorded(20, 5, step=10, target=None), BATCH)
-    assert all(task.legacy for task in tasks)
-    assert slice_bounds(tasks) == [[(0, 0, 10)], [(0, 10, 20)], [(1, 0, 5)]]
 
 
 def test_ranges_with_different_targets_share_no_task() -> None:
@@ -139,14 +133,14 @@ def test_the_target_is_the_least_that_makes_so_few_tasks(sizes: list[int], tasks
 
 
 def test_a_topic_of_one_partition_keeps_every_core_busy() -> None:
-    sized = write_tasks.sized({source(0): OpenRange(333, 1_000_333, BATCH, 1_000_000, 0)}, 8)
+    sized = write_tasks.sized({source(0): OpenRange(333, 1_000_333, BATCH, 1_000_000, 0, 1_000_000)}, 8)
     sizes = [task.size for task in write_tasks.of_batch(states_of(sized), BATCH)]
     assert len(sizes) == 8
     assert max(sizes) <= 1.25 * 1_000_000 / 8
 
 
 def test_a_batch_that_is_one_task_is_cut_as_the_settings_say() -> None:
-    sized = write_tasks.sized({source(0): OpenRange(0, 900, BATCH, 400, 0)}, 1)
+    sized = write_tasks.sized({source(0): OpenRange(0, 900, BATCH, 400, 0, 400)}, 1)
     assert sized == {source(0): OpenRange(0, 900, BATCH, 400, 0, 900)}
 
 
@@ -190,11 +184,11 @@ def test_a_size_below_a_byte_is_refused() -> None:
         TaskSizes(target=0)
 
 
-@given(FRESH, st.integers(1, 12), st.booleans())
+@given(FRESH, st.integers(1, 12))
 def test_no_task_of_a_divided_batch_is_more_than_half_of_the_largest_before(
-    fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int, legacy: bool
+    fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
-    states = states_of(ranges_of(fresh) if legacy else write_tasks.sized(ranges_of(fresh), tasks))
+    states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
     before = largest(states, BATCH)
     offsets = sum(size for _, size, _ in fresh.values())
     changed = batches.divided(states, BATCH, REST)
@@ -205,7 +199,6 @@ def test_no_task_of_a_divided_batch_is_more_than_half_of_the_largest_before(
     parts = [task for batch in (BATCH, REST) for task in write_tasks.of_batch(after, batch)]
     assert sum(task.size for task in parts) == offsets
     assert all(task.size <= max(1, before // 2) for task in parts)
-    assert not any(task.legacy for task in parts)
     for s, state in after.items():
         assert (state.open[0].start, state.open[-1].end) == (states[s].open[0].start, states[s].open[0].end)
 
@@ -235,7 +228,7 @@ def test_a_range_of_another_batch_keeps_its_target_when_one_is_divided() -> None
 
 
 def test_100_000_partitions_are_sized_and_grouped_in_seconds() -> None:
-    ranges = {source(n): OpenRange(n, n + 20 + n % 50, BATCH, 1_000_000, 0) for n in range(100_000)}
+    ranges = {source(n): OpenRange(n, n + 20 + n % 50, BATCH, 1_000_000, 0, 1_000_000) for n in range(100_000)}
     began = time.process_time()
     sized = write_tasks.sized(ranges, 64)
     tasks = write_tasks.of_batch(states_of(sized), BATCH)
@@ -244,8 +237,6 @@ def test_100_000_partitions_are_sized_and_grouped_in_seconds() -> None:
     assert sum(len(task.slices) for task in tasks) <= 100_000 + 4 * 64 + 64
 
 
-def test_a_task_without_slices_or_a_legacy_one_of_two_is_none() -> None:
-    one_slice = Slice("orders", 0, 0, 5, "id", 0)
-    for slices, legacy in (((), False), ((one_slice, replace(one_slice, partition=1)), True)):
-        with pytest.raises(ValueError, match="not a write task"):
-            WriteTask(slices, legacy)
+def test_a_task_without_slices_is_none() -> None:
+    with pytest.raises(ValueError, match="at least one slice"):
+        WriteTask(())

@@ -8,7 +8,7 @@ const PHASES = [
   ["PLANNED", "begin", "begin"], ["STARTED", "write", "write"], ["PREPARED", "commit", "commit"],
   ["COMMITTED", "settle", "settle"], ["ABORTED", "back", "roll back"],
 ];
-const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "kafka", "no-tree", "not-read", "refused"]);
+const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "other-version", "kafka", "no-tree", "not-read", "refused"]);
 const WORDS = {
   ok: "ok", paused: "paused", behind: "falls behind", halted: "halted", "no-coordinator": "no coordinator",
   "not-committing": "does not commit", zookeeper: "ZooKeeper away", znode: "damaged znode", kafka: "Kafka away",

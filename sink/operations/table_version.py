@@ -1,0 +1,30 @@
+"""Refuses a table whose checkpoints another protocol version wrote, without Hudi and without a JVM.
+
+Guarantee: the newest checkpoint of the sink is of this release's version, or cannot be read here; other readers report
+that. Changes nothing. Raises OtherVersion.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from coordination.errors import ConfigError, Corrupt, TableError, Unavailable
+from coordination.state.codec import decode_checkpoint
+from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of, open_table
+from sink.config import Settings
+
+_UNREADABLE = (TableError, Unavailable, Corrupt, ConfigError, OSError, pa.ArrowException)
+_NO_METADATA = (ValueError, LookupError, TypeError, AttributeError, EOFError)
+
+
+def require_own_table(settings: Settings) -> None:
+    """Raises OtherVersion if the newest checkpoint of the sink in its table is of another version."""
+    with suppress(*_UNREADABLE, *_NO_METADATA):
+        table = open_table(settings.base_path, settings.storage)
+        for instant, _, _, content, _ in instants_of(table, active_names(table)[::-1], []):
+            text = (metadata_of(content).get("extraMetadata") or {}).get(CHECKPOINT_PREFIX + settings.name)
+            if text:
+                decode_checkpoint(text, f"{settings.base_path}: checkpoint of commit {instant}")
+                return
