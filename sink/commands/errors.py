@@ -167,9 +167,9 @@ def replay(
     selection = chosen.selection()
     out = console()
     with connected(settings) as client:
-        require_no_live_workers(workers(client, settings.root_znode) if yes else ())
         Keeper(client, settings.root_znode, lambda: None).require_own_version()
         require_own_table(settings)
+        require_no_live_workers(workers(client, settings.root_znode) if yes else ())
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:

@@ -70,11 +70,9 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
         conflict = columns_conflict(avro, schema, settings)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    if settings.operation == "upsert":
+    if settings.operation == "upsert" and BUCKETS not in properties:
         values = {name: placement.value for name, placement in placements(settings).items()}
-        if BUCKETS not in properties:
-            values |= _inspect_rows(hudi, settings)
-        _note_placements(hudi, values, locks)
+        _note_placements(hudi, values | _inspect_rows(hudi, settings), locks)
     return schema.spark if avro is None else columns_of_table(avro)
 
 
@@ -100,8 +98,6 @@ def _inspect_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
 
 def _note_placements(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
     """Stores where rows are put, which Hudi does not: changing it would duplicate keys."""
-    if values.keys() <= _properties(hudi).keys():
-        return
     with locks():
         known_properties = _properties(hudi)
         if other := next((name for name in values if known_properties.get(name, values[name]) != values[name]), None):
@@ -109,12 +105,12 @@ def _note_placements(hudi: HudiClient, values: Mapping[str, str], locks: Locks) 
                 f"{hudi.base_path}: another sink has begun to upsert the table meanwhile, with {other}="
                 f"{known_properties[other]}; this one's settings ask for {values[other] or 'none'}"
             )
+        if BUCKETS in known_properties:
+            return  # a worker with the same settings was first
         properties = hudi.jvm.java.util.Properties()
         for name, value in values.items():
-            if name not in known_properties:
-                properties.setProperty(name, value)
-        if not properties.isEmpty():
-            hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
+            properties.setProperty(name, value)
+        hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
 
 
 def _properties(hudi: HudiClient) -> Mapping[str, str]:

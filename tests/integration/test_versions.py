@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +30,7 @@ SENTENCE = re.compile(
 )
 READERS = ("status", "status --json", "history", "history --json", "pause --no-wait", "resume", "flush", "switchover")
 IN_A_TREE = (
-    *READERS, "drain w1", "wait --caught-up", "run --until-end", "reset", "reset --yes", "reset --to earliest --yes",
+    *READERS, "drain w1", "wait --caught-up", "reset", "reset --yes", "reset --to earliest --yes",
     "reset --to checkpoint --yes", "adopt", "adopt --yes", "errors replay", "errors replay --yes",
 )  # fmt: skip
 IN_A_TABLE = (
@@ -100,8 +102,15 @@ def raise_version_of_table(fleet: Fleet) -> None:
 
 
 def refuses_to_run(fleet: Fleet, name: str) -> bool:
+    """Whether a worker, and `sink run`, end with the sentence."""
     assert fleet.start(name).wait(120) == 2
-    return SENTENCE.search(" ".join(fleet.log(name).split())) is not None
+    config = str(fleet.directory / f"{name}.yaml")
+    bounded = subprocess.run(
+        [sys.executable, "-m", "sink.cli", "run", "--until-end", "--config", config],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert bounded.returncode == 2, bounded.stderr
+    return all(SENTENCE.search(" ".join(output.split())) for output in (fleet.log(name), bounded.stderr))
 
 
 def test_a_worker_and_every_command_leave_a_tree_of_another_version_as_it_is(landed: Fleet, run: RunCommand) -> None:
