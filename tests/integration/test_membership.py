@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any, cast
 import pytest
 from kazoo.client import KazooClient
 
-from coordination.errors import ConfigError, Unavailable
-from coordination.state.model import PROTOCOL, Member
+from coordination.errors import ConfigError, OtherVersion, Unavailable
+from coordination.state.model import Member
+from coordination.state.versions import PROTOCOL
 from coordination.zookeeper.keeper import Keeper
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.membership import Membership, Resources, new_member
@@ -87,20 +89,18 @@ def test_of_two_that_join_at_once_with_different_settings_the_later_leaves(
     assert [member.incarnation for member in keeper.read().members] == ["rival:1"]
 
 
-@pytest.mark.parametrize(
-    ("protocol", "refusal"),
-    [
-        (PROTOCOL - 1, r"older version are alive: w0 on far \(version 0\.9\).*Stop all of them first"),
-        (PROTOCOL + 1, "by a newer version of the sink.*install the fleet's version"),
-    ],
-)
-def test_a_worker_refuses_to_join_one_of_another_version(resources: Resources, protocol: int, refusal: str) -> None:
-    resources.keeper.bootstrap(resources.settings.config_digest)
-    digest = resources.settings.config_digest
-    resources.keeper.join(Member("w0:1", "far", 1, "0.9", config=digest, protocol=protocol))
-    with pytest.raises(ConfigError, match=refusal):
+@pytest.mark.parametrize(("version", "release"), [(PROTOCOL - 1, "older"), (PROTOCOL + 1, "newer")])
+def test_a_worker_refuses_to_join_one_of_another_version(resources: Resources, version: int, release: str) -> None:
+    resources.client.ensure_path("/sink/orders/workers")
+    resources.client.create("/sink/orders/workers/w0:1", b'{"format":%d}' % version, ephemeral=True)
+    sentence = (
+        f"/sink/orders/workers/w0:1: protocol version {version}; this release reads version {PROTOCOL}. Use the"
+        f" {release} release"
+    )
+    with pytest.raises(OtherVersion, match=re.escape(sentence)):
         Membership(resources, new_member(resources.settings, "host", 1, "1")).start()
     assert resources.client.get_children("/sink/orders/workers") == ["w0:1"]
+    assert resources.client.get_children("/sink/orders") == ["workers"]
 
 
 def test_who_cannot_look_at_the_fleet_does_not_stay_in_it(
