@@ -227,6 +227,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
     out, root = console(), settings.root_znode
+    Keeper(client, root, lambda: None).require_own_version()
     require_no_live_workers(workers(client, root))
     adoption.require_current_version(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
