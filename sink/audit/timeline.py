@@ -28,9 +28,8 @@ from coordination.errors import Corrupt, TableError
 from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
 from coordination.state.versions import require_own
 from sink.audit.report import AuditFinding, FindingKind
-from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
+from sink.storage.access import HDFS_SCHEMES, NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
-from sink.storage.hdfs import HDFS_SCHEMES
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."

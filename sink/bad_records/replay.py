@@ -40,15 +40,14 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
-from sink.hudi.changes import ordering_fields
 from sink.hudi.lock import TableLocks
+from sink.hudi.options import ordering_fields
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
-from sink.write.column_resolution import ColumnResolver
-from sink.write.engines import engine_of
+from sink.write.engine import engine_of
 from sink.write.record_columns import Decode, separate_bad
-from sink.write.row_spec import table_schema
+from sink.write.row_spec import ColumnResolver, table_schema
 
 ErrorKey = tuple[str, int, int, int]
 """Topic, partition, offset, generation: the errors table's key."""

@@ -17,7 +17,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fix
 
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.storage.hdfs import NO_HDFS, SPARK_HADOOP, HdfsAccess
+from sink.storage.access import NO_HDFS, SPARK_HADOOP, HdfsAccess
 
 LOG = structlog.get_logger("sink.worker")
 PAUSE_SECONDS = 5.0

@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING
 
 from coordination.errors import ConfigError
 from sink.clients.artifacts import spark_jars, storage_jars
-from sink.storage.access import S3_SCHEMES, hadoop_options, scheme_of
+from sink.storage.access import (
+    S3_SCHEMES,
+    failover_options,
+    hadoop_options,
+    hdfs_access,
+    require_unambiguous,
+    scheme_of,
+)
 from sink.storage.connectors import CONNECTORS, Connector
-from sink.storage.hdfs import failover_options, hdfs_access, require_unambiguous
 
 if TYPE_CHECKING:
     from sink.config import Settings

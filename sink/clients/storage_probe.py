@@ -27,10 +27,17 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import bare_jvm
 from sink.clients.spark_storage import schemes
 from sink.config import Settings
-from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
+from sink.storage.access import (
+    HDFS_SCHEMES,
+    S3_SCHEMES,
+    bucket_of,
+    failover_options,
+    hadoop_options,
+    rust_options,
+    scheme_of,
+)
 from sink.storage.faults import fault_in
 from sink.storage.files import PROBE_PREFIX, open_storage, require_answer
-from sink.storage.hdfs import HDFS_SCHEMES, failover_options
 
 _PROPERTIES = ".hoodie/hoodie.properties"
 _CONTENT = b"".join(

@@ -20,8 +20,7 @@ from pydantic import field_serializer, model_validator
 from sink.config import kafka as config_kafka
 from sink.config.contradictions import contradictions
 from sink.config.every_field import ProcessSettings, SettingsFields
-from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
-from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
+from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, Access, access_of, hdfs_access, scheme_of
 from sink.storage.identity import process_keys
 from sink.telemetry.redaction import Properties, redact_text
 

@@ -19,15 +19,18 @@ from coordination.errors import ConfigError, TableError
 from sink.audit.timeline import UPGRADE
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
-from sink.hudi.changes import merge_mode, merges_on_read, ordering_fields, table_type
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.options import (
     key_generator,
+    merge_mode,
+    merges_on_read,
+    ordering_fields,
     partition_columns,
     partition_time,
     populate_meta_fields,
     record_key_fields,
+    table_type,
     url_encode,
 )
 from sink.hudi.placement import BUCKETS, ROWS_IN_LOGS, placements

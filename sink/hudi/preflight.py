@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
-from sink.hudi.changes import ordering_fields
 from sink.hudi.options import (
+    ordering_fields,
     partition_columns,
     partition_paths,
     populate_meta_fields,

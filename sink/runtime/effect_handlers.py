@@ -42,9 +42,9 @@ from sink.hudi import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.metrics import SinkMetrics
-from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
+from sink.write.row_spec import ColumnResolver
 
 DELETED_SECONDS = 30.0
 """Seconds for which a topic is missing before it counts as deleted: a broker that starts may not know it yet."""

@@ -43,8 +43,8 @@ from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableReports
 from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
-from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
+from sink.write.row_spec import ColumnResolver
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5

@@ -47,7 +47,7 @@ from sink.storage.files import require_answer
 from sink.telemetry.logs import ContextThread, bound, in_context
 from sink.telemetry.metrics import SinkMetrics
 from sink.telemetry.version import sink_version
-from sink.write.engines import engine_of
+from sink.write.engine import engine_of
 from sink.write.row_spec import table_schema
 
 LOG = structlog.get_logger("sink.worker")

@@ -39,10 +39,9 @@ from coordination.state.model import Failure, FailureKind
 from sink.config import Settings
 from sink.decode.registry_answers import RegistryUnavailable
 from sink.runtime.actor import EffectHandler
-from sink.storage.access import S3_SCHEMES, scheme_of
+from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
 from sink.storage.files import ask_store
-from sink.storage.hdfs import HDFS_SCHEMES
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sink.storage.access import S3_SCHEMES, Access, bucket_of, scheme_of
-from sink.storage.hdfs import HDFS_SCHEMES
+from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, Access, bucket_of, scheme_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from coordination.errors import ConfigError, Unavailable
-from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
+from sink.storage.access import HDFS_SCHEMES, NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
 from sink.storage.faults import Fault
-from sink.storage.hdfs import HDFS_SCHEMES
 
 PROBE_PREFIX = ".sink-validate-"
 """Begins the names of what `sink validate` writes below a base path, which is no content of it."""

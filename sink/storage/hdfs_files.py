@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from coordination.errors import ConfigError
-from sink.storage.hdfs import HdfsAccess, client_settings, locate
+from sink.storage.access import HdfsAccess, client_settings, locate
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus

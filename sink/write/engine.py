@@ -1,21 +1,23 @@
-"""The base of the engines, and the engines that write through Hudi: run these write tasks under that instant, report.
+"""The engines of a table: run these write tasks under that instant, and report.
 
 Guarantee of every engine: it writes all slices or raises. Readers do not see the files before the instant is completed.
 A slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table other than the one
 in the settings, and by `spark.speculation=true`, which the settings refuse. Raises BadRecord (more bad records than are
 tolerated) and DataLoss, with coordinates, and ConfigError. After any other error another attempt may succeed.
 
-Of the engines through Hudi, Python decodes and counts records, and Hudi's Java writer writes rows. An upsert differs in
-files: each attempt changes the file groups that it finds, so the same slices give the same rows, not the same files.
-The coordinator gives an upsert to one worker, and runs one at a time. Of the changes of a key the one with the greatest
-ordering value is kept, else that with the highest topic, partition and offset: the result does not depend on the order
-in which Spark brings them. Two changes have one key if, and only if, Hudi's key generator gives them one.
+In the Arrow engine Spark's Python workers read, decode and write the records as Arrow columns: ordinary Hudi base
+files, without Hudi's Java writer. In the others Python decodes and counts records, and Hudi's Java writer writes rows.
+An upsert differs in files: each attempt changes the file groups that it finds, so the same slices give the same rows,
+not the same files. The coordinator gives an upsert to one worker, and runs one at a time. Of the changes of a key the
+one with the greatest ordering value is kept, else that with the highest topic, partition and offset: the result does
+not depend on the order in which Spark brings them. Two changes have one key if, and only if, Hudi's key generator gives
+them one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -32,18 +34,27 @@ from coordination.errors import BadRecord
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
-from sink.hudi.changes import ordering_fields
 from sink.hudi.client import HudiClient
-from sink.hudi.options import commit_options, partition_columns, record_key_fields
+from sink.hudi.options import (
+    arrow_codec,
+    commit_options,
+    ordering_fields,
+    partition_columns,
+    populate_meta_fields,
+    record_key_fields,
+)
 from sink.hudi.preflight import require_usable
 from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
+from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
 from sink.write.inputs import Inputs, require_reader
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import change_spec, row_spec
+from sink.write.slice_files import FileLimits
+from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.task_errors import TaskFailed, failed_task, task_error
 from sink.write.task_input import TaskInput, TaskReads
 from sink.write.task_report import SliceCounter, TaskReport, complete
@@ -55,6 +66,8 @@ Reports = dict[int, TaskReport]
 _KEY = "_sink_key"
 _PARTITION = "_sink_partition"
 _RANK = "_sink_rank"
+_BUFFER_BYTES = 64 << 20
+_SORT_BUFFER_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +256,46 @@ class RowEngine(HudiEngine):
 
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
         return hudi.bulk_insert_rows(rows._jdf, instant)
+
+
+class ArrowEngine(Engine):
+    """For write.operation=append with write.engine=arrow."""
+
+    def check(self) -> None:
+        super().check()
+        open_storage(self._settings.base_path, self._settings.storage)
+
+    def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
+        job = self._job(instant, task_input, spec)
+        rows = task_input.frame.mapInArrow(partial(run, job), REPORT).collect()
+        return [report_of(bytes(row["report"])) for row in rows], ()
+
+    def _job(self, instant: str, task_input: TaskInput, spec: RowSpec) -> WriteJob:
+        settings = self._settings
+        partitioned = bool(partition_columns(settings))
+        buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
+        return WriteJob(
+            base_path=settings.base_path,
+            sink=settings.name,
+            table=settings.table_name,
+            instant=instant,
+            reads=task_input.reads,
+            spec=spec,
+            meta_fields=populate_meta_fields(settings),
+            codec=arrow_codec(settings),
+            limits=FileLimits(settings.file_max_bytes, settings.open_files_max, buffer),
+            tolerated=tolerated(settings),
+            access=settings.storage,
+        )
+
+
+ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
+    "arrow": ArrowEngine,
+    "hudi": RowEngine,
+    "upsert": UpsertEngine,
+}
+
+
+def engine_of(spark: SparkSession, settings: Settings, schema: TableSchema) -> Engine:
+    """Makes the engine for the table of `settings`."""
+    return ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)

@@ -1,35 +1,54 @@
 """Derives from the settings how records become rows: columns, value format, record keys, table partitions.
 
 Reads the file in value.schema.file, and asks the registry for the columns of schema.subject. Raises ConfigError.
+
+`ColumnResolver` resolves the columns of the next transaction: the table's columns, and the new ones in the registry's
+schema. Guarantee: it asks the registry after the coordinator read the log's end offsets, so the newest schema covers
+every record below those offsets. Voided by producers that register a schema under another subject. Raises what the
+registry raises.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, TableError
+from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.config import Settings
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
-from sink.decode.registry import RegistryAccess, registry
-from sink.hudi.changes import change_columns, ordering_fields
-from sink.hudi.options import partition_columns, partition_paths, partition_time
+from sink.decode.registry import RegistryAccess, UnknownSchema, registry
+from sink.hudi import Table
+from sink.hudi.options import (
+    change_columns,
+    merges_on_read,
+    ordering_fields,
+    partition_columns,
+    partition_paths,
+    partition_time,
+)
+from sink.hudi.preflight import require_usable
 from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, parse_ddl
+from sink.schema.evolution import Compatibility, evolved
 from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
 
 LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
+REMEDY = (
+    "Change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility. Then clear"
+    " the halt with `sink reset`."
+)
 
 
 @lru_cache(1000)
@@ -152,3 +171,35 @@ def record_keys(settings: Settings) -> RecordKeys:
     if fields == DEFAULT_KEY:
         fields = ()
     return RecordKeys(fields, with_field_names=len(fields) > 1 or len(partition_columns(settings)) > 1)
+
+
+class ColumnResolver:
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self._settings = settings
+        self._table = table
+        self._compatibility = Compatibility(settings.schema_compatibility)
+        self._seen_partitions: Mapping[TopicPartition, PartitionLog] = {}
+        self._schema: TableSchema | None = None
+
+    def resolve(self, log: LogView) -> LogView:
+        """Returns the log view with the columns for its records, or with the reason why the table cannot have them."""
+        try:
+            schema = self._schema_for(log)
+            change = schema.change.names if schema.change else ()
+            added_columns = {*schema.added.names, *schema.generated, *change}
+            table = T.StructType([field for field in self._table.columns.fields if field.name not in added_columns])
+            on_read = merges_on_read(self._settings)
+            columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out)
+            if columns != table:
+                # Record keys and partition paths are texts: a key column that widens to DOUBLE would change them.
+                require_usable(self._settings, replace(schema, value_struct=columns))
+        except (ConfigError, TableError, UnknownSchema) as error:
+            return replace(log, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
+        return replace(log, columns=str(columns.json()))
+
+    def _schema_for(self, log: LogView) -> TableSchema:
+        if self._schema is None or (self._settings.schema_subject and log.partitions != self._seen_partitions):
+            # Without new records the columns stay as they are, even if the registry does not answer.
+            self._schema = table_schema(self._settings)
+            self._seen_partitions = log.partitions
+        return self._schema

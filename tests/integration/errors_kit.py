@@ -17,8 +17,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
-from sink.write.engine import WriteResult
-from sink.write.engines import engine_of
+from sink.write.engine import WriteResult, engine_of
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of

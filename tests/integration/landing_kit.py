@@ -11,10 +11,8 @@ from coordination.state.model import LogView
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
-from sink.write.arrow_engine import ArrowEngine
-from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import RowEngine, WriteResult
-from sink.write.row_spec import table_schema
+from sink.write.engine import ArrowEngine, RowEngine, WriteResult
+from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint
 

@@ -34,7 +34,7 @@ from sink.operations.adoption import (
     offsets_of,
     read_foreign_offsets,
 )
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
 from tests.fleet import SCHEMA, Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet

@@ -17,7 +17,7 @@ from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, s
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
 from sink.schema import parse_ddl
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from tests.processes import peak_megabytes, python_workers
 
 pytestmark = pytest.mark.integration

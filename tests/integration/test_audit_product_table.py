@@ -23,7 +23,7 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.schema import parse_ddl
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for
 from tests.integration.table_kit import allow, connected, table_settings

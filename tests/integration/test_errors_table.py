@@ -15,7 +15,7 @@ from sink.bad_records.selection import Selection
 from sink.bad_records.table import QuarantineMissing
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
-from sink.write.engines import ENGINES
+from sink.write.engine import ENGINES
 from sink.write.record_headers import UNREADABLE
 from sink.write.row_spec import table_schema
 from tests.header_kit import produce_with_headers

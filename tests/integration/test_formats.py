@@ -30,7 +30,7 @@ from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 from coordination.errors import BadRecord, Unavailable
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.operations.validation import _registry
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from sink.storage.access import Access
+from sink.storage.access import Access, hdfs_access
 from sink.storage.files import open_storage
-from sink.storage.hdfs import hdfs_access
 from tests.fleet import produce
 from tests.integration.commands_kit import command, every_command_works
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet

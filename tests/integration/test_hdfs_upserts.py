@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from sink.storage.hdfs import failover_options, hdfs_access
+from sink.storage.access import failover_options, hdfs_access
 from tests.integration.upsert_kit import BY_LOG, ON_READ, Upserts, lands_after_a_rollback, random_log, send
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
 

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 
 from sink.decode.proto_files import descriptor_set_of_file
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 

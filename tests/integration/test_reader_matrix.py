@@ -25,8 +25,7 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView,
 from sink.config import Settings
 from sink.hudi import Table
 from sink.schema import TableSchema, parse_ddl
-from sink.write.arrow_engine import ArrowEngine
-from sink.write.engine import RowEngine
+from sink.write.engine import ArrowEngine, RowEngine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -16,8 +16,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.schema import TableSchema, parse_ddl
-from sink.write.arrow_engine import ArrowEngine
-from sink.write.engine import RowEngine
+from sink.write.engine import ArrowEngine, RowEngine
 from tests.integration.sinktable import make_settings, produce, slices_of, tasks_for, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected
 

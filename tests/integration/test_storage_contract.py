@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sink.storage.access import Access, access_of, hadoop_options
+from sink.storage.access import Access, access_of, failover_options, hadoop_options, hdfs_access
 from sink.storage.files import Storage, open_storage
-from sink.storage.hdfs import failover_options, hdfs_access
 from tests.storage.hdfs_cluster import SERVICE
 from tests.storage.s3_server import Store
 

@@ -35,7 +35,7 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import Log
 from sink.runtime.effect_handlers import CoordinatorEffectHandler
 from sink.telemetry.metrics import ProcessMetrics
-from sink.write.column_resolution import ColumnResolver
+from sink.write.row_spec import ColumnResolver
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, table_settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 

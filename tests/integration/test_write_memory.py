@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import MIB, SentRecord, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of

@@ -18,7 +18,7 @@ from sink.hudi.options import arrow_codec, commit_options, service_options
 from sink.hudi.placement import placements
 from sink.hudi.preflight import preflight_errors
 from sink.schema import TableSchema, parse_ddl
-from sink.write.engines import ENGINES
+from sink.write.engine import ENGINES
 
 MINIMAL = {
     "zookeeper.connect": "zk",

@@ -9,9 +9,8 @@ import pytest
 from coordination.errors import ConfigError
 from sink.clients.spark_storage import session_options
 from sink.config import Settings
-from sink.storage.access import NO_ACCESS
+from sink.storage.access import NO_ACCESS, HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.faults import fault_in
-from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.hdfs_files import _as_os_error
 from tests.unit.settings_kit import minimal_settings
 

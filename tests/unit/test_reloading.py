@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from sink.config import Fleet, load_fleet
-from sink.runtime import reloading
-from sink.runtime.reloading import Changes
+from sink.runtime import hosting
+from sink.runtime.hosting import Changes
 
 SHARED = {
     "zookeeper.connect": "zk:2181",
@@ -34,7 +34,7 @@ def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object
 
 def changes_of(old: Fleet, new: Fleet) -> Changes:
     """Compares them for a process that runs all sinks of `old` that it hosts."""
-    return reloading.changes_of(old, new, {settings.name: settings for settings in old.hosted})
+    return hosting.changes_of(old, new, {settings.name: settings for settings in old.hosted})
 
 
 def test_while_a_sink_cannot_be_used_none_is_removed_and_new_ones_are_taken_up(tmp_path: Path) -> None:
