@@ -36,6 +36,7 @@ from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
+from sink.hudi.moments import require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
@@ -136,8 +137,8 @@ class Table:
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks():
             snapshot = self._timeline.snapshot()
-            self._require_moment(snapshot)
             with self._reading():
+                require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner, self._timeline.meta)
@@ -169,7 +170,8 @@ class Table:
                 # Another writer planned the rollback, and may be dead. Until it is complete, nothing is decided.
                 self._roll_back(instant)
                 return TableOutcome.ROLLED_BACK
-            self._require_moment(snapshot)
+            with self._reading():
+                require_moment(self._hudi, snapshot)
             if snapshot.is_restored_since(instant):
                 return TableOutcome.CONFLICT
             if self._changes_rows and changes.conflicts_with(
@@ -239,7 +241,7 @@ class Table:
         return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
 
     def services(self) -> tuple[Service, ...]:
-        """Compacts, clusters, cleans, archives, off the commit path, with Hudi taking the table lock itself. Safe
+        """Compacts, clusters, cleans, archives, off the commit path. Safe
         beside everything but another run of this sink: a second one of the same process waits.
         """
         with self._serving, self._reading():
@@ -273,25 +275,6 @@ class Table:
         """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""
         with self._reading():
             self._hudi.stop_heartbeats()
-
-    def _require_moment(self, snapshot: ActiveTimeline) -> None:
-        """Raises Unavailable while a restore is pending, which would keep what is completed now although it goes back
-        behind it, and while this host's clock is behind the newest completion: readers that follow the timeline would
-        miss what is completed now.
-        """
-        if snapshot.pending_restores:
-            raise Unavailable(
-                f"{self._settings.base_path}: restore {', '.join(snapshot.pending_restores)} of the table is pending:"
-                " the sink goes on when it is complete. Finish it with the program that planned it"
-            )
-        with self._reading():
-            now = self._hudi.instant_now()
-        if now <= snapshot.newest_completion:
-            raise Unavailable(
-                f"{self._settings.base_path}: the newest completion is of {snapshot.newest_completion}, and it is {now}"
-                " here: the clock of this host, or the time zone of its JVM, is behind that of another worker."
-                " Set it right"
-            )
 
     def _look_at_columns(self) -> None:
         """Reads the table's columns, unless no other writer has completed an instant since the last read."""

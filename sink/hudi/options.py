@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pyspark.sql import types as T
 
 from sink.config import Settings
-from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY
@@ -19,7 +18,6 @@ from sink.schema import IS_DELETED
 
 LOCK_PROVIDER = "hoodie.write.lock.provider"
 IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
-ZOOKEEPER_LOCK = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 CLOCK_SKEW_MS = 20
 """How far the clocks of hosts may differ. Hudi waits so long for each instant time, and its default is 200."""
 
@@ -128,13 +126,12 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
 
 
 def service_options(settings: Settings) -> Mapping[str, str]:
-    """Returns options for table services: Hudi takes the table lock itself, for as short as it can. It leaves failed
-    writes alone: a transaction whose heartbeat has expired may be PREPARED.
+    """Returns options for table services: Hudi's lock is this process's own, because Python holds the table lock while
+    a service is planned or completed. Failed writes are left alone: a transaction whose heartbeat has expired may be
+    PREPARED.
     """
     return {
         **_DEFAULTS,
-        # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
-        "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
         # Hudi's defaults would take files of the sink's full size for small ones, and would rewrite a single one.
         f"{_CLUSTERING}.small.file.limit": str(settings.file_max_bytes // 2),
         f"{_CLUSTERING}.target.file.max.bytes": str(settings.file_max_bytes),
@@ -146,12 +143,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
         "hoodie.table.services.enabled": "true",
         # So that Hudi waits for `hoodie.clustering.async.max.commits` between two plans.
         "hoodie.clustering.async.enabled": "true",
-        LOCK_PROVIDER: ZOOKEEPER_LOCK,
-        # The port belongs into the url: without it the first commit hangs for minutes.
-        "hoodie.write.lock.zookeeper.url": settings.zookeeper,
-        "hoodie.write.lock.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],
-        BASE_PATH: settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH),
-        LOCK_KEY: settings.hudi.get(LOCK_KEY, settings.table_name),
+        LOCK_PROVIDER: IN_PROCESS_LOCK,
     }
 
 

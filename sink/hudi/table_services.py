@@ -1,28 +1,32 @@
 """Table services by Hudi's own means, off the commit path, on one worker at a time.
 
 Compaction of a merge-on-read table, clustering, cleaning and archiving run in this order, each by itself: one that
-fails does not keep the next from running. Guarantee: a rewrite (compaction, clustering) is completed under the table
-lock held here, with the table's columns of that moment, and only if its plan is still on the timeline and its files are
-those of the newest attempt: Hudi would first add its files to the metadata table, and readers would look for files that
-are gone. A compaction that a process of this sink has left behind is carried out again under its own instant; a
-clustering is rolled back and planned anew. Plans of other writers are left alone. This module never rolls back a
-pending instant of a transaction, however old its heartbeat is: the transaction may be PREPARED. Before it archives, it
-sweeps what late tasks have left (`sink.hudi.leftovers`). Never raises for a service that fails: its outcome says so.
+fails does not keep the next from running. Guarantee: each is planned and completed under the table lock held here, at a
+moment at which a commit would be (`sink.hudi.moments`), and writes or deletes files without it; archiving holds it
+throughout. A rewrite (compaction, clustering) is completed with the table's columns of that moment, and only if its
+plan is still on the timeline and its files are those of the newest attempt: Hudi would first add its files to the
+metadata table, and readers would look for files that are gone. A compaction that a process of this sink has left behind
+is carried out again under its own instant; a clustering is rolled back and planned anew. Plans of other writers are
+left alone. This module never rolls back a pending instant of a transaction, however old its heartbeat is: the
+transaction may be PREPARED. Before it archives, it sweeps what late tasks have left (`sink.hudi.leftovers`). Never
+raises for a service that fails: its outcome says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
+from sink.hudi import cleaning
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
-from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, commit_options, service_options
+from sink.hudi.moments import require_moment
+from sink.hudi.options import service_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.torn_manifests import delete_torn_manifests
@@ -34,23 +38,18 @@ _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
 
 class HudiTableServices:
-    """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for steps that Hudi has no
-    call for.
-    """
+    """One run on the table of `hudi`, with a client of its own. `locks` gives the table lock."""
 
     def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
         self._settings = settings
         self._locks = locks
         self._hudi = hudi.with_options(service_options(settings))
-        self._locked = hudi.with_options(commit_options(settings))
-        """The client for steps under the table lock held here."""
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
 
     def run(self) -> tuple[Service, ...]:
-        with closing(self._locked), closing(self._hudi):
+        with closing(self._hudi):
             self._hudi.keep_metadata_table()
-            self._locked.keep_metadata_table()
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -94,7 +93,8 @@ class HudiTableServices:
         return instant
 
     def _plan(self, service: str) -> str:
-        instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
+        with self._moment():
+            instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
         if instant:
             self._failpoints.reach(f"{service}.scheduled")
         return instant
@@ -105,14 +105,20 @@ class HudiTableServices:
         columns of that later moment.
         """
         columns = self._hudi.table_schema(self._hudi.meta_client())
-        options = {**self._hudi.options, LOCK_PROVIDER: IN_PROCESS_LOCK}
-        with closing(self._hudi.with_options(options, columns)) as hudi:
+        with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
             written = hudi.write_plan(service, instant)
             self._failpoints.reach(f"{service}.written")
-            with self._locks():
+            with self._moment():
                 self._require_current(service, instant, hudi.paths_of(written))
                 hudi.name_columns(written, hudi.meta_client())
                 hudi.complete_service(service, instant, written)
+
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        """Holds the table lock at a moment at which the table may be changed."""
+        with self._locks():
+            require_moment(self._hudi, self._timeline.snapshot())
+            yield
 
     def _require_current(self, service: str, instant: str, paths: Sequence[str]) -> None:
         """Raises Conflict unless the plan is pending and these files are of its newest attempt: a later attempt has
@@ -121,7 +127,7 @@ class HudiTableServices:
         pending, is_rolled_back = self._pending(_ACTIONS[service], instant)
         if pending is None or is_rolled_back:
             raise Conflict(f"{service.lower()} {instant}: another worker has completed or dropped the plan meanwhile")
-        if not set(paths) <= set(marked_files(self._locked, instant)):
+        if not set(paths) <= set(marked_files(self._hudi, instant)):
             raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan again")
 
     def _own_plans(self, action: str) -> list[str]:
@@ -144,7 +150,7 @@ class HudiTableServices:
         with self._locks():
             pending, is_rolled_back = self._pending(COMPACTION, instant)
             if pending is not None and (pending.state == "INFLIGHT" or is_rolled_back):
-                self._locked.reopen_compaction(self._locked.meta_client(), instant, pending.state)
+                self._hudi.reopen_compaction(self._hudi.meta_client(), instant, pending.state)
 
     def _drop_clusterings(self) -> None:
         """Rolls back this sink's pending clusterings, each under the table lock. Until the lock is held, the process
@@ -153,8 +159,8 @@ class HudiTableServices:
         for instant in self._own_plans(CLUSTERING):
             with self._locks():
                 if self._pending(CLUSTERING, instant)[0] is not None:
-                    self._locked.roll_back(instant)
-                    note_rollback(self._locked, instant)
+                    self._hudi.roll_back(instant)
+                    note_rollback(self._hudi, instant)
 
     def _pending(self, action: str, instant: str) -> tuple[Instant | None, bool]:
         """Returns the plan's entry on the timeline, None if the plan is complete or gone, and whether a rollback of it
@@ -166,14 +172,24 @@ class HudiTableServices:
         return (pending[0] if pending else None), instant in snapshot.rolling_back
 
     def _clean(self) -> str:
-        cleaned = self._hudi.client.clean()
-        return "" if cleaned is None else str(cleaned.getStartCleanTime())
+        """Carries out plans that are pending, or else a new one."""
+        instants = cleaning.pending(self._hudi)
+        if not instants:
+            with self._moment():
+                instants = list(filter(None, [cleaning.plan(self._hudi)]))
+        for instant in instants:
+            self._failpoints.reach("Cleaning.scheduled")
+            deleted = cleaning.delete(self._hudi, instant)
+            self._failpoints.reach("Cleaning.deleted")
+            with self._moment():
+                cleaning.complete(self._hudi, instant, deleted)
+        return instants[-1] if instants else ""
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
-        with self._locks():
+        with self._moment():
             delete_torn_manifests(self._hudi, TIMELINE)
-        self._hudi.client.archive()
+            self._hudi.client.archive()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)
         return ""

@@ -25,7 +25,7 @@ from sink.clients.spark import start_session
 from sink.config import Settings, load
 from sink.hudi import Table
 from sink.hudi.client import HudiClient
-from sink.hudi.lock import TableLocks
+from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.schema import TableSchema
 from sink.write.row_spec import table_schema
@@ -117,11 +117,25 @@ class Driver:
         return reader.load(self.settings.base_path).count()
 
 
+def other_writer_options(settings: Settings) -> dict[str, str]:
+    """Returns the options of another writer's client for table services, which takes the table lock as Hudi does."""
+    lock = "hoodie.write.lock"
+    return {
+        **service_options(settings),
+        f"{lock}.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+        # The port belongs into the url: without it the first commit hangs for minutes.
+        f"{lock}.zookeeper.url": settings.zookeeper,
+        f"{lock}.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],
+        BASE_PATH: settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH),
+        LOCK_KEY: settings.hudi.get(LOCK_KEY, settings.table_name),
+    }
+
+
 def hudi_lock_provider(spark: SparkSession, sink_settings: Settings) -> Any:
-    """Hudi's own lock provider, as the sink's table services configure it."""
-    hudi = HudiClient(spark, sink_settings.base_path, "{}", service_options(sink_settings))
+    """Hudi's own lock provider, as another writer configures it."""
+    hudi = HudiClient(spark, sink_settings.base_path, "{}", other_writer_options(sink_settings))
     properties = hudi.java.common.config.TypedProperties()
-    for name, value in service_options(sink_settings).items():
+    for name, value in other_writer_options(sink_settings).items():
         properties.setProperty(name, value)
     return hudi.java.client.transaction.lock.ZookeeperBasedLockProvider(
         hudi.java.common.config.LockConfiguration(properties), hudi.storage_conf

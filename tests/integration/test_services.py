@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
@@ -240,6 +241,34 @@ def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone
     other_client.client.cluster(foreign_plan, True)
     assert driver.count() == driver.count(metadata=False) == 40
     other_client.close()
+
+
+def test_a_table_is_cleaned_and_archived_whose_lock_only_the_sinks_user_may_take(
+    spark: SparkSession, chroot: str, tmp_path: Path
+) -> None:
+    limits = {"keep__min__commits": "3", "keep__max__commits": "4", "clean__commits__retained": "1"}
+    often = {f"hoodie__{name}": value for name, value in limits.items()}
+    sink_settings = table_settings(tmp_path / "table", chroot, hoodie__metadata__enable="true", **often, **CLUSTERING)
+    user = {"auth_data": [("digest", "sink:secret")], "default_acl": [make_digest_acl("sink", "secret", all=True)]}
+    client = KazooClient(chroot, **user)
+    client.start()
+    driver = Driver(spark, sink_settings, client)
+    driver.table.ensure()
+    done: set[str] = set()
+    for number in range(1, 13):
+        driver.land(number)
+        if number % 4 == 0:
+            # Hudi archives no further than the metadata table is compacted.
+            results = by_name((*driver.table.metadata_services(), *driver.table.services()))
+            assert not any(service.reason for service in results.values()), results
+            done |= {name for name, service in results.items() if service.instant}
+    assert {"clustering", "cleaning", "metadata compaction"} <= done
+    assert list((tmp_path / "table" / ".hoodie" / "timeline" / "history").glob("*.parquet"))
+    assert driver.count() == driver.count(metadata=False) == 120
+    for child in client.get_children("/"):
+        client.delete(f"/{child}", recursive=True)
+    client.stop()
+    client.close()
 
 
 class Takeover:

@@ -17,11 +17,20 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.lock import TableLocks
-from sink.hudi.options import commit_options, service_options
+from sink.hudi.options import commit_options
 from sink.schema import parse_ddl
 from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import DDL, SINK, Driver, OtherProcess, allow, checkpoint, table_settings
+from tests.integration.table_kit import (
+    DDL,
+    SINK,
+    Driver,
+    OtherProcess,
+    allow,
+    checkpoint,
+    other_writer_options,
+    table_settings,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -267,7 +276,7 @@ def insert_by_spark(driver: Driver, number: int, shared: bool = True, metadata: 
     writer = row.write.format("hudi").option("hoodie.table.name", driver.settings.table_name)
     writer = writer.option("hoodie.datasource.write.operation", "bulk_insert")
     if shared:
-        options = service_options(driver.settings)
+        options = other_writer_options(driver.settings)
         names = [name for name in options if name.startswith("hoodie.write.")]
         writer = writer.options(**{name: options[name] for name in names})
         writer = writer.option("hoodie.clean.failed.writes.policy", "LAZY")

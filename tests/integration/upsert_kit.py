@@ -23,12 +23,12 @@ from sink.audit import audit
 from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
-from sink.hudi.options import commit_options, service_options
+from sink.hudi.options import commit_options
 from sink.write.engine import UpsertEngine, WriteResult
 from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of
-from tests.integration.table_kit import SINK, allow, checkpoint
+from tests.integration.table_kit import SINK, allow, checkpoint, other_writer_options
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
 NO_METADATA = {"hoodie__metadata__enable": "false"}
@@ -104,7 +104,7 @@ class Upserts:
             "hoodie.clustering.async.enabled": "false",
             "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
         }
-        client_options = {**service_options(self.settings), **eager, **(options or {})}
+        client_options = {**other_writer_options(self.settings), **eager, **(options or {})}
         other_writer = HudiClient(self.spark, self.settings.base_path, self._avro(), client_options)
         return other_writer.client
 

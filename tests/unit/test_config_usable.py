@@ -247,12 +247,6 @@ def test_a_codec_is_named_as_each_writer_names_it(settings_with, written: str, a
     assert commit_options(settings)["hoodie.parquet.compression.codec"] == hudi
 
 
-def test_hudis_lock_gets_a_port_though_none_is_written(settings_with):
-    options = service_options(settings_with()[0])
-    assert options["hoodie.write.lock.zookeeper.port"] == "2181"
-    assert options["hoodie.write.lock.zookeeper.url"] == "zk:2181"
-
-
 def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(settings_with):
     from sink.config.spelling import KNOWN
 
