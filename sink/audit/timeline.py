@@ -222,7 +222,7 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
         if instant in commits:
             continue
         try:
-            commit = commits[instant] = _commit(instant, completed, action, content)
+            commit = commits[instant] = _commit(table.base_path, instant, completed, action, content)
             for name, reason in commit.unreadable.items():
                 problems.append(AuditFinding(FindingKind.UNREADABLE_CHECKPOINT, f"{file}: of sink {name}: {reason}"))
         except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
@@ -284,7 +284,7 @@ def _archived(table: TableFiles, problems: list[AuditFinding]) -> Iterator[tuple
             problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"{file}: {str(error)[:200]}"))
 
 
-def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit:
+def _commit(base_path: str, instant: str, completed: str, action: str, content: bytes) -> Commit:
     metadata = metadata_of(content)
     files = tuple(
         WrittenFile(
@@ -312,7 +312,7 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
-                checkpoints[name] = _checkpoint(value, f"commit {instant}, checkpoint of sink {name}")
+                checkpoints[name] = _checkpoint(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
             except Corrupt as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):

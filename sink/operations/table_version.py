@@ -26,5 +26,5 @@ def require_own_table(settings: Settings) -> None:
         for instant, _, _, content, _ in instants_of(table, active_names(table)[::-1], []):
             text = (metadata_of(content).get("extraMetadata") or {}).get(CHECKPOINT_PREFIX + settings.name)
             if text:
-                decode_checkpoint(text, f"{settings.base_path}: checkpoint of commit {instant}")
+                decode_checkpoint(text, f"{settings.base_path}: checkpoint of sink {settings.name} in commit {instant}")
                 return
