@@ -37,6 +37,7 @@ _LAZY = "an instant that another worker still writes must not be rolled back by 
 _PENDING = "the coordinator decides about pending clusterings, under the table lock"
 _CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
+_DELETES = "tombstones and _hoodie_is_deleted say which rows are deleted"
 _ONE_NUMBER = "the table has one number of buckets, hoodie.bucket.index.num.buckets, for all of its life"
 _HUDI_IN_SPARK = "Hudi needs its own there"
 _LOCK = "the table lock is on the ensemble of zookeeper.connect"
@@ -97,7 +98,12 @@ RULES: Mapping[str, Rule] = {
     "hoodie.datasource.compaction.async.enable": Rule(("false",), _COMPACTION),
     "hoodie.compact.inline": Rule(("false",), _COMPACTION),
     "hoodie.compact.schedule.inline": Rule(("false",), _COMPACTION),
+    "hoodie.log.compaction.inline": Rule(("false",), _COMPACTION),
+    "hoodie.archive.beyond.savepoint": Rule(
+        ("false",), "the newest checkpoint would be archived before an older one that a savepoint keeps"
+    ),
     "hoodie.clustering.inline": Rule(("false",), _CLUSTERING),
+    "hoodie.datasource.clustering.inline.enable": Rule(("false",), _CLUSTERING),
     "hoodie.clustering.schedule.inline": Rule(("false",), _CLUSTERING),
     "hoodie.clustering.async.enabled": Rule(("false",), _CLUSTERING),
     "hoodie.clustering.enable.expirations": Rule(
@@ -126,6 +132,17 @@ RULES: Mapping[str, Rule] = {
         (), "record.key.fields, partition.field.name and partition.time.field decide it"
     ),
     "hoodie.datasource.write.drop.partition.columns": Rule(("false",), "a file holds all columns of its rows"),
+    "hoodie.datasource.write.slash.separated.date.partitioning": Rule(
+        ("false",), "partition.time.format decides where a row lies"
+    ),
+    "hoodie.allow.operation.metadata.field": Rule(("false",), "a merge-on-read table would lose rows"),
+    "hoodie.datasource.merge.type": Rule(
+        ("payload_combine",), "a compaction would copy the rows of log files without merging them"
+    ),
+    "hoodie.logfile.data.block.format": Rule((), "the sink and its auditor read log blocks in Hudi's default format"),
+    "hoodie.payload.delete.field": Rule((), _DELETES),
+    "hoodie.payload.delete.marker": Rule((), _DELETES),
+    "hoodie.write.schema": Rule((), "schema.ddl, schema.file or schema.registry.url decides the columns"),
     "hoodie.write.table.version": Rule(("9",), "the sink writes tables of version 9"),
     "hoodie.meta.sync.enable": Rule(("false",), _CATALOG),
     "hoodie.datasource.meta.sync.enable": Rule(("false",), _CATALOG),
@@ -153,6 +170,16 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "hoodie.parquet.compression.codec": ("zstd", "snappy", "gzip", "lz4", "uncompressed"),
 }
 """Pass-through settings with these values only. The codecs of Parquet are those that Arrow, Hudi and Spark all have."""
+
+MINIMUMS: Mapping[str, int] = {
+    "hoodie.clean.fileversions.retained": 1,
+    "hoodie.cleaner.fileversions.retained": 1,
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.cleaner.commits.retained": 1,
+    "hoodie.clean.hours.retained": 1,
+    "hoodie.cleaner.hours.retained": 1,
+}
+"""Pass-through settings that are whole numbers, with the lowest that keeps the newest files."""
 
 _STREAMER: Mapping[str, str] = {
     "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
@@ -232,4 +259,8 @@ def canonical(key: str, value: str) -> str:
         if choice not in CHOICES[key]:
             raise ValueError(f"is not one of its values; use {', '.join(CHOICES[key])}")
         return choice
+    if key in MINIMUMS:
+        if not value.strip().isdecimal() or int(value) < MINIMUMS[key]:
+            raise ValueError(f"is not a whole number from {MINIMUMS[key]} on; files that readers need would be deleted")
+        return value.strip()
     return value

@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from sink.config.every_field import ProcessSettings
 from sink.config.files import variable_name
 from sink.config.model import Settings
-from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
+from sink.config.rules import CHOICES, FLAGS, FOREIGN, MINIMUMS, RULES
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
@@ -244,6 +244,8 @@ def _rules() -> Iterator[str]:
     for key, values in CHOICES.items():
         allowed = " or ".join(f"`{value}`" for value in values)
         yield f"| `{key}` | {allowed} | Arrow, Hudi and Spark all have to know it |"
+    for key, minimum in MINIMUMS.items():
+        yield f"| `{key}` | a number from {minimum} on | with less, files that readers need would be deleted |"
     yield _MISTYPED
 
 
