@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sink.clients.artifacts import fetch
+from sink.clients.java import fetch
 from sink.devtools.jars import KAFKA, kafka_jars
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sink.clients.artifacts import storage_jars
+from sink.clients.java import storage_jars
 from sink.devtools.local.servers import LOOPBACK, Server
 from sink.storage.connectors import CONNECTORS
 

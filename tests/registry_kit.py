@@ -20,8 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sink.clients import artifacts
-from sink.clients.java import BROKER_VERSIONS
+from sink.clients.java import BROKER_VERSIONS, cache_home, download_into, locked
 from sink.devtools.local.servers import LOOPBACK, Server
 
 VERSION = "2.6.13.Final"
@@ -43,14 +42,14 @@ DOCUMENT = f"""\
 def registry_directory() -> Path:
     """Returns the directory of the unpacked registry, downloaded if missing. Raises Unavailable, ConfigError."""
     name = f"registry-{hashlib.sha256(DOCUMENT.encode()).hexdigest()[:12]}"
-    home = artifacts.cache_home() / "jars"
+    home = cache_home() / "jars"
     directory, download, unpacked = home / name, home / f".{name}.download", home / f".{name}.unpacked"
     if not directory.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        with artifacts.locked(home / f".{name}.lock", "fetching the same jars"):
+        with locked(home / f".{name}.lock", "fetching the same jars"):
             if not directory.is_dir():
                 if not download.is_dir():
-                    artifacts.download_into("registry", DOCUMENT, download)
+                    download_into("registry", DOCUMENT, download)
                 shutil.rmtree(unpacked, ignore_errors=True)
                 with tarfile.open(next(download.glob("*.tar.gz"))) as archive:
                     # An attribute, because Python 3.11.2, which Debian 12 has, does not know the argument.

@@ -32,7 +32,7 @@ from coordination.state.control import Control
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
-from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
+from coordination.zookeeper.records import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord, worker_records
 

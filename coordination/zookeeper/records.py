@@ -8,6 +8,7 @@ release, and Unavailable when ZooKeeper does not answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -15,7 +16,8 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Corrupt, Unavailable
-from coordination.state import codec
+from coordination.state import codec, tree
+from coordination.state.require import require_flag, require_int, require_seconds, require_str
 
 REQUEST_SECONDS = 30.0
 
@@ -67,3 +69,83 @@ class Records:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """`committed` and `instant`: the sink's newest transaction, and the table's newest instant, that the catalogue
+    named `catalog` knows of; registered at `synced`, in seconds since 1970, 0 for never. Since then `failures` attempts
+    have failed, the last one at `failed` for `reason`.
+    """
+
+    catalog: str
+    worker: str = ""
+    synced: float = 0.0
+    committed: int = 0
+    instant: str = ""
+    failures: int = 0
+    failed: float = 0.0
+    reason: str = ""
+
+    def after_success(self, worker: str, at: float, committed: int, instant: str) -> CatalogState:
+        return CatalogState(self.catalog, worker, at, committed, instant)
+
+    def after_failure(self, worker: str, at: float, reason: str) -> CatalogState:
+        return replace(self, worker=worker, failures=self.failures + 1, failed=at, reason=reason)
+
+
+class CatalogRecord:
+    """The record of one sink."""
+
+    def __init__(self, client: KazooClient, root: str) -> None:
+        self._records = Records(client, root)
+
+    def last(self) -> CatalogState | None:
+        return self._records.read(tree.CATALOG, build_state)
+
+    def record(self, state: CatalogState) -> None:
+        self._records.write(tree.CATALOG, asdict(state))
+
+
+def build_state(d: Any) -> CatalogState:
+    return CatalogState(
+        require_str(d["catalog"]),
+        require_str(d["worker"]),
+        require_seconds(d["synced"]),
+        require_int(d["committed"]),
+        require_str(d["instant"]),
+        require_int(d["failures"]),
+        require_seconds(d["failed"]),
+        require_str(d["reason"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnswer:
+    """`ended` in seconds since 1970; `summary` is the sentence that the command printed."""
+
+    held: bool
+    ended: float
+    summary: str
+
+
+class AuditRecord:
+    """The record of one sink."""
+
+    def __init__(self, client: KazooClient, root: str) -> None:
+        self._records = Records(client, root)
+
+    def last(self) -> AuditAnswer | None:
+        return self._records.read(tree.AUDIT, _build)
+
+    def record(self, answer: AuditAnswer) -> bool:
+        """Writes the answer. Returns False, and writes nothing, where ZooKeeper has no tree of the sink."""
+        if self._records.read(tree.KEEPER, lambda d: d) is None:
+            return False
+        document = {"held": int(answer.held), "ended": answer.ended, "summary": answer.summary}
+        self._records.write(tree.AUDIT, document)
+        return True
+
+
+def _build(d: Any) -> AuditAnswer:
+    return AuditAnswer(require_flag(d["held"]), require_seconds(d["ended"]), require_str(d["summary"]))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from sink.clients.artifacts import SPARK, cache_home, pyspark_jars
-from sink.clients.java import find_java
+from sink.clients.java import SPARK, cache_home, find_java, pyspark_jars
 
 FIRST_VERSION = 17
 """The first Java version that uses the archive: by default Java 11 only uses archives of the JDK's classes."""

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.clients.artifacts import SPARK, cache_home
+from sink.clients.java import SPARK, cache_home
 
 _STREAM = "org.apache.hudi.hadoop.fs.inline.InLineFsDataInputStream"
 _NAME = "sink.ClosingInLineFileSystem"

@@ -30,10 +30,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Unavailable
-from sink.clients.artifacts import pyspark_jars
 from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
-from sink.clients.java import exit_reason, find_java
+from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm, security_properties
 from sink.clients.kerberos import await_login, log_in

@@ -2,7 +2,7 @@
 
 Guarantee: a table on a local disk needs none. Jars are downloaded once, like Hudi's; if `spark.jars` or
 `spark.jars.packages` has the same artifact, that one is used. Raises ConfigError for a scheme whose jar the sink cannot
-download and for an ambiguous path, and the errors of `sink.clients.artifacts.fetch`.
+download and for an ambiguous path, and the errors of `sink.clients.java.fetch`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordination.errors import ConfigError
-from sink.clients.artifacts import spark_jars, storage_jars
+from sink.clients.java import spark_jars, storage_jars
 from sink.storage.access import (
     S3_SCHEMES,
     failover_options,

@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from coordination.errors import ConfigError, OtherVersion, SinkError
-from coordination.zookeeper.audit_record import AuditAnswer, AuditRecord
+from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks

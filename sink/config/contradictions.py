@@ -1,6 +1,6 @@
 """Settings that are valid alone and invalid together. Pure.
 
-Each contradiction is one sentence. `sink.hudi.preflight` checks those that depend on the columns.
+Each contradiction is one sentence. `sink.hudi.options` checks those that depend on the columns.
 """
 
 from __future__ import annotations

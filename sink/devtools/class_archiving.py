@@ -16,8 +16,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
-from sink.clients.artifacts import locked
 from sink.clients.class_archive import archive_path
+from sink.clients.java import locked
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.spark import start_session, warm_up
 from sink.config import Settings, load

@@ -20,8 +20,8 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from coordination.errors import Corrupt, OtherVersion, SinkError, Unavailable
 from coordination.state.model import WorkerState
 from coordination.state.tree import KeeperView, member_path
-from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.records import CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import WorkerRecord, worker_records
 from sink.config import Settings

@@ -3,7 +3,8 @@
 Guarantee: the metadata table gets the statistics of `sink.layout.column_ranges`, for which Hudi would have read the
 file's footer three times, with a dozen requests each on an object store. Where there are none, Hudi reads it. A stat
 with statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics of
-partitions. Raises `JAVA_ERRORS`.
+partitions. No JVM code of our own: each function that Java gets is a public method of a class that is there already.
+Raises `JAVA_ERRORS`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from sink.hudi.column_stats import java_stats
-from sink.hudi.java_functions import JavaFunctions
 from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges
+
+if TYPE_CHECKING:
+    from sink.hudi.java_objects import HudiObjects
+
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sink.hudi.java_objects import HudiObjects
@@ -28,6 +33,47 @@ _COLUMN_STATS = "column_stats"
 _BLOOM_FILTERS = "bloom_filters"
 _VERSION = "V2"
 """Version of the index of column statistics: an older one wraps values in another way."""
+
+
+class JavaFunctions:
+    def __init__(self, hudi: HudiObjects) -> None:
+        self.kind = hudi.java_class
+        self._array = hudi.java_array
+        jvm: Any = hudi.context._jvm
+        self._class, self._int = jvm.java.lang.Class, jvm.int
+        self._invoke = hudi.jvm.java.lang.invoke
+        self._lookup = self._invoke.MethodHandles.publicLookup()
+
+    def method(self, owner: Any, name: str, *parameters: Any) -> Any:
+        """Returns a handle of a public method; if the method is not static, the object is the first parameter."""
+        kinds = self._array(self._class, *parameters)
+        return self._lookup.unreflect(owner.getMethod(name, kinds))
+
+    def chain(self, first: Any, *more: Any) -> Any:
+        """Composes handles: each takes the result of the one before."""
+        for handle in more:
+            result_type = first.type().returnType()
+            adapted_type = handle.type().changeParameterType(0, result_type)
+            first = self._invoke.MethodHandles.filterReturnValue(first, handle.asType(adapted_type))
+        return first
+
+    def with_derived(self, action: Any, derive: Any) -> Any:
+        """Returns a handle of one parameter: `action(it, derive(it))`."""
+        kind, derived_type = action.type(), derive.type().returnType()
+        swapped = kind.changeParameterType(0, derived_type).changeParameterType(1, kind.parameterType(0))
+        order = self._array(self._int, 1, 0)
+        typed = action.asType(kind.changeParameterType(1, derived_type))
+        reordered = self._invoke.MethodHandles.permuteArguments(typed, swapped, order)
+        return self._invoke.MethodHandles.foldArguments(reordered, derive)
+
+    def function(self, handle: Any) -> Any:
+        return self._as_interface("java.util.function.Function", handle)
+
+    def consumer(self, handle: Any) -> Any:
+        return self._as_interface("java.util.function.Consumer", handle)
+
+    def _as_interface(self, interface: str, handle: Any) -> Any:
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(self.kind(interface), handle)
 
 
 def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> Any:

@@ -30,11 +30,11 @@ from sink.hudi.options import (
     partition_time,
     populate_meta_fields,
     record_key_fields,
+    require_usable,
     table_type,
     url_encode,
 )
 from sink.hudi.placement import BUCKETS, ROWS_IN_LOGS, placements
-from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved

@@ -17,8 +17,8 @@ from coordination.errors import SinkError
 from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
-from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.records import CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
 from sink.clients.kafka import Log

@@ -38,8 +38,8 @@ from sink.decode.registry import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.files import Content, inspect_base_path
+from sink.hudi.options import preflight_errors
 from sink.hudi.placement import BUCKETS
-from sink.hudi.preflight import preflight_errors
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.table_version import require_own_table
 from sink.schema import TableSchema

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 
 from coordination.errors import SinkError
-from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
+from coordination.zookeeper.records import CatalogRecord, CatalogState
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.runtime.pools import Background

@@ -24,10 +24,9 @@ from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen, Tick
 from coordination.state.model import Member, WorkerState
-from coordination.zookeeper.audit_record import AuditRecord
-from coordination.zookeeper.catalog_progress import CatalogRecord
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.records import AuditRecord, CatalogRecord
 from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogSource

@@ -33,7 +33,7 @@ from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
-from sink.hudi.preflight import require_usable
+from sink.hudi.options import require_usable
 from sink.operations.adoption import warn_of_foreign_offsets
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog

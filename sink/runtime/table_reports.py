@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from coordination.errors import SinkError
-from coordination.zookeeper.audit_record import AuditRecord
+from coordination.zookeeper.records import AuditRecord
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")

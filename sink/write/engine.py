@@ -42,8 +42,8 @@ from sink.hudi.options import (
     partition_columns,
     populate_meta_fields,
     record_key_fields,
+    require_usable,
 )
-from sink.hudi.preflight import require_usable
 from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema

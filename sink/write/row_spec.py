@@ -32,8 +32,8 @@ from sink.hudi.options import (
     partition_columns,
     partition_paths,
     partition_time,
+    require_usable,
 )
-from sink.hudi.preflight import require_usable
 from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys

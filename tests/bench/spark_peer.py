@@ -23,8 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from sink.clients.artifacts import SPARK, fetch, pyspark_jars
-from sink.clients.java import find_java
+from sink.clients.java import SPARK, fetch, find_java, pyspark_jars
 from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 

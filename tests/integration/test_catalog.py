@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
-from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
+from coordination.zookeeper.records import CatalogRecord, CatalogState
 from tests.fleet import Fleet, produce
 from tests.integration.catalog_kit import Reader
 from tests.integration.conftest import PARTITIONS, MakeFleet

@@ -40,8 +40,8 @@ from coordination.state.model import (
 )
 from coordination.state.phases import enter
 from coordination.state.tree import Create, Halt
-from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.records import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink import cli
 from sink.audit.timeline import UPGRADE

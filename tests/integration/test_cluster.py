@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sink.clients import artifacts
+from sink.clients.java import pyspark_jars
 from sink.devtools.local.servers import LOOPBACK, Server, free_ports
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.integration.sinktable import slices_of
@@ -35,8 +35,8 @@ class SparkDaemon(Server):
             role = ["org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1g", "-d", str(self.directory)]
         addresses = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._page)]
         master_url = [f"spark://{self._master.address}"] if self._master is not None else []
-        home = artifacts.pyspark_jars().parent
-        daemon = self._java("256m", [artifacts.pyspark_jars() / "*"], *role, *addresses, *master_url, versions=(17, 11))
+        home = pyspark_jars().parent
+        daemon = self._java("256m", [pyspark_jars() / "*"], *role, *addresses, *master_url, versions=(17, 11))
         return ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.12", "SPARK_LOCAL_IP=127.0.0.1", *daemon]
 
     def _answers(self) -> bool:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
 from coordination.state import codec
-from coordination.zookeeper.audit_record import AuditRecord
+from coordination.zookeeper.records import AuditRecord
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient

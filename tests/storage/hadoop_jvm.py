@@ -14,8 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from coordination.errors import Unavailable
-from sink.clients.artifacts import fetch, pyspark_jars
-from sink.clients.java import find_java
+from sink.clients.java import fetch, find_java, pyspark_jars
 from sink.clients.java_errors import message
 
 COORDINATES = (

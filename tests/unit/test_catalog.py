@@ -9,8 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from coordination.state import codec
-from coordination.zookeeper.catalog_progress import CatalogState, build_state
-from coordination.zookeeper.records import decode
+from coordination.zookeeper.records import CatalogState, build_state, decode
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.catalog import sync_options
 from sink.operations.status import CatalogStatus, catalog_status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordination.errors import Unavailable
-from coordination.zookeeper.audit_record import AuditAnswer
+from coordination.zookeeper.records import AuditAnswer
 from sink.runtime.table_reports import AUDIT_SECONDS, FILES_SECONDS, TableReports
 from sink.telemetry.metrics import ProcessMetrics
 

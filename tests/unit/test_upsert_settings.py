@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.hudi.options import commit_options
-from sink.hudi.preflight import preflight_errors
+from sink.hudi.options import commit_options, preflight_errors
 from sink.operations.validation import _schema as described
 from sink.runtime.coordinator_config import coordinator_config
 from sink.write.row_spec import table_schema

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sink.write.read_batches import BATCH_ROWS
-from sink.write.units import UNIT_ROWS, RowChunker, Unit, row_bytes
+from sink.write.slice_files import UNIT_ROWS, RowChunker, Unit, row_bytes
 
 INNER = pa.struct([("city", pa.string()), ("zips", pa.list_(pa.int32()))])
 SCHEMA = pa.schema(

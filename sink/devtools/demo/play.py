@@ -21,8 +21,8 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
-from sink.clients.artifacts import spark_jars
 from sink.clients.child_environment import overrides_a_setting
+from sink.clients.java import spark_jars
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.tables import TABLES

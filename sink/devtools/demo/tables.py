@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from sink.clients import artifacts
+from sink.clients.java import storage_jars
 from sink.devtools.local.s3 import S3Server, require_installed
 from sink.devtools.local.servers import Server
 from sink.storage.access import NO_ACCESS, Access, access_of, rust_options
@@ -60,7 +60,7 @@ class S3Table(DemoTable):
 
     def prepare(self) -> None:
         require_installed()
-        artifacts.storage_jars(CONNECTORS["s3a"])
+        storage_jars(CONNECTORS["s3a"])
 
     def start(self) -> None:
         self.server.start()

@@ -8,8 +8,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sink.clients import artifacts
-from sink.clients.java import BROKER_VERSIONS
+from sink.clients.java import BROKER_VERSIONS, pyspark_jars
 from sink.devtools.local.servers import LOOPBACK, SILENT, Server
 
 _JARS = (
@@ -56,7 +55,7 @@ class ZooKeeperServer(Server):
             "-Dzookeeper.jmx.log4j.disable=true",
             "-Dzookeeper.forceSync=no",
         )
-        jars = sorted(jar for pattern in _JARS for jar in artifacts.pyspark_jars().glob(f"{pattern}.jar"))
+        jars = sorted(jar for pattern in _JARS for jar in pyspark_jars().glob(f"{pattern}.jar"))
         return self._java("160m", jars, *options, main, str(config), versions=BROKER_VERSIONS)
 
     def _answers(self) -> bool:
