@@ -108,7 +108,7 @@ class Table:
         with self._reading():
             is_new = create_missing(self._hudi, self._settings, self._schema, self._locks)
             if not is_new:
-                # The coordinator reports a checkpoint that cannot be read.
+                # Also where only Spark reaches the table. The coordinator reports a checkpoint that cannot be read.
                 with suppress(Corrupt):
                     self._timeline.view(())
             self.columns = verify(self._hudi, self._settings, self._schema, self._locks)

@@ -35,6 +35,7 @@ from sink.hudi import Table
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.options import require_usable
 from sink.operations.adoption import warn_of_foreign_offsets
+from sink.operations.table_version import require_own_table
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.membership import Membership, Resources, new_member
@@ -297,6 +298,7 @@ class Sink:
         self._until_stopped(
             "the store", lambda: self._in_store(lambda: require_answer(settings.base_path, settings.storage))
         )
+        require_own_table(settings)
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
         LOG.debug("worker.reached", phase="table")
         self._until_stopped("the errors table", lambda: self._in_store(errors.verify))

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.errors import Conflict, Corrupt, TableError, Unavailable
+from coordination.errors import Conflict, Corrupt, OtherVersion, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
 from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
@@ -368,6 +368,21 @@ def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_d
     driver.table.services()
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == 10
+
+
+def test_a_table_of_another_protocol_version_is_refused_before_hudi_changes_it(
+    driver: Driver, make_driver: MakeDriver
+) -> None:
+    driver.land(1)
+    [commit] = Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.commit")
+    data = commit.read_bytes()
+    assert data.count(b'{"format":1,') == 1
+    commit.write_bytes(data.replace(b'{"format":1,', b'{"format":2,'))
+    (commit.parent / f".{commit.name}.crc").unlink()
+    files = {path: path.read_bytes() for path in Path(driver.settings.base_path).rglob("*") if path.is_file()}
+    with pytest.raises(OtherVersion, match="protocol version 2; this release reads version 1"):
+        make_driver()
+    assert files == {path: path.read_bytes() for path in Path(driver.settings.base_path).rglob("*") if path.is_file()}
 
 
 def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Driver, make_driver: MakeDriver) -> None:
