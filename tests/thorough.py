@@ -73,6 +73,8 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_rehearsal.py*statistics_of_columns*": "test_column_ranges; in a rehearsal only here",
     "tests/integration/test_session.py*started_for_nothing*": "only here: a worker that ends before Spark is up",
     "tests/unit/test_first_minutes.py*other_shells*[fish*": "its cell of zsh",
+    "tests/integration/test_s3_validate.py*store_that_works*": "its store that checks signatures",
+    "tests/integration/test_audit.py*all_the_rights*": "only here: a broker that asks for rights",
     "tests/integration/test_demo.py*ended_from_outside*": "test_servers: nothing outlives a starter that is killed",
     "tests/integration/test_worker_input.py*holds_something_else*": "test_many_sinks by a worker; test_table",
     "tests/integration/test_chroot.py*is_refused[worker*": "its cell of `sink validate`",
