@@ -158,6 +158,14 @@ class OtherProcess:
         )
         self._answer()
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def open(self, base: Path) -> None:
+        """Takes a driver of another table from now on."""
+        self.ask("open", str(base))
+
     def ask(self, name: str, *arguments: Any) -> Any:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
@@ -198,6 +206,11 @@ def _serve(base: str, zookeeper: str, log: str) -> None:
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             name, *arguments = json.loads(line)
+            if name == "open":
+                driver.table.stop_heartbeats()
+                driver = Driver(driver.spark, table_settings(Path(*arguments), zookeeper), client)
+                print(json.dumps("ready"), flush=True)
+                continue
             try:
                 answer: Any = _perform(driver, name, arguments)
             except SinkError as error:

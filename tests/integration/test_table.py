@@ -46,9 +46,26 @@ def driver(make_driver: MakeDriver) -> Driver:
     return make_driver()
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[list[OtherProcess]]:
+    started: list[OtherProcess] = []
+    yield started
+    for process in started:
+        process.kill()
+
+
 @pytest.fixture
-def other_process(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[OtherProcess]:
-    process = OtherProcess(tmp_path / "table", zookeeper.address)
+def other_process(driver: Driver, processes: list[OtherProcess], zookeeper) -> OtherProcess:
+    """A process on a host in another time zone. Tests share it until one kills it."""
+    if not processes or not processes[-1].running:
+        processes.append(OtherProcess(Path(driver.settings.base_path), zookeeper.address, zone="Etc/GMT-10"))
+    processes[-1].open(Path(driver.settings.base_path))
+    return processes[-1]
+
+
+@pytest.fixture
+def process_of_its_own(driver: Driver, zookeeper) -> Iterator[OtherProcess]:
+    process = OtherProcess(Path(driver.settings.base_path), zookeeper.address)
     yield process
     process.kill()
 
@@ -115,16 +132,6 @@ def test_the_guard_sees_the_newest_checkpoint_and_its_refusal_leaves_the_instant
     assert driver.count() == 10
     assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
     assert driver.count() == 20
-
-
-def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other_process: OtherProcess) -> None:
-    instant = other_process.ask("begin", 1, 1)
-    stats = other_process.ask("write", instant, 0) + driver.write(instant, 10)
-    other_process.kill()
-    assert driver.table.view().orphans == (instant,)
-    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
-    assert driver.count() == driver.count(metadata=False) == 20
-    assert driver.table.view().orphans == ()
 
 
 def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
@@ -441,12 +448,12 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
 
 
 def test_nothing_is_begun_or_completed_before_the_newest_completion(
-    driver: Driver, other_process: OtherProcess
+    driver: Driver, process_of_its_own: OtherProcess
 ) -> None:
     instants = [driver.table.begin(number, 1) for number in (1, 2)]
     first, second = (driver.write(instant, 10 * number) for number, instant in enumerate(instants))
-    other_process.ask("set_clock_ahead")
-    assert other_process.ask("complete", instants[0], first, 1) == "COMPLETED"
+    process_of_its_own.ask("set_clock_ahead")
+    assert process_of_its_own.ask("complete", instants[0], first, 1) == "COMPLETED"
     behind = r"the clock of this host, .* is behind that of another worker"
     with pytest.raises(Unavailable, match=behind):
         driver.table.complete(instants[1], second, checkpoint(2), allow)
@@ -526,14 +533,20 @@ def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(dri
     assert data_files(driver) == {Path(json.loads(stat)["path"]).name for stat in half_stats}
 
 
-def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(driver: Driver, zookeeper, tmp_path: Path) -> None:
-    process = OtherProcess(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
-    try:
-        instant = process.ask("begin", 1, 1)
-    finally:
-        process.kill()
+def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(other_process: OtherProcess) -> None:
+    instant = other_process.ask("begin", 1, 1)
     begun_at = datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
     assert abs(datetime.now(timezone.utc) - begun_at) < timedelta(hours=1)
+
+
+def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other_process: OtherProcess) -> None:
+    instant = other_process.ask("begin", 1, 1)
+    stats = other_process.ask("write", instant, 0) + driver.write(instant, 10)
+    other_process.kill()
+    assert driver.table.view().orphans == (instant,)
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.count() == driver.count(metadata=False) == 20
+    assert driver.table.view().orphans == ()
 
 
 def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, zookeeper_client: KazooClient) -> None:
