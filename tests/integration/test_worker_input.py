@@ -12,7 +12,7 @@ import pytest
 
 from sink.devtools.local.servers import free_ports
 from tests.fleet import Fleet, produce
-from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.workers import Part
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -54,17 +54,6 @@ def test_a_base_path_that_holds_something_else_is_left_alone(make_fleet: MakeFle
     assert [path.name for path in fleet.table.iterdir()] == ["somebody's.csv"]
 
 
-def test_a_worker_with_another_configuration_is_refused_by_a_running_fleet(make_fleet: MakeFleet) -> None:
-    fleet = make_fleet()
-    fleet.start("w1")
-    fleet.coordinator()
-    refused_worker = fleet.start("w2", **{"flush.size": 1000})
-    assert refused_worker.wait(120) == 2
-    assert "w1" in refusal(fleet.directory / "w2.log")
-    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-    fleet.assert_exactly_once(RECORDS)
-
-
 def test_an_unreachable_zookeeper_is_named_and_tried_again_until_the_worker_is_stopped(
     make_fleet: MakeFleet,
 ) -> None:
@@ -77,25 +66,30 @@ def test_an_unreachable_zookeeper_is_named_and_tried_again_until_the_worker_is_s
     assert worker.wait(60) == 0
 
 
-def test_a_topic_that_does_not_exist_yet_is_waited_for(make_fleet: MakeFleet, topic) -> None:
+def test_a_worker_waits_for_its_topic_tells_the_service_manager_and_leaves_another_configuration_out(
+    make_fleet: MakeFleet, topic, tmp_path: Path
+) -> None:
     fleet: Fleet = make_fleet(name="not-there-yet")
-    fleet.start("w1")
-    fleet.wait_for_log("w1", "not-there-yet")
-    topic(partitions=PARTITIONS, name="not-there-yet")
-    produce(fleet.kafka, fleet.topic, 300, PARTITIONS)
-    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
-    fleet.assert_exactly_once(300)
-
-
-def test_the_service_manager_is_told_of_readiness_life_and_end(make_fleet: MakeFleet, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(120)
-        fleet = make_fleet()
         fleet.environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
         worker = fleet.start("w1")
         assert manager.recv(64) == b"READY=1"
         assert manager.recv(64) == b"WATCHDOG=1"
+        fleet.wait_for_log("w1", "not-there-yet")
+        topic(partitions=PARTITIONS, name="not-there-yet")
+        produce(fleet.kafka, fleet.topic, 300, PARTITIONS)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
+
+        fleet.environment = {}
+        refused_worker = fleet.start("w2", **{"flush.size": 1000})
+        assert refused_worker.wait(120) == 2
+        assert "w1" in refusal(fleet.directory / "w2.log")
+        produce(fleet.kafka, fleet.topic, 300, PARTITIONS, first=300)
+        fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 200))
+        fleet.assert_exactly_once(600)
+
         worker.signal(signal.SIGTERM, Part.PYTHON)
         while manager.recv(64) != b"STOPPING=1":
             pass
