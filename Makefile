@@ -11,13 +11,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
-PREPARED = $(BIN)/python -m sink.devtools.jars --broker --storage s3a && $(BIN)/python -m tests.registry_kit
+BOTH_CORES = @$(MAKE) --no-print-directory --jobs=2
 TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate chaos drill takeover bench bench-data docs site dist lint jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate chaos drill takeover bench bench-data docs site dist lint types style prepared jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -29,12 +29,12 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: lint ## lint, unit, simulation and integration tests on real servers (10 minutes on two quiet cores)
-	$(PREPARED)
+test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real servers (10 minutes on two quiet cores)
+	$(BOTH_CORES) types style prepared
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: lint ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (an hour and more)
-	$(PREPARED)
+test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (an hour and more)
+	$(BOTH_CORES) types style prepared
 	SIMULATION_SEEDS=2000 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 
 unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
@@ -71,11 +71,20 @@ dist: $(VENV)/demo.stamp ## one archive in dist/ that installs a worker on a hos
 	$(BIN)/python -m sink.devtools.dist $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy, the contract of the rooms (.importlinter), nothing unused; .pre-commit-config.yaml has the same
+	$(BOTH_CORES) types style
+
+types: $(VENV)/test.stamp
+	$(BIN)/mypy
+
+style: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/vulture
+
+prepared: $(VENV)/test.stamp
+	$(BIN)/python -m sink.devtools.jars --broker --storage s3a
+	$(BIN)/python -m tests.registry_kit
 
 jars: $(VENV)/demo.stamp ## download everything that a first run would download
 	$(BIN)/python -m sink.devtools.jars --broker
