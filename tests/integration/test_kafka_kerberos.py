@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         missing_program() is not None,
-        reason=f"no {missing_program()} here: install krb5-kdc, krb5-admin-server, krb5-user",
+        reason=f"no {missing_program()} here: apt-get install krb5-kdc krb5-admin-server krb5-user",
     ),
     pytest.mark.skipif(
         built_wheel() is None and not installed_has_kerberos(),

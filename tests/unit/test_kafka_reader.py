@@ -48,6 +48,10 @@ def out_of_range(partition: int) -> Message:
     return Message("orders", partition, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
 
 
+def failure(code: int, partition: int, offset: int) -> Message:
+    return Message("orders", partition, offset, error=KafkaError(code))
+
+
 def slices(*ends: int) -> list[Slice]:
     return [Slice("orders", partition, 0, end, "id", 0) for partition, end in enumerate(ends)]
 
@@ -78,6 +82,14 @@ def test_a_slice_of_which_a_part_came_is_lost() -> None:
     reader = task_reader(slices(3), [record(0, 0), out_of_range(0)])
     with pytest.raises(DataLoss, match="orders-0 offset 1"):
         list(reader)
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED])
+def test_a_batch_that_librdkafka_passes_over_ends_the_task_unless_it_is_behind_the_slice(code: int) -> None:
+    with pytest.raises(Unavailable, match=r"^Kafka: orders-0: .* damaged there: "):
+        list(task_reader(slices(4), [record(0, 0), failure(code, 0, 1), record(0, 3)]))
+    reader = task_reader(slices(2), [record(0, 0), record(0, 1), failure(code, 0, 2)])
+    assert [batch.records.num_rows for batch in reader] == [2]
 
 
 def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> None:
