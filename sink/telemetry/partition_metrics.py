@@ -30,7 +30,7 @@ class PartitionOffsets:
         self._wall = wall
         self._labels: dict[TopicPartition, str] = {}
         self._view: KeeperView | None = None
-        self._partitions: Mapping[TopicPartition, PartitionLog] = {}
+        self._partitions: Mapping[TopicPartition, PartitionLog] | None = None
         self._backlog = Backlog()
 
     def read_tree(self, view: KeeperView) -> None:
@@ -43,12 +43,13 @@ class PartitionOffsets:
 
     def clear(self) -> None:
         """Drops all figures: this worker no longer reads the log, and old figures mislead."""
-        self._view, self._partitions, self._backlog = None, {}, Backlog()
+        # In this order: a scrape in another thread must not take all records for waiting.
+        self._backlog, self._partitions, self._view = Backlog(), None, None
         self._labels.clear()
 
     @property
     def is_known(self) -> bool:
-        return bool(self._partitions)
+        return self._partitions is not None
 
     def freshness(self) -> float:
         """Returns the seconds for which the oldest waiting record is known to wait; 0 if all records have landed."""
@@ -59,14 +60,14 @@ class PartitionOffsets:
         these topics only.
         """
         wall, states = self._wall(), self._states
-        for partition, log_range in self._partitions.items():
+        for partition, log_range in (self._partitions or {}).items():
             if partition.topic in topics and lag(state := states.get(partition), log_range):
                 yield partition.topic, self._backlog.age(partition, state, wall).at_most
 
     def values(self) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
         """Yields each partition's labels as Prometheus' text, and its figures in the order of PARTITION_GAUGES."""
         states = self._states
-        for partition, log_range in self._partitions.items():
+        for partition, log_range in (self._partitions or {}).items():
             labels = self._labels.get(partition)
             if labels is None:
                 topic = partition.topic.translate(ESCAPES)
