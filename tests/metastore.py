@@ -17,7 +17,7 @@ from typing import Any
 
 from sink.clients.java import storage_jars
 from sink.devtools.local.servers import LOOPBACK, Server
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS
 
 HEAP = "256m"
 _HIVE = "org.apache.hadoop.hive"

@@ -33,7 +33,7 @@ import tenacity
 
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.ivy import Download, retrieve, write_trust_store
-from sink.storage.connectors import Connector
+from sink.storage.access import Connector
 
 SPARK_VERSIONS = (17, 11)
 """Versions that run Spark 3.5 and Hudi."""

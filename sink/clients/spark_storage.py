@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from coordination.errors import ConfigError
 from sink.clients.java import spark_jars, storage_jars
 from sink.storage.access import (
+    CONNECTORS,
     S3_SCHEMES,
+    Connector,
     failover_options,
     hadoop_options,
     hdfs_access,
     require_unambiguous,
     scheme_of,
 )
-from sink.storage.connectors import CONNECTORS, Connector
 
 if TYPE_CHECKING:
     from sink.config import Settings

@@ -17,8 +17,7 @@ from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.groups.zookeeper import ZooKeeperSettings
-from sink.storage.access import scheme_of
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS, scheme_of
 from sink.telemetry.redaction import Properties
 
 

@@ -27,11 +27,12 @@ from sink.config.patterns import (
     filled,
     merged_by_name,
     misconfigured_of,
+    names_in,
     names_of,
     pattern_of,
     placeholders,
+    regex_in,
 )
-from sink.config.topics import names_in, regex_in
 from sink.config.unused import without_unused
 
 _EXCLUSIVE_SETTINGS = (TOPICS, COLUMNS)

@@ -16,8 +16,7 @@ from sink.config.build import settings_of
 from sink.config.claims import Claims, canonical
 from sink.config.files import Entry, Problem
 from sink.config.model import Settings, is_of_process
-from sink.config.topics import names_in, regex_in
-from sink.config.values import topic_regex
+from sink.config.values import topic_names, topic_regex
 
 TOPIC = "topic"
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -25,6 +24,22 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 _SERVERS = ("kafka.", "bootstrap.servers", "schema.registry.")
 _FILES = ("schema.file", "value.schema.file")
 _STAND_IN_FILE = __file__
+
+
+def names_in(entries: Mapping[str, Entry]) -> tuple[str, ...]:
+    """Returns `kafka.topic.names`, or nothing if it is missing or malformed."""
+    try:
+        return topic_names(entries["kafka.topic.names"].value)
+    except (KeyError, ValueError):
+        return ()
+
+
+def regex_in(entries: Mapping[str, Entry]) -> str | None:
+    """Returns `kafka.topic.regex`, or None if it is missing or malformed."""
+    try:
+        return topic_regex(entries["kafka.topic.regex"].value)
+    except (KeyError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +195,8 @@ def expand(
         covered.update((settings.name, settings.bootstrap, topic) for topic in settings.topics)
     problems: list[TopicProblem] = []
     candidates: list[tuple[TopicPattern, str, Settings]] = []
-    for pattern, topic_names in topics:
-        for topic in sorted(set(topic_names)):
+    for pattern, names in topics:
+        for topic in sorted(set(names)):
             sink, topic_problems = _sink_of(pattern, topic)
             problems += topic_problems
             if sink is None or (sink.name, sink.bootstrap, topic) in covered:

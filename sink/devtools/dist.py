@@ -22,7 +22,7 @@ from pathlib import Path
 from coordination.errors import SinkError, Unavailable
 from sink.clients.java import spark_jars, storage_jars
 from sink.devtools.jars import add_storage_argument
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coordination.errors import SinkError
 from sink.clients.java import BROKER_VERSIONS, fetch, find_java, spark_jars, storage_jars
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS
 
 KAFKA = (
     "org.apache.kafka:kafka_2.13:4.3.0",

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from socket import socket
 from typing import Any, ClassVar, cast
@@ -27,7 +28,6 @@ from sink.config import ProcessSettings
 from sink.http import page
 from sink.http.answers import Answer, Answers, UnknownSink, refusal
 from sink.http.facts import WorkerFacts
-from sink.http.limits import Limits
 from sink.operations.control import VERBS
 from sink.telemetry.logs import ContextThread
 
@@ -45,6 +45,28 @@ _HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+SHARE = 0.5
+"""The share of one core that the server's thread may take."""
+BURST_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 0.1
+
+
+class Limits:
+    """`open` has all connections, oldest first; `busy` has those that wait for an answer. One thread uses it."""
+
+    def __init__(self) -> None:
+        self.open: dict[IOStream, None] = {}
+        self.busy: set[IOStream] = set()
+        self._wall, self._used = time.monotonic(), time.thread_time()
+        self._budget = BURST_SECONDS
+
+    def throttle(self) -> None:
+        """Sleeps if the thread has used more than its share. Call it for each connection and each request."""
+        wall, used = time.monotonic(), time.thread_time()
+        self._budget = min(BURST_SECONDS, self._budget + (wall - self._wall) * SHARE) - (used - self._used)
+        self._wall, self._used = wall, used
+        if self._budget < 0:
+            time.sleep(min(LONGEST_PAUSE_SECONDS, -self._budget / SHARE))
 
 
 class Handler(RequestHandler):

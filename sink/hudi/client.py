@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from sink.clients.inline_reads import close_inline_reads
 from sink.clients.java_errors import JAVA_ERRORS
-from sink.hudi.base_file_stats import base_file_stats
-from sink.hudi.column_stats import is_log, log_stats, with_column_stats
+from sink.hudi.base_file_stats import base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
 

@@ -45,8 +45,8 @@ from sink.operations.table_version import require_own_table
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.changes import Changes
-from sink.write.inputs import require_reader
 from sink.write.row_spec import change_spec, registry_access, table_schema, value_format
+from sink.write.task_input import require_reader
 
 METASTORE_SECONDS = 5.0
 REGISTRY_SECONDS = 5.0

@@ -49,14 +49,13 @@ from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
 from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
-from sink.write.inputs import Inputs, require_reader
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import change_spec, row_spec
 from sink.write.slice_files import FileLimits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.task_errors import TaskFailed, failed_task, task_error
-from sink.write.task_input import TaskInput, TaskReads
+from sink.write.task_input import Inputs, TaskInput, TaskReads, require_reader
 from sink.write.task_report import SliceCounter, TaskReport, complete
 
 _RECONCILED = "hoodie.global.index.reconcile.parallelism"

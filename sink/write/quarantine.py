@@ -21,9 +21,9 @@ from coordination.errors import SinkError
 from coordination.state.model import QuarantinedRecords, Slice
 from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
-from sink.write.inputs import Inputs
 from sink.write.record_headers import UNREADABLE
 from sink.write.task_errors import task_error
+from sink.write.task_input import Inputs
 from sink.write.task_report import REASON_CHARACTERS, BadOffset, TaskReport, too_many
 
 _BAD_RECORD = (

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sink.clients.java import pyspark_jars, spark_jars, storage_jars
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS
 
 
 class Reader:

@@ -14,8 +14,8 @@ from sink.audit.log import LogReader
 from sink.clients.kafka import Log
 from sink.config import Settings, load
 from sink.write import kafka_consumer
-from sink.write.inputs import require_reader
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
+from sink.write.task_input import require_reader
 from tests.storage.kerberos_wheel import installed_has_kerberos
 
 MINIMAL = {

@@ -9,8 +9,7 @@ from pathlib import Path
 from sink.clients.java import storage_jars
 from sink.devtools.local.s3 import S3Server, require_installed
 from sink.devtools.local.servers import Server
-from sink.storage.access import NO_ACCESS, Access, access_of, rust_options
-from sink.storage.connectors import CONNECTORS
+from sink.storage.access import CONNECTORS, NO_ACCESS, Access, access_of, rust_options
 
 QUERY = """\
 import duckdb, pyarrow as pa; from hudi import HudiTableBuilder
