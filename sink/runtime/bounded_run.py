@@ -25,6 +25,7 @@ from sink.config import Fleet, Settings
 from sink.operations.catching_up import TOPIC_GONE, Target, target_of, wait_for
 from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
+from sink.operations.table_version import require_own_table
 from sink.runtime.launch import run_worker
 from sink.runtime.signals import Signals
 from sink.telemetry.logs import ContextThread
@@ -117,6 +118,8 @@ class BoundedRun:
     def _target(self, settings: Settings, control: SinkControl) -> Target:
         """Reads the target before the wait begins: later records do not belong to it."""
         with self._looking:
+            # The run may end before the sink has opened its table.
+            require_own_table(settings)
             log = Log(settings.kafka_native)
             try:
                 return target_of(log, settings, control.read(), self._at)
