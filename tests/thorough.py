@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 MOVED: Mapping[str, str] = {
-    "tests/chaos/test_chaos.py*": "test_takeover kills at each step and audits; its auditor's cells need its run",
+    "tests/chaos/test_chaos.py*": "test_takeover kills at three steps and audits; its auditor's cells need its run",
     "tests/integration/test_outages.py*": "the simulation takes ZooKeeper away and empties it; a real one only here",
     "tests/integration/test_prometheus.py*": "test_alerts where promtool is; test_monitoring the names",
     "tests/integration/test_cluster.py*": "only here, beside YARN: a cluster of its own",
