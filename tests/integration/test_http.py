@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.fleet import Fleet
 from tests.http_kit import Client, client_on_free_port
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
@@ -23,7 +24,7 @@ def listen(client: Client) -> dict[str, object]:
 
 
 def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(make_fleet: MakeFleet) -> None:
-    fleet, client = make_fleet(), client_on_free_port()
+    fleet, client = make_fleet(**{"errors.tolerance": "all"}), client_on_free_port()
     worker = fleet.start("w1", **listen(client))
     # Before Spark is up: a slow start is no reason to start the worker again.
     assert client.wait("/liveness", 200).json["reasons"] == []
@@ -41,6 +42,7 @@ def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(mak
     history = client.ask("/history").json["sinks"][fleet.name]
     assert sum(ended["records"] for ended in history) == RECORDS
     assert f'sink_coordinator{{sink="{fleet.name}"}} 1.0' in client.ask("/metrics").body.decode()
+    assert_files_and_bad_records_are_told(fleet, client)
     worker.pause_part(Part.JVM)
     assert "JVM" in client.wait("/liveness", 503).json["reasons"][0]
     worker.signal(signal.SIGCONT, Part.JVM)
@@ -48,6 +50,29 @@ def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(mak
     worker.signal(signal.SIGTERM, Part.PYTHON)
     assert worker.wait(120) == 0
     assert client.status_of("/liveness") == 0
+
+
+def assert_files_and_bad_records_are_told(fleet: Fleet, client: Client) -> None:
+    """Bad records are told with the command that replays them."""
+    producer = Producer({"bootstrap.servers": fleet.kafka})
+    for _ in range(2):
+        producer.produce(fleet.topic, b"no json", partition=1)
+    assert producer.flush(30) == 0
+    fleet.wait_landed({**LANDED, 1: LANDED[1] + 2})
+    report = client.wait(f"/table?sink={fleet.name}", 200).json
+    assert report["table"]["files"] >= PARTITIONS
+    assert report["table"]["bytes"] > 0
+    assert report["table"]["instants"] >= 1
+    [group] = report["bad_records"]["groups"]
+    assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
+    assert group["replay"].startswith("sink errors replay --config FILE --reason=")
+    client.wait("/health", 200)
+
+    def noted() -> bool:
+        notes = client.ask("/health").json["sinks"][fleet.name]["notes"]
+        return any(note["kind"] == "bad-records" for note in notes)
+
+    eventually("the bad records are noted", noted)
 
 
 def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(make_fleet: MakeFleet) -> None:
@@ -108,23 +133,3 @@ def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(make_fleet: Mak
         assert client.ask("/status").json["sinks"][0]["committed"] > 0
         server.start()
         client.wait("/health", 200)
-
-
-def test_files_and_bad_records_are_told_with_the_command_that_replays_them(make_fleet: MakeFleet) -> None:
-    fleet, client = make_fleet(**{"errors.tolerance": "all"}), client_on_free_port()
-    producer = Producer({"bootstrap.servers": fleet.kafka})
-    for _ in range(2):
-        producer.produce(fleet.topic, b"no json", partition=1)
-    assert producer.flush(30) == 0
-    fleet.start("w1", **listen(client))
-    fleet.wait_landed({**LANDED, 1: LANDED[1] + 2})
-    report = client.wait(f"/table?sink={fleet.name}", 200).json
-    assert report["table"]["files"] >= PARTITIONS
-    assert report["table"]["bytes"] > 0
-    assert report["table"]["instants"] >= 1
-    [group] = report["bad_records"]["groups"]
-    assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
-    assert group["replay"].startswith("sink errors replay --config FILE --reason=")
-    client.wait("/health", 200)
-    notes = client.ask("/health").json["sinks"][fleet.name]["notes"]
-    assert [note["text"] for note in notes if note["kind"] == "bad-records"] != []
