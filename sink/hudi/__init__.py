@@ -217,11 +217,7 @@ class Table:
             snapshot = self._timeline.snapshot()
             names = self._data_files.names(sorted({stat["partitionPath"] for stat in parsed}))
             files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m]
-            gone_instants = {
-                instant
-                for instant in {instant for _, instant in files} & snapshot.rolled_back
-                if self._timeline.is_gone(snapshot, instant)
-            }
+            gone_instants = self._timeline.gone(snapshot, {instant for _, instant in files} & snapshot.rolled_back)
             if gone_instants:
                 # Readers would take a file of an instant before the active timeline for committed.
                 sweep(self._hudi, self._timeline)

@@ -2,9 +2,9 @@
 
 A task may outlive the transaction or clustering that it wrote for. A reader without the metadata table takes an instant
 that is older than the active timeline for committed, and would show such a file. Guarantee: a file is deleted only if
-this sink rolled its instant back and noted that (`note_rollback`), a completed rollback of it is on the timeline,
-active or archived, and the instant is neither pending nor complete. Such an instant is never begun again. So files of
-complete and pending instants stay, and those of other writers. Raises what py4j raises, Corrupt and Unavailable.
+this sink rolled its instant back, noted that when the rollback was complete (`note_rollback`), and the instant is
+neither pending nor complete, on the active timeline or in the archive. Such an instant is never begun again. So files
+of complete and pending instants stay, and those of other writers. Raises what py4j raises, Corrupt and Unavailable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTE_DAYS = 7
 
 
 def note_rollback(hudi: HudiClient, instant: str) -> None:
-    """Notes beside the markers that this sink has rolled its instant back."""
+    """Notes beside the markers that this sink's rollback of its instant is complete."""
     hudi.storage().create(hudi.path(f"{TEMP}/{instant}/{_NOTE}"), True).close()
 
 
@@ -53,7 +53,7 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     for name in _revived(hudi, timeline.snapshot()):
         storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
     snapshot = timeline.snapshot()
-    gone = {instant for instant in noted if timeline.is_gone(snapshot, instant)}
+    gone = timeline.gone(snapshot, noted)
     for path in timeline.removed_files(snapshot, gone):
         if storage.exists(hudi.path(path)):
             storage.deleteFile(hudi.path(path))

@@ -139,17 +139,16 @@ class HudiTimeline:
         stats = self._hudi.json(metadata.getPartitionToWriteStats()).values()
         return TableChanges(groups, grown_partitions(chain.from_iterable(stats)))
 
-    def is_gone(self, active: ActiveTimeline, instant: str) -> bool:
-        """Whether the instant was rolled back for good. A plan of a clustering or compaction may be carried out again
-        after a rollback, and be archived before the rollback is.
+    def gone(self, active: ActiveTimeline, rolled_back: Collection[str]) -> set[str]:
+        """Returns those of these instants, each of which was rolled back, that are neither pending nor complete: a plan
+        of a clustering or compaction may be carried out again after a rollback, and be archived before the rollback is.
         """
-        if any(entry.requested == instant and entry.action != "rollback" for entry in active.instants):
-            return False
+        listed = {entry.requested for entry in active.instants if entry.action != "rollback"}
+        instants = set(rolled_back) - listed
+        if not instants:
+            return set()
         with self._reading():
-            archived = self._archived_state(instant)
-        return archived is not InstantState.COMPLETED and (
-            archived is InstantState.ROLLED_BACK or instant in active.rolled_back
-        )
+            return instants - {entry.requested for entry in self._archive() if entry.action in WRITES}
 
     def removed_files(self, active: ActiveTimeline, instants: Collection[str]) -> list[str]:
         """Returns files, relative to the table, that completed rollbacks of these instants on the active timeline were
