@@ -116,7 +116,8 @@ def test_topics_under_another_name_are_refused_with_the_right_one(tmp_path: Path
 
 def test_real_names_that_resemble_others_are_passed_on(tmp_path: Path):
     path = tmp_path / "sink.yaml"
-    path.write_text(MINIMAL + "".join(f"{name}: 'false'\n" for name in REAL_NAMES))
+    values = {name: "9" if name.endswith(".retained") else "false" for name in REAL_NAMES}
+    path.write_text(MINIMAL + "".join(f"{name}: '{value}'\n" for name, value in values.items()))
     settings = load(path, {})
     assert len(settings.kafka) + len(settings.spark) + len(settings.hudi) == len(REAL_NAMES)
 
