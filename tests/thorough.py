@@ -20,7 +20,6 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_s3_product.py*merge_on_read*": "test_upserts writes it; test_services compacts",
     "tests/integration/test_kafka.py*not_blamed_for_an_earlier_failure*": "only here: a broker that gives no answer",
     "tests/integration/test_table.py*which_wants_none[between*": "only here: others make a metadata table",
-    "tests/integration/test_task_reader.py*one_task_and_one_file[spark]": "its cell of the other reader",
     "tests/integration/test_errors_table.py*[hudi-*": "its cell of the Arrow engine",
     "tests/integration/test_monitoring.py*can_hang_and_die*": "test_group_offsets; a killed child only here",
     "tests/integration/test_monitoring.py*shows_as_a_wait*": "test_metrics, from the same calls",
@@ -87,16 +86,6 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_errors_replay.py*rows_more*": "test_errors_table: a replay adds what is good by now",
     "tests/integration/test_errors_table.py*cannot_be_read_is_set_aside*[false*": "its cell with headers",
     "tests/integration/test_errors_table.py*more_bad_records*[hudi*": "its cell of the Arrow engine",
-    "tests/integration/test_row_writer.py*bounded_by_bytes[arrow*": "test_arrow_writer: large records",
-    "tests/integration/test_arrow_writer.py*that_rolls_gives*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*one_file_in_each*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*ends_in_aborted*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*were_compacted*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*open_transaction*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*brokers_log*[spark*": "its cell of the other reader",
-    "tests/integration/test_task_reader.py*named_by_its_own_slice*[spark*": "its cell of the other reader",
-    "tests/integration/test_header_ids.py*may_be_mixed[json-spark*": "its cell of Avro, and of the other reader",
-    "tests/integration/test_header_ids.py*may_be_mixed[protobuf-spark*": "its cell of Avro, and of the other reader",
 }
 
 

@@ -17,7 +17,7 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.schema import TableSchema, parse_ddl
 from sink.write.engine import ArrowEngine, RowEngine
-from tests.integration.sinktable import make_settings, produce, slices_of, tasks_for, tasks_of
+from tests.integration.sinktable import make_settings, produce, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -167,19 +167,6 @@ def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
     generated_columns = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_offset")
     assert len(row_landing.read("id")) == len(records)
     assert row_landing.read(*generated_columns) == arrow_landing.read(*generated_columns)
-
-
-@pytest.mark.parametrize("engine", ["rows", "arrow"])
-def test_batches_of_large_records_that_spark_reads_are_bounded_by_bytes(make_landing, kafka, engine: str) -> None:
-    landing = make_landing(ddl="id bigint, kind string", kafka__reader="spark")
-    large_records = [json.dumps({"id": number, "kind": "x" * 900_000}).encode() for number in range(40)]
-    produce(kafka.address, make_landing.topic, large_records, 0)
-    slices = slices_of(make_landing.topic, (0, 0, 40))
-    writer = getattr(landing, engine)
-    landing.complete(instant := landing.table.begin(1, 1), writer.write(instant, tasks_for(slices)).stats)
-    assert len(landing.read("_kafka_offset")) == 40
-    rows = writer._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert int(rows) == 32
 
 
 def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(make_landing, tasks) -> None:
