@@ -6,14 +6,15 @@ option by which a Spark job puts its own entries into a commit.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 from pyspark.sql import DataFrame, SparkSession
 
@@ -73,15 +74,16 @@ def hudi_class(spark: SparkSession, name: str) -> Any:
 
 def read_so_far(spark: SparkSession, fleet: Fleet) -> DataFrame:
     """Returns the records before `REACHED`, as another reader reads them."""
-    ending_offsets = {fleet.topic: {str(partition): end for partition, end in REACHED.items()}}
-    rows = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", fleet.kafka)
-        .option("subscribe", fleet.topic)
-        .option("endingOffsets", json.dumps(ending_offsets))
-        .load()
-    )
-    return rows.selectExpr(f"from_json(string(value), '{SCHEMA}') as v").select("v.*")
+    values: list[tuple[str]] = []
+    consumer = Consumer({"bootstrap.servers": fleet.kafka, "group.id": "another", "enable.auto.commit": False})
+    with closing(consumer):
+        for partition, end in REACHED.items():
+            consumer.assign([KafkaPartition(fleet.topic, partition, 0)])
+            wanted = len(values) + end
+            while len(values) < wanted:
+                values += [(message.value().decode(),) for message in consumer.consume(wanted - len(values), 1.0)]
+    rows = spark.createDataFrame(values, "value string")
+    return rows.selectExpr(f"from_json(value, '{SCHEMA}') as v").select("v.*")
 
 
 def write_as_another(
