@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
@@ -178,12 +177,6 @@ class OtherProcess:
         assert line, f"the other driver ended; see {self._log}"
         return json.loads(line)
 
-    def kill_all(self) -> None:
-        """Sends SIGKILL to the JVM and to Python: neither says good-bye."""
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            child.kill()
-        self.kill()
-
     def kill(self) -> None:
         """Sends SIGKILL to Python. The JVM ends too, because its standard input is gone."""
         self._process.kill()
@@ -224,8 +217,6 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             # Hudi sees the clock ten hours ahead: it takes the zone from here with its first instant.
             zones = driver.spark._jvm.java.util.TimeZone
             return zones.setDefault(zones.getTimeZone("GMT+10"))
-        case "take_hudis_lock":
-            return try_lock(driver.spark, hudi_lock_provider(driver.spark, driver.settings), 60)
         case "begin":
             return driver.table.begin(*arguments)
         case "write":

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import Unavailable
 from sink.config import Settings
 from sink.hudi.lock import TableLocks, lock_path
-from tests.integration.table_kit import OtherProcess, connected, hudi_lock_provider, table_settings, try_lock
+from tests.integration.table_kit import connected, hudi_lock_provider, table_settings, try_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -116,20 +116,6 @@ def test_a_holder_whose_session_ended_does_not_lock_the_table_for_ever(
         lock = TableLocks(other_client, sink_settings)()
         lock.__enter__()
         assert len(client.get_children(lock_path(sink_settings))) == 1
-    with TableLocks(client, sink_settings, wait=30)():
-        pass
-
-
-def test_a_worker_killed_in_hudis_table_services_locks_the_table_no_longer_than_its_session(
-    sink_settings: Settings, client: KazooClient, chroot: str, tmp_path: Path
-) -> None:
-    other_process = OtherProcess(tmp_path / "table", chroot)
-    try:
-        assert other_process.ask("take_hudis_lock")
-        assert len(client.get_children(lock_path(sink_settings))) == 1
-    finally:
-        other_process.kill_all()
-    assert sink_settings.session_timeout_ms < 15_000
     with TableLocks(client, sink_settings, wait=30)():
         pass
 

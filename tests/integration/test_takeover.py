@@ -90,7 +90,7 @@ def pair(standing: Pair) -> Iterator[Pair]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("undecided", [UNDECIDED[-1:], pytest.param(UNDECIDED, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("undecided", [(), pytest.param(UNDECIDED, marks=pytest.mark.thorough)])
 def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(
     make_fleet: MakeFleet, undecided: tuple[str, ...]
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 SLOW = [HealthCheck.too_slow]
 
-settings.register_profile("unit", deadline=None, suppress_health_check=SLOW, derandomize=True, max_examples=30)
+settings.register_profile("unit", deadline=None, suppress_health_check=SLOW, derandomize=True, max_examples=20)
 settings.register_profile("full", settings.get_profile("unit"), max_examples=100)
 settings.register_profile("explore", deadline=None, suppress_health_check=SLOW, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unit"))
