@@ -105,8 +105,6 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_row_writer.py*key_generators[kinds4*": "its first cell",
     "tests/integration/test_row_writer.py*key_generators[kinds5*": "its first cell",
     "tests/integration/test_kafka.py*was_down_is_found_again*": "only here: a broker that returns",
-    "tests/integration/test_many_sinks.py*gets_its_share*": "the simulation of many sinks shares them out",
-    "tests/integration/test_verbs.py*paused_sink_ends*": "unit test_bounded_run",
     "tests/integration/test_worker_input.py*unreachable_zookeeper*": "only here: a ZooKeeper that never answers",
     "tests/integration/test_metadata_services.py*leaves_the_metadata_table*": "its sibling, and unit tests",
     "tests/integration/test_http_fleet.py*kafka_away*": "test_health judges it; a broker that is away only here",
