@@ -33,7 +33,7 @@ _OFF_PATH = "cleaning and archiving run on one elected worker, off the commit pa
 _CLUSTERING = "clustering runs off the commit path, on one elected worker; services.clustering turns it on"
 _COMPACTION = "compaction runs off the commit path, on one elected worker; see services.compaction"
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
-_LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
+_LAZY = "an instant that another worker still writes is rolled back by its coordinator alone"
 _PENDING = "the coordinator decides about pending clusterings, under the table lock"
 _CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
@@ -107,7 +107,7 @@ RULES: Mapping[str, Rule] = {
     "hoodie.clustering.schedule.inline": Rule(("false",), _CLUSTERING),
     "hoodie.clustering.async.enabled": Rule(("false",), _CLUSTERING),
     "hoodie.clustering.enable.expirations": Rule(
-        ("false",), "what a dead worker has begun is rolled back by the next one, not by whoever passes by"
+        ("false",), "what a dead worker has begun is rolled back by the sink's next worker, not by another writer"
     ),
     "hoodie.datasource.write.operation": Rule(("bulk_insert",), "write.operation decides"),
     "hoodie.allow.multi.write.on.same.instant": Rule((), _ONE_INSTANT),

@@ -1,8 +1,8 @@
 """Hudi's cleaning, step by step, so that the table lock is held to plan and to complete, and not while files go.
 
 Guarantee: `plan` and `complete` do what Hudi does under its lock; `delete` does what Hudi does without it, and may be
-repeated: a file that is gone counts as deleted. A plan that a process left is carried out by the next one, whoever made
-it, as Hudi does. Written for Hudi 1.2: the step that deletes is called by reflection. Raises what py4j raises.
+repeated: a file that is gone counts as deleted. A plan that any process left is carried out by the next one, as
+Hudi does. Written for Hudi 1.2: the step that deletes is called by reflection. Raises what py4j raises.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class HudiClient(HudiObjects):
 
     def roll_back(self, instant: str) -> None:
         """Rolls an instant back, or finishes a rollback that another process began. Does not wait until the heartbeat
-        of that process expires: whoever holds the table lock decides.
+        of that process expires: the holder of the table lock decides.
         """
         planned = self.client.getTableServiceClient().getPendingRollbackInfo(self.meta_client(), instant, False)
         if planned.isPresent():

@@ -23,7 +23,7 @@ from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi import cleaning
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import Instant
+from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
 from sink.hudi.moments import require_moment
 from sink.hudi.options import service_options
@@ -69,8 +69,8 @@ class HudiTableServices:
         """
         pending = self._own_plans(COMPACTION)
         for instant in pending:
-            self._reopen(instant)
-            self._carry_out("Compaction", instant)
+            if self._reopen(instant):
+                self._carry_out("Compaction", instant)
         if pending:
             return pending[-1]
         instant = self._plan("Compaction")
@@ -114,11 +114,12 @@ class HudiTableServices:
                 hudi.complete_service(service, instant, written)
 
     @contextmanager
-    def _moment(self) -> Iterator[None]:
-        """Holds the table lock at a moment at which the table may be changed."""
+    def _moment(self) -> Iterator[ActiveTimeline]:
+        """Holds the table lock at a moment at which the table may be changed. Gives the timeline of that moment."""
         with self._locks():
-            require_moment(self._hudi, self._timeline.snapshot())
-            yield
+            snapshot = self._timeline.snapshot()
+            require_moment(self._hudi, snapshot)
+            yield snapshot
 
     def _require_current(self, service: str, instant: str, paths: Sequence[str]) -> None:
         """Raises Conflict unless the plan is pending and these files are of its newest attempt: a later attempt has
@@ -143,14 +144,15 @@ class HudiTableServices:
             and self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) == self._settings.name
         )
 
-    def _reopen(self, instant: str) -> None:
-        """Rolls back what an earlier attempt at a compaction has written. Until the lock is held, that attempt may
-        still complete it.
+    def _reopen(self, instant: str) -> bool:
+        """Rolls back what an earlier attempt at a compaction has written. Returns whether the plan is still pending:
+        until the lock is held, that attempt may complete it.
         """
         with self._locks():
             pending, is_rolled_back = self._pending(COMPACTION, instant)
             if pending is not None and (pending.state == "INFLIGHT" or is_rolled_back):
                 self._hudi.reopen_compaction(self._hudi.meta_client(), instant, pending.state)
+        return pending is not None
 
     def _drop_clusterings(self) -> None:
         """Rolls back this sink's pending clusterings, each under the table lock. Until the lock is held, the process
@@ -179,6 +181,11 @@ class HudiTableServices:
                 instants = list(filter(None, [cleaning.plan(self._hudi)]))
         for instant in instants:
             self._failpoints.reach("Cleaning.scheduled")
+            with self._moment() as snapshot:
+                if snapshot.is_restored_since(instant):
+                    raise Conflict(
+                        f"cleaning {instant}: the table was restored since, to files that the plan may delete"
+                    )
             deleted = cleaning.delete(self._hudi, instant)
             self._failpoints.reach("Cleaning.deleted")
             with self._moment():
