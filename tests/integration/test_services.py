@@ -271,6 +271,30 @@ def test_a_table_is_cleaned_and_archived_whose_lock_only_the_sinks_user_may_take
     client.close()
 
 
+def test_a_cleaning_that_was_planned_before_a_restore_deletes_nothing(make_driver: MakeDriver) -> None:
+    driver = make_driver()
+    kept = driver.land(1)
+    driver.land(2)
+    hudi = service_client(driver)
+    hudi.client.savepoint(kept, "test", "before")
+    meta = hudi.meta_client()
+    planned = str(hudi.client.createNewInstantTime(False))
+    requested = hudi.instant(meta, "REQUESTED", "clean", planned)
+    plan = hudi.jvm.org.apache.hudi.avro.model.HoodieCleanerPlan.newBuilder()
+    plan.setPolicy("KEEP_LATEST_COMMITS").setLastCompletedCommitTimestamp(kept)
+    plan.setFilesToBeDeletedPerPartition(hudi.jvm.java.util.HashMap())
+    meta.getActiveTimeline().saveToCleanRequested(requested, hudi.option(plan.build()))
+    restore = str(hudi.client.createNewInstantTime(False))
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
+    assert table.scheduleRestore(hudi.engine_context, restore, kept).isPresent()
+    assert f"restore {restore} of the table is pending" in by_name(driver.table.services())["cleaning"].reason
+    table.getMetaClient().reloadActiveTimeline()
+    table.restore(hudi.engine_context, restore, kept)
+    hudi.close()
+    assert "the table was restored since" in by_name(driver.table.services())["cleaning"].reason
+    assert driver.count() == 10
+
+
 class Takeover:
     """Failpoints of a run of services: another worker takes over when the files of the first plan are written."""
 
