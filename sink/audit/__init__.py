@@ -159,13 +159,15 @@ class _Comparison:
         for gap in self.newest.gaps:
             sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
             findings.add(FindingKind.GAP, sentence)
-        other_chains = [check_chain(name, commits) for name in state.timeline.sinks if name != report.sink]
-        ranges = [entry for chain in (self.chain, *other_chains) for entry in chain.ranges]
+        others = [name for name in state.timeline.sinks if name != self.newest.sink]
+        by_sink = {self.newest.sink: self.chain.ranges}
+        by_sink |= {name: check_chain(name, commits).ranges for name in others}
+        ranges = [entry for sink_ranges in by_sink.values() for entry in sink_ranges]
         ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(state.table) and not changed
         rows, unplaced = self._read_files(commit_files, changed, provenance)
-        errors, replayed = add_errors(self.errors_path, ranges, commits, ledger, findings, state.files.access)
+        errors, replayed = add_errors(self.errors_path, by_sink, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
         log = None
         if access is None:

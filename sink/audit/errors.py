@@ -24,8 +24,10 @@ from sink.audit.rows import PROVENANCE, OffsetLedger, raised_by_hudi, rust_table
 from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit, open_table
 from sink.storage.access import NO_ACCESS, Access
 
-NEEDED = (*PROVENANCE, "generation", "instant")
+NEEDED = (*PROVENANCE, "sink", "topic_id", "generation", "instant")
 _BATCH_ROWS = 8192
+_SEPARATOR = "/"
+"""Between a sink and an instant, which is digits only."""
 
 
 def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS) -> Iterator[pa.RecordBatch]:
@@ -48,7 +50,7 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
 
 def add_errors(
     base_path: str,
-    ranges: Sequence[CommittedRange],
+    ranges: Mapping[str, Sequence[CommittedRange]],
     commits: Sequence[Commit],
     ledger: OffsetLedger,
     findings: AuditFindings,
@@ -56,23 +58,27 @@ def add_errors(
 ) -> tuple[Counter[TopicPartition], int]:
     """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table. Returns their
     number by partition, and the number of replayed ones.
+
+    `ranges`: of each sink of the table. An errors table may have rows of sinks of other tables, which do not count.
     """
-    counted: Counter[str] = Counter()
-    for entry in ranges:
-        counted[entry.instant] += entry.result.errors
+    counted: Counter[tuple[str, str]] = Counter()
+    for sink, sink_ranges in ranges.items():
+        for entry in sink_ranges:
+            counted[sink, entry.instant] += entry.result.errors
     if not +counted:
         return Counter(), 0
-    runs = [run for commit in commits for sink_runs in commit.replayed.values() for run in sink_runs]
+    runs = [(sink, run) for commit in commits for sink, sink_runs in commit.replayed.items() for run in sink_runs]
     reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
     file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
-    for instant, expected in sorted(counted.items()):
-        if reading.by_instant[instant] != expected:
+    for (sink, instant), expected in sorted(counted.items()):
+        found = reading.by_commit[sink, instant]
+        if found != expected:
             findings.add(
                 FindingKind.ERRORS_COUNT,
-                f"commit {instant} counts {expected:,} bad records, but the errors table {base_path} has"
-                f" {reading.by_instant[instant]:,}",
+                f"commit {instant} of sink {sink} counts {expected:,} bad records, but the errors table {base_path} has"
+                f" {found:,}",
             )
     if reading.waiting:
         findings.add(
@@ -86,23 +92,32 @@ class _Reading:
     """Reads the errors table and counts its rows. `unreplayed_batches` may be called again."""
 
     def __init__(
-        self, rows: Callable[[], Iterator[pa.RecordBatch]], committed: Collection[str], runs: Sequence[ReplayedRun]
+        self,
+        rows: Callable[[], Iterator[pa.RecordBatch]],
+        committed: Collection[tuple[str, str]],
+        runs: Sequence[tuple[str, ReplayedRun]],
     ) -> None:
+        """`committed`: sink and instant; `runs`: each with its sink."""
         self._rows = rows
-        self._committed = pa.array(sorted(committed), pa.string())
+        self._sinks = pa.array(sorted({sink for sink, _ in committed}), pa.string())
+        self._committed = pa.array(sorted(map(_SEPARATOR.join, committed)), pa.string())
         self._runs = runs
-        self.by_instant: Counter[str] = Counter()
+        self.by_commit: Counter[tuple[str, str]] = Counter()
         self.by_source: Counter[TopicPartition] = Counter()
         self.replayed = self.waiting = 0
 
     def unreplayed_batches(self) -> Iterator[pa.RecordBatch]:
-        self.by_instant, self.by_source = Counter(), Counter()
+        self.by_commit, self.by_source = Counter(), Counter()
         self.replayed = self.waiting = 0
         for batch in self._rows():
-            is_committed = pc.is_in(batch.column("instant"), self._committed)
+            batch = batch.filter(pc.is_in(batch.column("sink"), self._sinks))
+            commits = pc.binary_join_element_wise(batch.column("sink"), batch.column("instant"), _SEPARATOR)
+            is_committed = pc.is_in(commits, self._committed)
             self.waiting += batch.num_rows - int(pc.sum(is_committed).as_py() or 0)
             batch = batch.filter(is_committed)
-            self.by_instant.update(batch.column("instant").to_pylist())
+            self.by_commit.update(
+                zip(batch.column("sink").to_pylist(), batch.column("instant").to_pylist(), strict=True)
+            )
             replayed = self._replayed(batch)
             self.replayed += int(replayed.sum())
             batch = batch.filter(pa.array(~replayed))
@@ -113,9 +128,11 @@ class _Reading:
     def _replayed(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         replayed = np.zeros(batch.num_rows, np.bool_)
         offsets = batch.column(PROVENANCE[2]).to_numpy()
-        for run in self._runs:
+        for sink, run in self._runs:
             coordinates: Mapping[str, object] = {
+                "sink": sink,
                 PROVENANCE[0]: run.topic,
+                "topic_id": run.topic_id,
                 PROVENANCE[1]: run.partition,
                 "generation": run.generation,
             }

@@ -64,6 +64,7 @@ class ReplayedRun:
     """Offsets `[low, high)` of one partition that were replayed from the errors table."""
 
     topic: str
+    topic_id: str
     partition: int
     generation: int
     low: int
@@ -316,7 +317,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
             except Corrupt as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
-            runs = (ReplayedRun(row[0], *map(_require_int, row[1:])) for row in json.loads(value))
+            runs = (ReplayedRun(row[0], row[1], *map(_require_int, row[2:])) for row in json.loads(value))
             replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
     operation = metadata.get("operationType") or ""
     return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable, replayed)

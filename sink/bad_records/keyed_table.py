@@ -1,11 +1,12 @@
 """Upserts rows into the errors table with Hudi's own writer, one writer at a time.
 
 Guarantee: when `upsert` returns, its rows are committed, and a key has one row. A writer holds the table's lock in
-ZooKeeper from before Hudi looks up keys until after the commit. Right before the commit `fence` checks that the
-worker's session and term are still valid. So two writers never add the same key to two file groups, which Hudi's
-conflict check would allow. The next writer rolls back instants that a dead writer left pending. Voided by a process
-that is stopped inside Hudi's commit for longer than its session. Raises TableError (another table is at the path), what
-`fence` raises, Unavailable (the lock), and what py4j and Spark raise.
+ZooKeeper from before Hudi looks up keys until after the commit. Sinks that share no lock share no errors table
+(`ownership`). Right before the commit `fence` checks that the worker's session and term are still valid. So two writers
+never add the same key to two file groups, which Hudi's conflict check would allow. The next writer rolls back instants
+that a dead writer left pending. Voided by a process that is stopped inside Hudi's commit for longer than its session.
+Raises TableError (another table is at the path, or the table is another fleet's), what `fence` raises, Unavailable (the
+lock), and what py4j and Spark raise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import TableError
+from sink.bad_records.ownership import OWNER_KEY, LockIdentity, Owner, owner_with, place_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
@@ -28,11 +30,12 @@ from sink.schema.avro import avro_schema
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.redaction import Properties
 
-KEY = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "generation")
+KEY = ("sink", "_kafka_topic", "topic_id", "_kafka_partition", "_kafka_offset", "generation")
 DELETED = "_hoodie_is_deleted"
 """True in a row that deletes the row of its key."""
 COLUMNS = T.StructType(
     [
+        T.StructField("sink", T.StringType()),
         T.StructField("_kafka_topic", T.StringType()),
         T.StructField("_kafka_partition", T.IntegerType()),
         T.StructField("_kafka_offset", T.LongType()),
@@ -61,12 +64,18 @@ class KeyedTable:
     """The errors table, created by the first `upsert`. Not thread-safe."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, locks: Callable[[], AbstractContextManager[None]]
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        locks: Callable[[], AbstractContextManager[None]],
+        identity: LockIdentity,
     ) -> None:
         self.base_path = settings.errors_base_path
         self._spark = spark
         self._name = settings.errors_table_name
         self._locks = locks
+        self._identity = identity
+        self._sink, self._place = settings.name, place_of(settings)
         self._avro = avro_schema(COLUMNS, self._name)
         self._hudi = HudiClient(spark, self.base_path, self._avro, errors_options(settings))
         self._failpoints = Failpoints.from_environment()
@@ -75,9 +84,19 @@ class KeyedTable:
         return bool(self._hudi.storage().exists(self._hudi.path(".hoodie/hoodie.properties")))
 
     def verify(self) -> None:
-        """Raises TableError if the path has a table that is not the errors table of this sink."""
+        """Raises TableError if the path has a table that is not an errors table which this sink may write."""
         if self.exists():
-            self._verify(self._hudi.meta_client())
+            meta = self._hudi.meta_client()
+            self._verify(meta)
+            self._owner(meta)
+
+    def _owner(self, meta: Any) -> Owner:
+        """Returns the owner that the next commit names: the one before it, with this sink."""
+        timeline = meta.reloadActiveTimeline()
+        newest = timeline.getCommitsTimeline().filterCompletedInstants().lastInstant()
+        text = timeline.readCommitMetadata(newest.get()).getMetadata(OWNER_KEY) if newest.isPresent() else None
+        owner = None if text is None else Owner.decode(text)
+        return owner_with(owner, self._identity.read(), self._sink, self._place, self.base_path)
 
     def _verify(self, meta: Any) -> None:
         config = meta.getTableConfig()
@@ -100,14 +119,16 @@ class KeyedTable:
                 self._create()
             meta = self._hudi.meta_client()
             self._verify(meta)
+            owner = self._owner(meta)
+            self._identity.keep(owner.lock)
             self._roll_back_pending(meta)
             try:
-                self._upsert(meta, rows.select(*COLUMNS.names), fence)
+                self._upsert(meta, rows.select(*COLUMNS.names), fence, owner)
             finally:
                 # This stops Hudi's heartbeats: the next writer rolls back an instant that was not completed.
                 self._hudi.close()
 
-    def _upsert(self, meta: Any, rows: DataFrame, fence: Fence) -> None:
+    def _upsert(self, meta: Any, rows: DataFrame, fence: Fence, owner: Owner) -> None:
         hudi, client = self._hudi, self._hudi.client
         instant = str(client.startCommit(COMMIT))
         client.setOperationType(hudi.operation)
@@ -115,7 +136,7 @@ class KeyedTable:
         stats = hudi.stats_of(client.upsert(records, instant))
         self._failpoints.reach("Errors.written")
         fence()
-        hudi.commit_stats(instant, hudi.write_stats(stats), {})
+        hudi.commit_stats(instant, hudi.write_stats(stats), {OWNER_KEY: owner.encode()})
 
     def _create(self) -> None:
         builder = self._hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()

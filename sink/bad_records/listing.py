@@ -24,7 +24,9 @@ GROUPS = {
     "transaction": "transaction",
 }
 _TYPES = {
+    "sink": pa.string(),
     "_kafka_topic": pa.string(),
+    "topic_id": pa.string(),
     "_kafka_partition": pa.int32(),
     "_kafka_offset": pa.int64(),
     # In UTC: with a zone DuckDB needs a package for time zones.
@@ -41,7 +43,7 @@ _TYPES = {
 _NARROW_TYPES = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
 """The types without those of columns that may be large."""
 _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
-_KEY_COLUMNS = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
+_KEY_COLUMNS = "_kafka_topic, topic_id, _kafka_partition, _kafka_offset, generation"
 
 
 def list_errors(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:

@@ -49,12 +49,15 @@ from sink.write.engine import engine_of
 from sink.write.record_columns import Decode, separate_bad
 from sink.write.row_spec import ColumnResolver, table_schema
 
-ErrorKey = tuple[str, int, int, int]
-"""Topic, partition, offset, generation: the errors table's key."""
-_REASONS = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int, reason string"
+ErrorKey = tuple[str, str, int, int, int]
+"""Topic, topic id, partition, offset, generation: the errors table's key, for the rows of one sink."""
+_OWN_KEY = KEY[1:]
+_KEY_TYPES = "_kafka_topic string, topic_id string, _kafka_partition int, _kafka_offset long, generation int"
+_REASONS = f"{_KEY_TYPES}, reason string"
 _REASONS_SCHEMA = pa.schema(
     [
         ("_kafka_topic", pa.string()),
+        ("topic_id", pa.string()),
         ("_kafka_partition", pa.int32()),
         ("_kafka_offset", pa.int64()),
         ("generation", pa.int32()),
@@ -107,8 +110,8 @@ class Replay:
             marked = self._mark_earlier(lock_path)
             tried = self._decode(self._records(self._pending(selection), sql))
             # An offset may have been bad in several generations, each of which is a record of its own.
-            for generation in sorted({key[3] for key in tried.good}):
-                keys = [key for key in tried.good if key[3] == generation]
+            for generation in sorted({key[-1] for key in tried.good}):
+                keys = [key for key in tried.good if key[-1] == generation]
                 self._land(lock_path, keys, sql)
             return replace(tried, marked=marked)
 
@@ -126,7 +129,7 @@ class Replay:
         instants = {row["instant"] for row in rows.select("instant").distinct().collect()}
         replayed_keys = [key for keys in self._replayed_by(commits).values() for key in keys]
         rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))
-        return rows.join(self._key_frame(replayed_keys), list(KEY), "left_anti") if replayed_keys else rows
+        return rows.join(self._key_frame(replayed_keys), list(_OWN_KEY), "left_anti") if replayed_keys else rows
 
     def _commits(self) -> list[Commit]:
         """Returns the commits of this sink. Their checkpoint tells them from those of other sinks of the table, whose
@@ -141,7 +144,7 @@ class Replay:
         """Returns the records that these commits name as replayed, by instant."""
         return {
             commit.instant: frozenset(
-                (run.topic, run.partition, offset, run.generation)
+                (run.topic, run.topic_id, run.partition, offset, run.generation)
                 for run in commit.replayed[self._settings.name]
                 for offset in range(run.low, run.high)
             )
@@ -154,7 +157,7 @@ class Replay:
         marked = 0
         for instant, keys in self._replayed_by(self._commits()).items():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
-            rows = unmarked.join(self._key_frame(keys), list(KEY), "left_semi")
+            rows = unmarked.join(self._key_frame(keys), list(_OWN_KEY), "left_semi")
             if count := rows.count():
                 self._mark(lock_path, rows, instant)
                 marked += count
@@ -166,8 +169,7 @@ class Replay:
         self._errors.replace(marked, lambda: self._keeper().write(_fence(lock_path, view)))
 
     def _key_frame(self, keys: Collection[ErrorKey]) -> DataFrame:
-        kinds = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int"
-        return F.broadcast(self._spark.createDataFrame(sorted(keys), kinds))
+        return F.broadcast(self._spark.createDataFrame(sorted(keys), _KEY_TYPES))
 
     # Decoding
 
@@ -193,9 +195,9 @@ class Replay:
         )
 
     def _decode(self, records: DataFrame) -> ReplayPreview:
-        tried = records.drop("topic_id").mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS).collect()
-        good_keys = tuple(sorted(tuple(row)[:4] for row in tried if row["reason"] is None))
-        return ReplayPreview(good_keys, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
+        tried = records.mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS).collect()
+        good_keys = tuple(sorted(tuple(row)[:-1] for row in tried if row["reason"] is None))
+        return ReplayPreview(good_keys, {tuple(row)[:-1]: row["reason"] for row in tried if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
         """Returns the engine's decoder, for the columns of the next transaction."""
@@ -217,7 +219,7 @@ class Replay:
         newest = self._settled(view)
         number = next_number(view)
         checkpoint = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
-        rows = self._rows().join(self._key_frame(keys), list(KEY), "left_semi")
+        rows = self._rows().join(self._key_frame(keys), list(_OWN_KEY), "left_semi")
         tasks, records = self._tasks(self._records(rows, sql), keys)
         instant = self._table.begin(number, view.epoch)
         # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
@@ -242,24 +244,19 @@ class Replay:
     def _tasks(self, records: DataFrame, keys: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
         """Returns a task for each partition, from its first offset to its last, and the records, with one Spark
         partition for each task."""
-        offsets: dict[tuple[str, int], list[int]] = {}
-        for topic, partition, offset, _ in keys:
-            offsets.setdefault((topic, partition), []).append(offset)
-        topic_id_rows = records.select("topic", "partition", "topic_id").distinct().collect()
-        ids = {(row["topic"], row["partition"]): row["topic_id"] for row in topic_id_rows}
+        offsets: dict[tuple[str, str, int], list[int]] = {}
+        for topic, topic_id, partition, offset, _ in keys:
+            offsets.setdefault((topic, topic_id, partition), []).append(offset)
         slices = [
-            Slice(
-                topic,
-                partition,
-                min(partition_offsets),
-                max(partition_offsets) + 1,
-                ids[topic, partition],
-                keys[0][3],
-            )
-            for (topic, partition), partition_offsets in sorted(offsets.items())
+            Slice(topic, partition, min(of_partition), max(of_partition) + 1, topic_id, keys[0][-1])
+            for (topic, topic_id, partition), of_partition in sorted(offsets.items())
         ]
         parts = [
-            records.where((F.col("topic") == piece.topic) & (F.col("partition") == piece.partition))
+            records.where(
+                (F.col("topic") == piece.topic)
+                & (F.col("topic_id") == piece.topic_id)
+                & (F.col("partition") == piece.partition)
+            )
             .coalesce(1)
             .sortWithinPartitions("offset")
             for piece in slices
@@ -329,19 +326,20 @@ def _decoding_reasons(
     decode = make_decoder()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
-        for bad_row in separate_bad(batch, "", decode)[2]:
+        for bad_row in separate_bad(batch.drop_columns(["topic_id"]), "", decode)[2]:
             reasons[bad_row.row] = bad_row.reason
-        columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
+        columns = [batch.column(name) for name in ("topic", "topic_id", "partition", "offset", "generation")]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_REASONS_SCHEMA)
 
 
 def _runs(keys: Sequence[ErrorKey]) -> list[list[object]]:
-    """Joins consecutive offsets to `[topic, partition, generation, low, high]`; `high` is exclusive."""
+    """Joins consecutive offsets to `[topic, topic id, partition, generation, low, high]`; `high` is exclusive."""
     runs: list[list[object]] = []
-    for topic, partition, offset, generation in sorted(keys, key=lambda p: (p[0], p[1], p[3], p[2])):
+    for topic, topic_id, partition, offset, generation in sorted(keys, key=lambda key: (*key[:3], key[4], key[3])):
+        place = [topic, topic_id, partition, generation]
         last_run = runs[-1] if runs else None
-        if last_run is not None and last_run[:3] == [topic, partition, generation] and last_run[4] == offset:
-            last_run[4] = offset + 1
+        if last_run is not None and last_run[:4] == place and last_run[5] == offset:
+            last_run[5] = offset + 1
         else:
-            runs.append([topic, partition, generation, offset, offset + 1])
+            runs.append([*place, offset, offset + 1])
     return runs

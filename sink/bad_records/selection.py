@@ -25,6 +25,7 @@ _OFFSETS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
 class Selection:
     """Conditions, all of which must hold. `low` and `high` are inclusive offsets; times are timestamps of records."""
 
+    sink: str | None = None
     topic: str | None = None
     partition: int | None = None
     low: int | None = None
@@ -61,6 +62,7 @@ class Selection:
 
     def _comparisons(self) -> Iterator[tuple[str, str, Any]]:
         for name, sign, value in (
+            ("sink", "=", self.sink),
             ("_kafka_topic", "=", self.topic),
             ("_kafka_partition", "=", self.partition),
             ("_kafka_offset", ">=", self.low),

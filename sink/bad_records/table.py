@@ -1,4 +1,5 @@
-"""The errors table: bad records, in a Hudi table of their own, keyed by topic, partition, offset and generation.
+"""The errors table: bad records, in a Hudi table of their own, keyed by sink, topic, topic id, partition, offset and
+generation.
 
 Guarantee: when `publish` returns, every bad record of the transaction is in the table once, and no row of an earlier
 attempt at the same ranges is. Repeating it changes nothing. The coordinator calls it before it completes the
@@ -25,6 +26,7 @@ from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
 from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
+from sink.bad_records.ownership import LockIdentity
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
@@ -81,7 +83,7 @@ def _produce(producer: ck.Producer, **record: Any) -> None:
 
 
 def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
-    """Returns the record's own headers, followed by Kafka Connect's."""
+    """Returns the record's own headers, followed by Kafka Connect's, and the topic's id among them."""
     stage = CONVERTERS.get(row["kind"], "TASK_PUT")
     # The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers.
     exception = "ConnectException" if stage == "TASK_PUT" else "DataException"
@@ -90,6 +92,7 @@ def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
         "partition": row["_kafka_partition"],
         "offset": row["_kafka_offset"],
         "connector.name": sink,
+        "topic.id": row["topic_id"],
         "task.id": 0,
         "stage": stage,
         "class.name": "sink",
@@ -115,7 +118,7 @@ class ErrorsTable:
         self._spark = spark
         self._settings = settings
         self.locks = TableLocks(client, lock_settings(settings))
-        self._table = KeyedTable(spark, settings, self.locks)
+        self._table = KeyedTable(spark, settings, self.locks, LockIdentity(client, self.locks.path))
         self.base_path = self._table.base_path
 
     def publish(self, operation: Complete, fence: Fence) -> None:
@@ -148,8 +151,8 @@ class ErrorsTable:
         return self._table.exists()
 
     def rows(self) -> DataFrame:
-        """Returns all rows without Hudi's meta columns. The table must exist."""
-        frame = self._table.read()
+        """Returns all rows of this sink, without Hudi's meta columns. The table must exist."""
+        frame = self._table.read().where(F.col("sink") == self._settings.name)
         return frame.drop(*(name for name in frame.columns if name.startswith("_hoodie_")))
 
     def replace(self, rows: DataFrame, fence: Fence) -> None:
@@ -170,6 +173,7 @@ class ErrorsTable:
             raise self._quarantine_missing(operation)
         for name, kind in NOT_REPLAYED.items():
             rows = rows.withColumn(name, F.lit(None).cast(kind))
+        rows = rows.withColumn("sink", F.lit(self._settings.name))
         return rows.withColumn("transaction", F.lit(operation.number).cast("long"))
 
     def _quarantine_missing(self, operation: Complete) -> QuarantineMissing:
@@ -181,18 +185,20 @@ class ErrorsTable:
         )
 
     def _stale_rows(self, instant: str, checkpoint: Checkpoint) -> DataFrame:
-        """Returns rows of other instants in the ranges of this commit: only one commit has these ranges, so the other
-        instants never committed."""
-        ranges = self._spark.createDataFrame(_ranges(checkpoint), "t string, p int, low long, high long, g int")
+        """Returns rows of other instants in the ranges of this commit: only one commit of this sink has these ranges,
+        so the other instants never committed."""
+        kinds = "t string, i string, p int, low long, high long, g int"
+        ranges = self._spark.createDataFrame(_ranges(checkpoint), kinds)
         stale = self.rows().join(
             F.broadcast(ranges),
             (F.col("_kafka_topic") == F.col("t"))
+            & (F.col("topic_id") == F.col("i"))
             & (F.col("_kafka_partition") == F.col("p"))
             & (F.col("generation") == F.col("g"))
             & F.col("_kafka_offset").between(F.col("low"), F.col("high") - 1)
             & (F.col("instant") != instant),
         )
-        return stale.drop("t", "p", "low", "high", "g")
+        return stale.drop("t", "i", "p", "low", "high", "g")
 
     @contextmanager
     def _working(self, task: str) -> Iterator[None]:
@@ -202,15 +208,16 @@ class ErrorsTable:
             raise Unavailable(f"{self.base_path}: {task}: {message(error)}") from error
 
 
-def _ranges(checkpoint: Checkpoint) -> list[tuple[str, int, int, int, int]]:
-    """Returns the range that the commit adds to each partition, whose slices are adjacent."""
-    slices: dict[tuple[str, int, int], list[Slice]] = {}
+def _ranges(checkpoint: Checkpoint) -> list[tuple[str | int, ...]]:
+    """Returns topic, topic id, partition, first and last offset (exclusive) and generation of what the commit adds to
+    each partition, whose slices are adjacent."""
+    slices: dict[tuple[str, str, int, int], list[Slice]] = {}
     for result in checkpoint.results:
         piece = result.slice
-        slices.setdefault((piece.topic, piece.partition, piece.generation), []).append(piece)
+        slices.setdefault((piece.topic, piece.topic_id, piece.partition, piece.generation), []).append(piece)
     return [
-        (topic, partition, min(piece.start for piece in pieces), max(piece.end for piece in pieces), generation)
-        for (topic, partition, generation), pieces in slices.items()
+        (*key[:3], min(piece.start for piece in pieces), max(piece.end for piece in pieces), key[3])
+        for key, pieces in slices.items()
     ]
 
 

@@ -62,13 +62,13 @@ class RecordOptions:
     ] = None
     reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
 
-    def selection(self, replayed: bool = False) -> Selection:
+    def selection(self, sink: str, replayed: bool = False) -> Selection:
         from sink.bad_records.selection import Selection, offsets
 
         low, high = offsets(self.offset)
         since = None if self.since is None else parse_time("--since", self.since)
         until = None if self.until is None else parse_time("--until", self.until)
-        return Selection(self.topic, self.partition, low, high, since, until, self.kind, self.reason, replayed)
+        return Selection(sink, self.topic, self.partition, low, high, since, until, self.kind, self.reason, replayed)
 
 
 def _with_record_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -116,7 +116,7 @@ def errors(
     from sink.operations.table_version import require_own_table
 
     settings = one_sink(config, sink)
-    selection = chosen.selection(replayed)
+    selection = chosen.selection(settings.name, replayed)
     require_own_table(settings)
     if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
@@ -164,7 +164,7 @@ def replay(
     from sink.operations.table_version import require_own_table
 
     settings = one_sink(config, sink)
-    selection = chosen.selection()
+    selection = chosen.selection(settings.name)
     out = console()
     with connected(settings) as client:
         Keeper(client, settings.root_znode, lambda: None).require_own_version()
@@ -192,7 +192,7 @@ def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upser
     else:
         verb = "are in the table now" if is_done else "would go into the table"
     out.print(f"{len(preview.good):,} records are good and {verb}; {len(preview.bad):,} are still bad.")
-    for (topic, partition, offset, _), reason in sorted(preview.bad.items())[:5]:
+    for (topic, _, partition, offset, _), reason in sorted(preview.bad.items())[:5]:
         out.print(Text(f"{topic}-{partition} offset {offset}: {reason}", style="yellow"), soft_wrap=True)
     if not is_done:
         out.print(UNCHANGED)

@@ -32,6 +32,7 @@ NICE = 15
 
 @dataclass(frozen=True, slots=True)
 class TableQuestion:
+    sink: str
     base_path: str
     errors_base_path: str
     access: Access
@@ -59,7 +60,7 @@ class TableReports:
             if not self._reading.acquire(blocking=False):
                 raise Unavailable("another table is being read; ask again in some seconds")
             try:
-                question = TableQuestion(settings.base_path, settings.errors_base_path, settings.storage)
+                question = TableQuestion(settings.name, settings.base_path, settings.errors_base_path, settings.storage)
                 cached = self._cache[settings.name] = time.monotonic(), self._ask(question)
             finally:
                 self._reading.release()
@@ -127,7 +128,7 @@ def _bad_records(question: TableQuestion) -> Mapping[str, Any]:
 
     if inspect_base_path(question.errors_base_path, question.access).content is Content.NOTHING:
         return {"groups": []}
-    groups = group_errors(question.errors_base_path, question.access, Selection(), "reason", GROUPS)
+    groups = group_errors(question.errors_base_path, question.access, Selection(question.sink), "reason", GROUPS)
     return {"groups": [{**group, "replay": replay_command(group)} for group in groups]}
 
 

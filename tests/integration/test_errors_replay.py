@@ -134,7 +134,7 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
     # As the engine itself decodes: the table's column may be null, the record's may not.
-    assert [("'kind' is null" in reason, coordinates[2]) for coordinates, reason in tried.bad.items()] == [(True, 5)]
+    assert [("'kind' is null" in reason, coordinates[3]) for coordinates, reason in tried.bad.items()] == [(True, 5)]
     assert rows(sink) == after
     assert_audited(sink, errors=1, replayed=GOOD)
     assert not read_timeline_snapshot(sink.settings.base_path, sink.settings.name).pending
@@ -148,7 +148,7 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     for generation in (0, 1):
         sink.land((0, 0, 3), generation=generation)
     replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
-    assert sorted(coordinates[2:] for coordinates in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
+    assert sorted(coordinates[3:] for coordinates in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
     assert not replay.run(Selection(), REPAIR).good
     frame = sink.spark.read.format("hudi").load(sink.settings.base_path).select("_kafka_offset", "id", "at", "kind")
     once = [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
@@ -164,7 +164,7 @@ def test_a_replay_takes_the_records_of_its_own_sink_from_an_errors_table_of_two(
         sink.land((0, 0, 2))
     for sink in (ours, theirs):
         replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
-        assert [coordinates[:3] for coordinates in replay.preview(Selection(), REPAIR).good] == [(sink.topic, 0, 1)]
+        assert [(key[0], *key[2:4]) for key in replay.preview(Selection(), REPAIR).good] == [(sink.topic, 0, 1)]
         assert len(replay.run(Selection(), REPAIR).good) == 1
         again = replay.run(Selection(), REPAIR)
         assert (again.good, again.marked) == ((), 0)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
+from coordination.state.model import WriteTask
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
-from sink.bad_records.table import QuarantineMissing
+from sink.bad_records.table import ErrorsTable, QuarantineMissing
+from sink.clients.zookeeper import connected
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.engine import ENGINES
@@ -166,14 +169,14 @@ def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(make_sink) 
     replay = Replay(sink.spark, sink.settings, sink.client, f"/test-{sink.topic}/{sink.settings.name}")
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
-    assert [coordinates[2] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
+    assert [coordinates[3] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
     with pytest.raises(ConfigError, match="--sql"):
         replay.preview(Selection(), "replace(value")
     bad = [offset for offset in range(300) if offset in (0, 7, 299)]
     assert sink.offsets() == [offset for offset in range(300) if offset not in bad]
     tried = replay.run(Selection(), repaired)
-    assert [coordinates[2] for coordinates in tried.good] == [0]
-    assert sorted(coordinates[2] for coordinates in tried.bad) == [7, 299]
+    assert [coordinates[3] for coordinates in tried.good] == [0]
+    assert sorted(coordinates[3] for coordinates in tried.bad) == [7, 299]
     assert replay.run(Selection(), repaired).good == ()
     assert sink.offsets() == [offset for offset in range(300) if offset not in bad[1:]]
     rows = sink.spark.read.format("hudi").load(sink.settings.base_path).where("_kafka_offset = 0")
@@ -221,6 +224,54 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
     assert sorted(map(tuple, rows)) == [(0, 0), (0, 1), (7, 0), (7, 1)]
     actions = [name.rpartition(".")[2] for name in completed(sink.settings.errors_base_path)]
     assert actions == ["rollback", "commit", "commit"]
+
+
+def test_a_sink_neither_overwrites_nor_deletes_rows_of_another_sink_or_of_a_topic_that_was_recreated(make_sink) -> None:
+    """A second sink lands a topic of the same name from another cluster, into a table of its own."""
+    ours = make_sink(RECORDS[:10])
+    settings = ours.settings.model_copy(
+        update={
+            "name": f"{ours.settings.name}-2",
+            "base_path": f"{ours.settings.base_path}-2",
+            "errors_base_path": ours.settings.errors_base_path,
+            "table_name": ours.settings.table_name,
+        }
+    )
+    theirs = Sink(ours.spark, settings, ours.client, ours.topic)
+    recreated = [WriteTask((replace(task.slices[0], topic_id="another"),)) for task in tasks_of(ours.topic, (0, 0, 10))]
+    for sink in (ours, theirs):
+        sink.publish(sink.operation(*sink.write((0, 0, 10))))
+        instant = sink.table.begin(2, 1)
+        sink.publish(sink.operation(instant, sink.engine.write(instant, recreated), attempt=2))
+        # The first attempt's rows stay: they are of the topic before.
+        rows = sink.errors.rows().select("sink", "topic_id", "_kafka_offset").collect()
+        ids = {row["topic_id"] for row in rows}
+        assert {row["sink"] for row in rows} == {sink.settings.name}
+        assert sorted(map(tuple, rows)) == sorted((sink.settings.name, id_, at) for id_ in ids for at in (0, 7))
+        assert len(ids) == 2
+    assert ours.errors.rows().count() == 4
+    theirs.table.stop_heartbeats()
+
+
+def test_an_errors_table_of_a_fleet_on_another_ensemble_is_refused_and_an_emptied_ensemble_goes_on(
+    make_sink, zookeeper
+) -> None:
+    """A chroot is what another ensemble is: no lock is shared."""
+    ours = make_sink(RECORDS[:10])
+    operation = ours.operation(*ours.write((0, 0, 10)))
+    ours.publish(operation)
+    before = completed(ours.settings.errors_base_path)
+    with connected(ours.settings.model_copy(update={"zookeeper": f"{zookeeper.address}/{ours.topic}"})) as elsewhere:
+        elsewhere.ensure_path("/")
+        theirs = ErrorsTable(ours.spark, ours.settings.model_copy(update={"name": "theirs"}), elsewhere)
+        for action in (theirs.verify, lambda: theirs.publish(operation, lambda: None)):
+            with pytest.raises(TableError, match=r"belongs to a fleet with the table lock .* this ZooKeeper has none"):
+                action()
+        # The znode of ours is gone with the ensemble's data, and the errors table knows the sink.
+        emptied = ErrorsTable(ours.spark, ours.settings, elsewhere)
+        emptied.publish(operation, lambda: None)
+        theirs.publish(operation, lambda: None)
+    assert len(completed(ours.settings.errors_base_path)) == len(before) + 2
 
 
 @pytest.mark.thorough
@@ -273,6 +324,7 @@ def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_h
         assert headers["__connect.errors.topic"].decode() == sink.topic
         assert headers["__connect.errors.partition"] == b"0"
         assert headers["__connect.errors.connector.name"].decode() == sink.settings.name
+        assert headers["__connect.errors.topic.id"].decode() == f"id-of-{sink.topic}"
         assert headers["__connect.errors.task.id"] == b"0"
         stage = {"value": b"VALUE_CONVERTER", "key": b"KEY_CONVERTER"}.get(kind, b"TASK_PUT")
         assert headers["__connect.errors.stage"] == stage

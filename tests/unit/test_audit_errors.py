@@ -23,20 +23,22 @@ BAD = (3, 7, 8)
 class HandmadeErrors(HandmadeTable):
     """Rows of (offset, generation, instant of the table's commit), all of partition 0."""
 
-    def add(self, *rows: tuple[int, int, str]) -> None:
+    def add(self, *rows: tuple[int, int, str], sink: str = SINK) -> None:
         instant = self.tick()
         file_id = f"errors-{self.number}-0"
         self.number += 1
-        path = self.write_errors(f"{file_id}_0-0-0_{instant}.parquet", rows)
+        path = self.write_errors(f"{file_id}_0-0-0_{instant}.parquet", rows, sink)
         self.complete(instant, [self.stat(file_id, path, len(rows))], operation="UPSERT")
 
-    def write_errors(self, name: str, rows: Iterable[tuple[int, int, str]]) -> Path:
+    def write_errors(self, name: str, rows: Iterable[tuple[int, int, str]], sink: str = SINK) -> Path:
         offsets, generations, instants = zip(*rows, strict=True)
         count = len(offsets)
         columns = {
             "_kafka_topic": pa.array([self.topic] * count, pa.string()),
             "_kafka_partition": pa.array([0] * count, pa.int32()),
             "_kafka_offset": pa.array(offsets, pa.int64()),
+            "sink": pa.array([sink] * count, pa.string()),
+            "topic_id": pa.array([self.topic_id] * count, pa.string()),
             "generation": pa.array(generations, pa.int32()),
             "instant": pa.array(instants, pa.string()),
         }
@@ -44,7 +46,13 @@ class HandmadeErrors(HandmadeTable):
         return self.path / name
 
     def _provenance_types(self) -> tuple[tuple[str, str], ...]:
-        return (*super()._provenance_types(), ("generation", "int"), ("instant", "string"))
+        return (
+            *super()._provenance_types(),
+            ("sink", "string"),
+            ("topic_id", "string"),
+            ("generation", "int"),
+            ("instant", "string"),
+        )
 
 
 class SoundTables:
@@ -74,7 +82,7 @@ class SoundTables:
         checkpoint = json.loads(extra[f"sink.checkpoint.{SINK}"])
         del checkpoint["ends"][self.table.topic]["1"]
         extra[f"sink.checkpoint.{SINK}"] = json.dumps({**checkpoint, "results": []})
-        runs = [[self.table.topic, 0, 0, offset, offset + 1] for offset in offsets]
+        runs = [[self.table.topic, self.table.topic_id, 0, 0, offset, offset + 1] for offset in offsets]
         extra[f"sink.replayed.{SINK}"] = json.dumps(runs)
         buffer = io.BytesIO()
         fastavro.writer(buffer, _METADATA, [document])
@@ -122,6 +130,15 @@ def test_an_errors_table_that_is_not_there_is_told(tables: SoundTables) -> None:
     (tables.errors.path / ".hoodie" / "hoodie.properties").unlink()
     with pytest.raises(TableError, match="table_errors: not a Hudi table"):
         tables.audit()
+
+
+def test_rows_of_another_tables_sink_in_the_same_errors_table_do_not_count(tables: SoundTables) -> None:
+    tables.errors.add(*((offset, 0, tables.instant) for offset in BAD))
+    # Two tables may have commits with one instant, and two clusters topics with one name.
+    tables.errors.add(*((offset, 0, tables.instant) for offset in range(10)), sink="another")
+    report = tables.audit()
+    assert report.held, sentences(report)
+    assert report.errors == len(BAD)
 
 
 def test_rows_of_a_transaction_that_was_not_committed_are_only_noted(tables: SoundTables) -> None:

@@ -12,7 +12,7 @@ from sink.bad_records.selection import Selection, offsets
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 ROWS = [
-    ("a", 0, offset, NOON.replace(tzinfo=None) + timedelta(hours=offset), kind, f"column {kind}: 'x'", replayed)
+    ("s", "a", 0, offset, NOON.replace(tzinfo=None) + timedelta(hours=offset), kind, f"column {kind}: 'x'", replayed)
     for offset, (kind, replayed) in enumerate([("value", None), ("key", None), ("value", "i1"), ("partition", None)])
 ]
 
@@ -20,10 +20,10 @@ ROWS = [
 def selected_offsets(selection: Selection) -> list[int]:
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE errors (_kafka_topic TEXT, _kafka_partition INT, _kafka_offset BIGINT,"
+            "CREATE TABLE errors (sink TEXT, _kafka_topic TEXT, _kafka_partition INT, _kafka_offset BIGINT,"
             " _kafka_timestamp TIMESTAMP, kind TEXT, reason TEXT, replayed_instant TEXT)"
         )
-        connection.executemany("INSERT INTO errors VALUES (?, ?, ?, ?, ?, ?, ?)", ROWS)
+        connection.executemany("INSERT INTO errors VALUES (?, ?, ?, ?, ?, ?, ?, ?)", ROWS)
         condition, values = selection.sql()
         rows = connection.execute(f"SELECT _kafka_offset FROM errors WHERE {condition} ORDER BY 1", values).fetchall()
     return [offset for (offset,) in rows]
@@ -34,6 +34,8 @@ def selected_offsets(selection: Selection) -> list[int]:
     [
         (Selection(), [0, 1, 3]),
         (Selection(replayed=True), [0, 1, 2, 3]),
+        (Selection(sink="s"), [0, 1, 3]),
+        (Selection(sink="another"), []),
         (Selection(topic="a", partition=0, low=1, high=2, replayed=True), [1, 2]),
         (Selection(topic="b"), []),
         (Selection(kind="value"), [0]),

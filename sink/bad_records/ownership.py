@@ -1,0 +1,114 @@
+"""Ownership of an errors table: the sinks whose commits it has, and the table lock that they share.
+
+A lock's identity is a random text in a znode beside the lock, which ZooKeeper's ensemble and chroot do not give by
+themselves. Each commit of the errors table names it, with the sinks that wrote so far.
+
+Guarantee: two sinks that share no lock never both write an errors table, but for a first commit of both at the same
+moment, after which one of them is refused; nor do two sinks of one name. An ensemble that was emptied gets its identity
+back from a sink that the table knows. Voided by a copied or edited znode. Raises TableError (the table belongs to
+others) and Unavailable (ZooKeeper).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from coordination.errors import TableError, Unavailable
+from sink.config import Settings
+from sink.config.claims import canonical
+
+OWNER_KEY = "sink.errors.owner"
+"""The extra metadata of a commit to the errors table that holds its owner, as JSON."""
+_FIX = "Set errors.table.base.path to an empty directory of this sink's own."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sink of this name lives: its znode and its table."""
+
+    znode: str
+    base_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The identity of the lock, and each sink that has written, by name."""
+
+    lock: str
+    sinks: Mapping[str, Place] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        sinks = {name: [place.znode, place.base_path] for name, place in sorted(self.sinks.items())}
+        return json.dumps({"lock": self.lock, "sinks": sinks})
+
+    @classmethod
+    def decode(cls, text: str) -> Owner:
+        document = json.loads(text)
+        return cls(document["lock"], {name: Place(*place) for name, place in document["sinks"].items()})
+
+
+def place_of(settings: Settings) -> Place:
+    return Place(settings.root_znode, canonical(settings.base_path))
+
+
+def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, table: str) -> Owner:
+    """Returns the owner that the next commit names.
+
+    `owner`: what the newest commit names, None before the first. `lock`: the identity of this ensemble's lock, None if
+    it has none yet. Raises TableError if the sink of this name and place may not write the table.
+    """
+    if owner is None:
+        return Owner(lock or uuid.uuid4().hex, {name: place})
+    known = owner.sinks.get(name)
+    if lock is None and known != place:
+        names = ", ".join(sorted(owner.sinks))
+        raise TableError(
+            f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}, and this ZooKeeper has"
+            f" none. {_FIX} If this ZooKeeper was emptied, start one of its sinks first: {names}."
+        )
+    if lock not in (None, owner.lock):
+        raise TableError(
+            f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}; the lock of this fleet is"
+            f" {lock}, so that the two would not wait for each other. {_FIX}"
+        )
+    if known is not None and known.znode != place.znode:
+        raise TableError(
+            f"{table}: the errors table has bad records of another sink {name}, at the znode {known.znode}; this one is"
+            f" at {place.znode}. {_FIX}"
+        )
+    return Owner(owner.lock, {**owner.sinks, name: place})
+
+
+class LockIdentity:
+    """The znode that holds the identity of the lock at `path`."""
+
+    def __init__(self, client: KazooClient, path: str) -> None:
+        self._client = client
+        self._path = f"{path}-identity"
+
+    def read(self) -> str | None:
+        try:
+            return bytes(self._client.get(self._path)[0]).decode()
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._unavailable(error) from error
+
+    def keep(self, lock: str) -> None:
+        """Writes the identity, if there is none. The lock is held."""
+        try:
+            self._client.create(self._path, lock.encode(), makepath=True)
+        except NodeExistsError:
+            pass
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        return Unavailable(f"znode {self._path}: {type(error).__name__}")
