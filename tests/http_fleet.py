@@ -174,7 +174,7 @@ class SinkTree:
 
     def services(self, *services: Service) -> None:
         lock = TableServiceLock(self.client, self.settings.root_znode, "worker-2:1")
-        lock.record(TableServiceRun("worker-2", time.time(), self.number, services))
+        lock.record(lambda _: TableServiceRun("worker-2", time.time(), self.number, services))
 
 
 @dataclass

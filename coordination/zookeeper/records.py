@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Corrupt, Unavailable
@@ -55,14 +55,30 @@ class Records:
             self.result_of(self._client.ensure_path_async(self._path(name)))
             self.result_of(self._client.set_async(self._path(name), data))
 
+    def update(self, name: str, build: Callable[[Any], T], change: Callable[[T | None], Mapping[str, Any]]) -> None:
+        """Replaces a record by what `change` makes of it. Makes it again if another process has written meanwhile."""
+        path = self._path(name)
+        while True:
+            try:
+                data, stat = self.result_of(self._client.get_async(path))
+                document = change(decode(data, f"ZooKeeper: {path}", build))
+                self.result_of(self._client.set_async(path, codec.to_bytes(document), stat.version))
+                return
+            except NoNodeError:
+                self.result_of(self._client.ensure_path_async(path))
+            except BadVersionError:
+                continue
+
     def children(self, name: str) -> frozenset[str]:
         return frozenset(self.result_of(self._client.get_children_async(self._path(name))))
 
     def result_of(self, answer: Any) -> Any:
-        """Returns the result of an asynchronous request. Raises NoNodeError for a missing znode."""
+        """Returns the result of an asynchronous request. Raises NoNodeError for a missing znode, and BadVersionError
+        for one that was changed since it was read.
+        """
         try:
             return answer.get(timeout=REQUEST_SECONDS)
-        except NoNodeError:
+        except (NoNodeError, BadVersionError):
             raise
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error

@@ -12,7 +12,6 @@ lock), and what py4j and Spark raise.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +22,7 @@ from sink.bad_records.ownership import OWNER_KEY, LockIdentity, Owner, owner_wit
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
-from sink.hudi.lock import BASE_PATH
+from sink.hudi.lock import BASE_PATH, Locks
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.schema import HEADERS_TYPE
 from sink.schema.avro import avro_schema
@@ -63,13 +62,7 @@ _SMALL_FILE = 16 << 20
 class KeyedTable:
     """The errors table, created by the first `upsert`. Not thread-safe."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        locks: Callable[[], AbstractContextManager[None]],
-        identity: LockIdentity,
-    ) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, locks: Locks, identity: LockIdentity) -> None:
         self.base_path = settings.errors_base_path
         self._spark = spark
         self._name = settings.errors_table_name
@@ -113,7 +106,7 @@ class KeyedTable:
 
     def upsert(self, rows: DataFrame, fence: Fence) -> None:
         """Commits rows, which have `COLUMNS`, by name."""
-        with self._locks():
+        with self._locks("publish bad records"):
             fence()
             if not self.exists():
                 self._create()

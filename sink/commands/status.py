@@ -162,7 +162,7 @@ def _parts(sink_status: Status) -> Iterator[RenderableType]:
     if sink_status.history:
         yield history_table(sink_status.history)
     if sink_status.services is not None:
-        yield _services(sink_status.services)
+        yield from _services(sink_status.services)
     if sink_status.catalog is not None:
         yield from _catalog(sink_status.catalog)
 
@@ -280,13 +280,22 @@ def history_table(history: Sequence[EndedStatus]) -> Table:
     return text_table(names, rows, "last transactions")
 
 
-def _services(run: TableServiceRun) -> Table:
-    rows = [
-        (service.name, f"{service.seconds:.2f} s", service.instant, Text(service.reason, style="red"))
-        for service in run.services
-    ]
-    title = f"table services, {_moment(run.ended)}, by {run.worker}"
-    return text_table(("service", "took>", "instant", "failed"), rows, title)
+def _services(run: TableServiceRun) -> Iterator[RenderableType]:
+    if run.services:
+        rows = [
+            (
+                service.name,
+                f"{service.seconds:.2f} s",
+                service.instant,
+                Text(service.reason, style="red"),
+                _moment(service.since) if service.since else "",
+            )
+            for service in run.services
+        ]
+        title = f"table services, {_moment(run.ended)}, by {run.worker}" if run.ended else "table services"
+        yield text_table(("service", "took>", "instant", "failed", "due since"), rows, title)
+    if run.due:
+        yield Text(f"A run of the table services has been due since {_moment(run.due)}, and has not ended.")
 
 
 def _catalog(catalog: CatalogStatus) -> Iterator[Text]:

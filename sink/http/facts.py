@@ -20,7 +20,7 @@ SinkError."""
 class HostedSink:
     """One sink that the process hosts: its clients, and its state at the moment of the question. `leads`: this worker
     coordinates it. `retention` is Kafka's, in seconds, by topic, as far as this worker knows it. `troubles` are the
-    failures of servers (store, registry) that keep this worker from its work on the sink.
+    failures of servers (store, registry) and of table services that keep this worker from its work on the sink.
     """
 
     settings: Settings

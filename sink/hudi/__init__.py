@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import Enum
 
 from py4j.protocol import Py4JJavaError
@@ -34,6 +34,7 @@ from sink.hudi.creation import columns_of_table, create_missing, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import note_rollback, sweep
+from sink.hudi.lock import Locks
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import require_moment
@@ -75,14 +76,14 @@ _SETTLED = {
 
 
 class Table:
-    """`locks()` gives the table lock as a context manager; see `table_lock`."""
+    """`locks` gives the table lock."""
 
     def __init__(
         self,
         spark: SparkSession,
         settings: Settings,
         schema: TableSchema,
-        locks: Callable[[], AbstractContextManager[None]],
+        locks: Locks,
     ) -> None:
         self.spark = spark
         self._settings = settings
@@ -118,7 +119,7 @@ class Table:
         """Makes the metadata table of a new table: that takes a second and more, and else the first transaction would
         wait for it.
         """
-        with closing(self._hudi.with_options(self._hudi.options)) as hudi, self._locks(), self._reading():
+        with closing(self._hudi.with_options(self._hudi.options)) as hudi, self._locks("prepare"), self._reading():
             hudi.init_table()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
@@ -135,7 +136,7 @@ class Table:
     def begin(self, number: int, epoch: int) -> str:
         """Begins an instant. Its first file carries the sink's name and the transaction's number."""
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
-        with self._locks():
+        with self._locks("begin"):
             snapshot = self._timeline.snapshot()
             with self._reading():
                 require_moment(self._hudi, snapshot)
@@ -161,7 +162,7 @@ class Table:
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
         changes = table_changes(stats, self._settings.operation == "upsert") if self._changes_rows else TableChanges()
-        with self._locks():
+        with self._locks("complete"):
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
             if (settled := _SETTLED.get(view.instants[instant])) is not None:
@@ -201,7 +202,7 @@ class Table:
 
     def roll_back(self, instant: str) -> None:
         """Rolls the instant back; confirmed when it returns. Does nothing for one that is not on the timeline."""
-        with self._locks():
+        with self._locks("roll back"):
             self._roll_back(instant)
 
     def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:

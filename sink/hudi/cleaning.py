@@ -2,7 +2,10 @@
 
 Guarantee: `plan` and `complete` do what Hudi does under its lock; `delete` does what Hudi does without it, and may be
 repeated: a file that is gone counts as deleted. A plan that any process left is carried out by the next one, as
-Hudi does. Written for Hudi 1.2: the step that deletes is called by reflection. Raises what py4j raises.
+Hudi does, or dropped if it is obsolete. Dropping is safe at any time: nothing on the timeline refers to a cleaning that
+is not complete, the metadata table has at most noted files as gone that are, and the next plan begins where the last
+complete one ended, so that it names the remaining files again. Written for Hudi 1.2: the step that deletes is called by
+reflection. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from sink.hudi.client import HudiClient
+from sink.hudi.instants import ActiveTimeline
 
 CLEAN = "clean"
+_TIMELINE = ".hoodie/timeline"
 _DELETE = ("org.apache.hudi.common.engine.HoodieEngineContext", "org.apache.hudi.avro.model.HoodieCleanerPlan")
 """The parameters of the method that deletes the files of a plan."""
 
@@ -34,12 +39,38 @@ def plan(hudi: HudiClient) -> str:
     return instant
 
 
+def obsolete(hudi: HudiClient, instant: str, snapshot: ActiveTimeline) -> str:
+    """Returns why a plan must not be carried out, or an empty text. The caller holds the table lock, and has read
+    `snapshot` under it. A savepoint that is made while files are deleted needs no look: Hudi makes none of a commit
+    that a pending plan does not retain.
+    """
+    if not _is_written(hudi, instant):
+        return "its writer died before it had written the plan"
+    if snapshot.is_restored_since(instant):
+        return "the table was restored since, to files that the plan may name"
+    retained = _read_plan(hudi, instant).getEarliestInstantToRetain()
+    later = [
+        entry.requested
+        for entry in snapshot.savepoints
+        if (entry.completed or "") > instant and (retained is None or entry.requested < str(retained.getTimestamp()))
+    ]
+    return f"a savepoint of {', '.join(later)} was made since: the plan may name its files" if later else ""
+
+
+def drop(hudi: HudiClient, instant: str) -> None:
+    """Deletes a plan that is not complete. The caller holds the table lock."""
+    meta = hudi.meta_client()
+    # The plan goes last: Hudi cannot read a cleaning that has begun and has no plan.
+    for state in ("INFLIGHT", "REQUESTED"):
+        meta.getActiveTimeline().deleteInstantFileIfExists(hudi.instant(meta, state, CLEAN, instant))
+
+
 def delete(hudi: HudiClient, instant: str) -> Any:
     """Deletes the files of a plan. Returns what `complete` takes."""
     table = _table(hudi)
     meta = table.getMetaClient()
     requested, inflight = (hudi.instant(meta, state, CLEAN, instant) for state in ("REQUESTED", "INFLIGHT"))
-    cleaner_plan = hudi.java.common.util.CleanerUtils.getCleanerPlan(meta, requested)
+    cleaner_plan = _read_plan(hudi, instant, meta)
     if not meta.getActiveTimeline().containsInstant(inflight):
         meta.getActiveTimeline().transitionCleanRequestedToInflight(requested)
     executor = hudi.java.table.action.clean.CleanActionExecutor(hudi.engine_context, hudi.config, table, instant)
@@ -47,9 +78,14 @@ def delete(hudi: HudiClient, instant: str) -> Any:
     deletion = executor.getClass().getDeclaredMethod("clean", kinds)
     deletion.setAccessible(True)
     stats = deletion.invoke(executor, hudi.java_array(hudi.jvm.java.lang.Object, hudi.engine_context, cleaner_plan))
-    return hudi.java.common.util.CleanerUtils.convertCleanMetadata(
+    metadata = hudi.java.common.util.CleanerUtils.convertCleanMetadata(
         instant, hudi.option(), stats, cleaner_plan.getExtraMetadata()
     )
+    if not stats:
+        # A plan without files only notes how far the table is clean.
+        metadata.setEarliestCommitToRetain(cleaner_plan.getEarliestInstantToRetain().getTimestamp())
+        metadata.setLastCompletedCommitTimestamp(cleaner_plan.getLastCompletedCommitTimestamp())
+    return metadata
 
 
 def complete(hudi: HudiClient, instant: str, metadata: Any) -> None:
@@ -66,6 +102,16 @@ def complete(hudi: HudiClient, instant: str, metadata: Any) -> None:
     meta = table.getMetaClient()
     inflight = hudi.instant(meta, "INFLIGHT", CLEAN, instant)
     meta.getActiveTimeline().transitionCleanInflightToComplete(False, inflight, hudi.option(metadata))
+
+
+def _read_plan(hudi: HudiClient, instant: str, meta: Any = None) -> Any:
+    meta = meta or hudi.meta_client()
+    return hudi.java.common.util.CleanerUtils.getCleanerPlan(meta, hudi.instant(meta, "REQUESTED", CLEAN, instant))
+
+
+def _is_written(hudi: HudiClient, instant: str) -> bool:
+    storage, path = hudi.storage(), hudi.path(f"{_TIMELINE}/{instant}.{CLEAN}.requested")
+    return bool(storage.exists(path)) and storage.getPathInfo(path).getLength() > 0
 
 
 def _table(hudi: HudiClient) -> Any:

@@ -9,8 +9,8 @@ ConfigError; other errors of py4j pass through.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
@@ -21,6 +21,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
+from sink.hudi.lock import Locks
 from sink.hudi.options import (
     key_generator,
     merge_mode,
@@ -43,8 +44,6 @@ from sink.storage.files import PROBE_PREFIX
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
 
-Locks = Callable[[], AbstractContextManager[None]]
-
 
 def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> bool:
     """Creates the table if it is missing, without the parts that `init_table` makes. Returns whether it did."""
@@ -52,7 +51,7 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
     _require_options(hudi)
     if _is_table(hudi):
         return False
-    with locks():
+    with locks("create"):
         # Another worker may have been first.
         if _is_table(hudi):
             return False
@@ -101,7 +100,7 @@ def _inspect_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
 
 def _note_placements(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
     """Stores where rows are put, which Hudi does not: changing it would duplicate keys."""
-    with locks():
+    with locks("note placements"):
         known_properties = _properties(hudi)
         if other := next((name for name in values if known_properties.get(name, values[name]) != values[name]), None):
             raise TableError(

@@ -45,6 +45,10 @@ class ActiveTimeline:
     def first(self) -> str:
         return min((entry.requested for entry in self.instants), default="")
 
+    def is_pending(self, instant: str, action: str) -> bool:
+        entries = [entry for entry in self.instants if entry.requested == instant and entry.action == action]
+        return bool(entries) and not any(entry.done for entry in entries)
+
     def writes_at(self, instant: str) -> list[Instant]:
         return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
 
@@ -53,9 +57,14 @@ class ActiveTimeline:
         return max((entry.completed for entry in self.instants if entry.completed), default="")
 
     @property
+    def savepoints(self) -> tuple[Instant, ...]:
+        """Complete savepoints. `requested` is the instant of the commit that each keeps."""
+        return tuple(entry for entry in self.instants if entry.action == "savepoint" and entry.done)
+
+    @property
     def has_savepoint(self) -> bool:
         """Whether commits that are later than a savepoint's may have been archived before that."""
-        return any(entry.action == "savepoint" and entry.done for entry in self.instants)
+        return bool(self.savepoints)
 
     @property
     def pending_restores(self) -> tuple[str, ...]:

@@ -3,19 +3,26 @@
 Guarantee: while it is held, no Hudi writer that uses ZookeeperBasedLockProvider with the same base path and key holds
 it, and the other way round: both queue at the same znode. It is held only as long as the session lives; so the caller
 checks the session last, before it acts. Voided by writers with another lock provider, path or key. Raises Unavailable
-(not acquired within the wait, with the name of its holder).
+(not acquired within the wait, with the name of its holder, or why ZooKeeper refuses it).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import structlog
 from kazoo.client import KazooClient
-from kazoo.exceptions import CancelledError, KazooException, LockTimeout, SessionExpiredError
+from kazoo.exceptions import (
+    CancelledError,
+    InvalidACLError,
+    KazooException,
+    LockTimeout,
+    NoAuthError,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.recipe.lock import Lock
 
@@ -28,6 +35,8 @@ LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 DEFAULT_BASE_PATH = "/hudi"
 WAIT_SECONDS = 30.0
 _RELEASE_PAUSE_SECONDS = 0.5
+Locks = Callable[[str], AbstractContextManager[None]]
+"""Gives the table lock, held for the purpose that is named."""
 
 
 class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
@@ -43,11 +52,18 @@ class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
 
 class TableLocks:
     """Gives the lock of one table as a context manager; a new one each time, because kazoo's own do not survive a
-    session.
+    session. `note_held` is told, after each, for what it was held, and for how many seconds.
     """
 
-    def __init__(self, client: KazooClient, settings: Settings, wait: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        settings: Settings,
+        wait: float = WAIT_SECONDS,
+        note_held: Callable[[str, float], None] = lambda _purpose, _seconds: None,
+    ) -> None:
         self._client = client
+        self._note_held = note_held
         self._wait = wait
         self._holder = f"sink {settings.name}, worker {settings.worker_id}"
         self.path = lock_path(settings)
@@ -59,15 +75,16 @@ class TableLocks:
         return min(tuple(self._held.values()), default=time.monotonic())
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self, purpose: str) -> Iterator[None]:
         lock = TableLock(self._client, self.path, self._holder)
         self._acquire(lock)
         self._held[lock] = time.monotonic()
         try:
             yield
         finally:
-            del self._held[lock]
+            began = self._held.pop(lock)
             self._release(lock)
+            self._note_held(purpose, time.monotonic() - began)
 
     def _acquire(self, lock: TableLock) -> None:
         if not self._client.connected:
@@ -80,6 +97,12 @@ class TableLocks:
                 f"table lock {self.path}: not free within {self._wait:g} s, held by {self._held_by(lock)};"
                 " another writer of the table may be stuck"
             ) from None
+        except (NoAuthError, InvalidACLError) as error:
+            self._release(lock)
+            raise Unavailable(
+                f"table lock {self.path}: {type(error).__name__}: ZooKeeper refuses it to the sink's user. Give that"
+                " user all rights on the znode and on those below it"
+            ) from error
         except (KazooException, KazooTimeoutError, CancelledError) as error:
             self._release(lock)
             raise Unavailable(f"table lock {self.path}: {type(error).__name__} while waiting for it") from error

@@ -9,13 +9,14 @@ out. Never raises for a service that fails: its outcome says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from typing import Any
 
 from coordination.zookeeper.table_service_lock import Service
 from sink.config import Settings
 from sink.hudi.client import HudiClient
+from sink.hudi.lock import Locks
 from sink.hudi.metadata_timeline import (
     METADATA_TIMELINE,
     compaction_interval,
@@ -24,6 +25,7 @@ from sink.hudi.metadata_timeline import (
     pending,
     timeline_names,
 )
+from sink.hudi.moments import require_no_restore
 from sink.hudi.options import commit_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.torn_manifests import delete_torn_manifests
@@ -37,7 +39,7 @@ _LATE_READERS = 3
 class MetadataTableServices:
     """One run on the metadata table of `hudi`, with a client of its own. `locks` gives the table lock."""
 
-    def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, hudi: HudiClient, settings: Settings, locks: Locks) -> None:
         self._hudi = hudi.with_options(commit_options(settings))
         self._locks = locks
         self._clients = ExitStack()
@@ -56,11 +58,13 @@ class MetadataTableServices:
             for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
                 if services and wait():
                     break
-                services.append(run_service(f"metadata {name}", partial(self._under_lock, step)))
+                services.append(run_service(f"metadata {name}", partial(self._under_lock, f"metadata {name}", step)))
             return tuple(services)
 
-    def _under_lock(self, step: Callable[[], str]) -> str:
-        with self._locks():
+    def _under_lock(self, name: str, step: Callable[[], str]) -> str:
+        with self._locks(name):
+            # What a restore does with the metadata table depends on what was compacted when it began.
+            require_no_restore(self._hudi)
             return step()
 
     @cached_property

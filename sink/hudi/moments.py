@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
 from coordination.errors import Unavailable
 from sink.hudi.client import HudiClient
-from sink.hudi.instants import ActiveTimeline
+from sink.hudi.instants import RESTORE, ActiveTimeline
+from sink.hudi.service_outcome import ServiceBlocked
+
+_SECONDS_DIGITS = 14
+_ENDED_BY_ALL = (RESTORE, "savepoint", "clean")
+"""Actions that a service waits for, that block nothing, or that whoever cleans carries out."""
 
 
 def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
@@ -12,14 +21,58 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
     behind it, and while this host's clock is behind the newest completion: readers that follow the timeline would miss
     what is completed now. The caller holds the table lock. Raises what py4j raises.
     """
-    if snapshot.pending_restores:
-        raise Unavailable(
-            f"{hudi.base_path}: restore {', '.join(snapshot.pending_restores)} of the table is pending: the sink goes"
-            " on when it is complete. Finish it with the program that planned it"
-        )
+    _require_no_restore(hudi, snapshot.pending_restores)
     now = hudi.instant_now()
     if now <= snapshot.newest_completion:
         raise Unavailable(
             f"{hudi.base_path}: the newest completion is of {snapshot.newest_completion}, and it is {now} here: the"
             " clock of this host, or the time zone of its JVM, is behind that of another worker. Set it right"
         )
+
+
+def require_no_restore(hudi: HudiClient) -> None:
+    """Raises Unavailable while a restore is pending. Reads the table's timeline. The caller holds the table lock."""
+    pending = hudi.meta_client().getActiveTimeline().getRestoreTimeline().filterInflightsAndRequested()
+    _require_no_restore(hudi, [str(entry.requestedTime()) for entry in pending.getInstants()])
+
+
+def _require_no_restore(hudi: HudiClient, pending: Collection[str]) -> None:
+    if pending:
+        raise Unavailable(
+            f"{hudi.base_path}: restore {', '.join(pending)} of the table is pending: the sink goes on when it is"
+            " complete. Finish it with the program that planned it"
+        )
+
+
+def abandoned(hudi: HudiClient, snapshot: ActiveTimeline, seconds: float) -> dict[str, str]:
+    """Returns the pending instants that are older than so many seconds, oldest first, with their actions. Raises what
+    py4j raises.
+    """
+    now = hudi.instant_now()
+    return {
+        entry.requested: entry.action
+        for entry in sorted(snapshot.instants)
+        if not entry.done and entry.action not in _ENDED_BY_ALL and _age(entry.requested, now) > seconds
+    }
+
+
+def require_ended(hudi: HudiClient, instants: Mapping[str, str], own: Collection[str]) -> None:
+    """Raises ServiceBlocked for the oldest of these pending instants that another writer has begun."""
+    for instant, action in instants.items():
+        if instant not in own:
+            age = _age(instant, hudi.instant_now())
+            raise ServiceBlocked(
+                f"{hudi.base_path}: {action} {instant} of another writer has been pending for {age:.0f} s: Hudi"
+                " archives nothing after it, and compacts none of its files. Finish it, or roll it back, with the"
+                " program that began it",
+                time.time() - age,
+            )
+
+
+def _age(instant: str, now: str) -> float:
+    """Returns the seconds between two instants; none for one that is not a time."""
+    try:
+        began, ended = (datetime.strptime(each[:_SECONDS_DIGITS], "%Y%m%d%H%M%S") for each in (instant, now))
+    except ValueError:
+        return 0.0
+    return (ended - began).total_seconds()

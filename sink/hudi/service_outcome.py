@@ -1,23 +1,34 @@
-"""Runs one table service and tells its outcome."""
+"""Runs one table service and reports its outcome."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from coordination.errors import SinkError
+from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.java_errors import message
 
 _REASON = 300
 
 
+class ServiceBlocked(Conflict):
+    """Another writer keeps the service from its work, `since` a time in seconds since 1970."""
+
+    def __init__(self, text: str, since: float) -> None:
+        super().__init__(text)
+        self.since = since
+
+
 def run_service(name: str, service: Callable[[], str]) -> Service:
-    """Runs the service, which returns the instant of its commit, if it made one. A failure becomes the reason."""
+    """Runs the service, which returns the instant of its commit, if it made one. A failure becomes the reason, whatever
+    it is: a defect, too, keeps the service from its work.
+    """
     began = time.monotonic()
-    instant, reason = "", ""
+    instant, reason, since = "", "", 0.0
     try:
         instant = service()
-    except (SinkError, *JAVA_ERRORS, OSError) as error:
+    except Exception as error:  # noqa: BLE001
         reason = message(error, _REASON)
-    return Service(name, round(time.monotonic() - began, 3), instant, reason)
+        since = error.since if isinstance(error, ServiceBlocked) else 0.0
+    return Service(name, round(time.monotonic() - began, 3), instant, reason, since)

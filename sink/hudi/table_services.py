@@ -14,8 +14,10 @@ raises for a service that fails: its outcome says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import structlog
 
 from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
@@ -25,7 +27,8 @@ from sink.hudi import cleaning
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
-from sink.hudi.moments import require_moment
+from sink.hudi.lock import Locks
+from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
@@ -33,6 +36,7 @@ from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.hudi.uploads import abort_uploads
 from sink.telemetry.failpoints import Failpoints
 
+LOG = structlog.get_logger("sink.hudi")
 MERGE_ON_READ = "MERGE_ON_READ"
 _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
@@ -40,7 +44,7 @@ _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 class HudiTableServices:
     """One run on the table of `hudi`, with a client of its own. `locks` gives the table lock."""
 
-    def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, hudi: HudiClient, settings: Settings, locks: Locks) -> None:
         self._settings = settings
         self._locks = locks
         self._hudi = hudi.with_options(service_options(settings))
@@ -76,6 +80,7 @@ class HudiTableServices:
         instant = self._plan("Compaction")
         if instant:
             self._carry_out("Compaction", instant)
+        self._require_others_ended({COMPACTION, "logcompaction"})
         return instant
 
     def _cluster(self) -> str:
@@ -93,7 +98,7 @@ class HudiTableServices:
         return instant
 
     def _plan(self, service: str) -> str:
-        with self._moment():
+        with self._moment(f"plan {service.lower()}"):
             instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
         if instant:
             self._failpoints.reach(f"{service}.scheduled")
@@ -108,15 +113,30 @@ class HudiTableServices:
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
             written = hudi.write_plan(service, instant)
             self._failpoints.reach(f"{service}.written")
-            with self._moment():
+            with self._moment(f"complete {service.lower()}"):
                 self._require_current(service, instant, hudi.paths_of(written))
                 hudi.name_columns(written, hudi.meta_client())
                 hudi.complete_service(service, instant, written)
 
+    def _require_others_ended(self, actions: Collection[str] = ()) -> None:
+        """Raises ServiceBlocked if an instant of another writer, of these actions or of any, has been pending for
+        longer than a service may be due.
+        """
+        snapshot = self._timeline.snapshot()
+        old = abandoned(self._hudi, snapshot, self._settings.services_overdue_ms / 1000)
+        old = {instant: action for instant, action in old.items() if not actions or action in actions}
+        if old:
+            own = {
+                *self._timeline.view((), snapshot).orphans,
+                *self._own_plans(COMPACTION),
+                *self._own_plans(CLUSTERING),
+            }
+            require_ended(self._hudi, old, own)
+
     @contextmanager
-    def _moment(self) -> Iterator[ActiveTimeline]:
+    def _moment(self, purpose: str) -> Iterator[ActiveTimeline]:
         """Holds the table lock at a moment at which the table may be changed. Gives the timeline of that moment."""
-        with self._locks():
+        with self._locks(purpose):
             snapshot = self._timeline.snapshot()
             require_moment(self._hudi, snapshot)
             yield snapshot
@@ -148,7 +168,7 @@ class HudiTableServices:
         """Rolls back what an earlier attempt at a compaction has written. Returns whether the plan is still pending:
         until the lock is held, that attempt may complete it.
         """
-        with self._locks():
+        with self._moment("reopen compaction"):
             pending, is_rolled_back = self._pending(COMPACTION, instant)
             if pending is not None and (pending.state == "INFLIGHT" or is_rolled_back):
                 self._hudi.reopen_compaction(self._hudi.meta_client(), instant, pending.state)
@@ -159,7 +179,7 @@ class HudiTableServices:
         that made the plan may still complete it.
         """
         for instant in self._own_plans(CLUSTERING):
-            with self._locks():
+            with self._moment("drop clustering"):
                 if self._pending(CLUSTERING, instant)[0] is not None:
                     self._hudi.roll_back(instant)
                     note_rollback(self._hudi, instant)
@@ -175,28 +195,44 @@ class HudiTableServices:
 
     def _clean(self) -> str:
         """Carries out plans that are pending, or else a new one."""
-        instants = cleaning.pending(self._hudi)
+        instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
         if not instants:
-            with self._moment():
-                instants = list(filter(None, [cleaning.plan(self._hudi)]))
-        for instant in instants:
-            self._failpoints.reach("Cleaning.scheduled")
-            with self._moment() as snapshot:
-                if snapshot.is_restored_since(instant):
-                    raise Conflict(
-                        f"cleaning {instant}: the table was restored since, to files that the plan may delete"
-                    )
-            deleted = cleaning.delete(self._hudi, instant)
-            self._failpoints.reach("Cleaning.deleted")
-            with self._moment():
-                cleaning.complete(self._hudi, instant, deleted)
+            with self._moment("plan cleaning"):
+                planned = cleaning.plan(self._hudi)
+            instants = [planned] if planned and self._delete_files(planned) else []
         return instants[-1] if instants else ""
+
+    def _delete_files(self, instant: str) -> bool:
+        """Carries out a plan of a cleaning. Returns False if it is gone or was obsolete, before or after files were
+        deleted: the next plan names what is left.
+        """
+        self._failpoints.reach("Cleaning.scheduled")
+        with self._moment("begin cleaning") as snapshot:
+            if not self._is_current_cleaning(instant, snapshot):
+                return False
+        deleted = cleaning.delete(self._hudi, instant)
+        self._failpoints.reach("Cleaning.deleted")
+        with self._moment("complete cleaning") as snapshot:
+            if not self._is_current_cleaning(instant, snapshot):
+                return False
+            cleaning.complete(self._hudi, instant, deleted)
+        return True
+
+    def _is_current_cleaning(self, instant: str, snapshot: ActiveTimeline) -> bool:
+        """Whether the plan is pending. Drops it if it is obsolete."""
+        if not snapshot.is_pending(instant, cleaning.CLEAN):
+            return False
+        if reason := cleaning.obsolete(self._hudi, instant, snapshot):
+            cleaning.drop(self._hudi, instant)
+            LOG.warning("cleaning.dropped", instant=instant, reason=reason)
+        return not reason
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
-        with self._moment():
+        with self._moment("archiving"):
             delete_torn_manifests(self._hudi, TIMELINE)
             self._hudi.client.archive()
+        self._require_others_ended()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)
         return ""

@@ -2,7 +2,8 @@
 
 A sink is healthy while it has a coordinator, no halt, and either no record waits or the last commit is newer than three
 intervals or the write deadline, whichever is longer. New records in a quiet topic have their interval, too: records
-that may have come a moment ago are a note. A pause is a note, no fault. Pure; raises nothing.
+that may have come a moment ago are a note. A pause is a note, no fault. A table service that has been due for
+`services.overdue.after` without success is a fault; before, its failure is a note. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import chain
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
+from coordination.zookeeper.table_service_lock import RUN, TableServiceRun
 from sink.config import Settings
 from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
@@ -95,6 +97,25 @@ def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[F
         yield from refusals or [no_coordinator]
     if view.halt is None and not evidence.paused:
         yield from _overdue(evidence, view, status)
+    yield from _overdue_services(evidence, status)
+
+
+def _overdue_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
+    run = status.services or TableServiceRun()
+    reasons = {service.name: service.reason for service in run.failed}
+    for name in _names_of_overdue(evidence, run):
+        outcome = f"the last attempt failed: {reasons[name]}" if name in reasons else "no run has ended since"
+        time_due = duration(evidence.wall - run.due_since[name])
+        yield finding("service-overdue", f"{_title(name)} due for {time_due} without success; {outcome}")
+
+
+def _names_of_overdue(evidence: Evidence, run: TableServiceRun) -> tuple[str, ...]:
+    limit = evidence.settings.services_overdue_ms / 1000
+    return tuple(name for name, since in run.due_since.items() if evidence.wall - since > limit)
+
+
+def _title(service: str) -> str:
+    return "the table services have been" if service == RUN else f"the table service {service} has been"
 
 
 def _refusals(evidence: Evidence) -> list[Finding]:
@@ -155,15 +176,22 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
     bad_records = sum(ended.errors for ended in status.history)
     if bad_records:
         yield finding("bad-records", f"{bad_records:,} bad records in the last {len(status.history)} transactions")
-    if status.services is not None:
-        for service in status.services.failed:
-            yield finding("service-failed", f"{service.name}, on {status.services.worker}: {service.reason}")
+    yield from _failed_services(evidence, status)
     if status.catalog is not None and status.catalog.failures:
         yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
     yield from _retention(evidence)
     growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
     if growing and evidence.trend.age.known > evidence.settings.commit_allowance:
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")
+
+
+def _failed_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
+    run = status.services or TableServiceRun()
+    overdue = _names_of_overdue(evidence, run)
+    for service in run.failed:
+        if service.name not in overdue:
+            where = f", on {run.worker}" if run.worker else ""
+            yield finding("service-failed", f"{service.name}{where}: {service.reason}")
 
 
 def _retention(evidence: Evidence) -> Iterator[Finding]:

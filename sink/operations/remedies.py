@@ -216,8 +216,14 @@ DO = {
         "the-log",
     ),
     "service-failed": (
-        "It is tried again after services.interval.commits more transactions. If it always fails, the table gets slow.",
-        "the-log",
+        "It is tried again after services.interval.commits more transactions, or after 15 minutes. If it always fails,"
+        " the table gets slow.",
+        "services-failed",
+    ),
+    "service-overdue": (
+        "Fix the reason of the last attempt; without one, see whether the worker that runs the services hangs or dies"
+        " in them. The next run clears this. Commits go on meanwhile, and the table gets slow.",
+        "table-service-overdue",
     ),
     "catalog": ("Commits go on. Mend the catalogue; the sink registers the table again by itself.", "the-log"),
     "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),

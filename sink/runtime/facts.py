@@ -53,9 +53,13 @@ class ProcessFacts:
         if client is None or log is None:
             return ()
         return tuple(
-            HostedSink(sink.settings, client, log(sink.settings), sink.leads, sink.retention, sink.troubles)
+            HostedSink(sink.settings, client, log(sink.settings), sink.leads, sink.retention, self._troubles(sink))
             for sink in tuple(self._sinks.values())
         )
+
+    def _troubles(self, sink: Sink) -> tuple[str, ...]:
+        services = self._metrics.sink(sink.settings.name).service_trouble
+        return (*sink.troubles, services) if services else sink.troubles
 
     @property
     def misconfigured(self) -> Mapping[str, str]:

@@ -120,7 +120,7 @@ class Sink:
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
-        metrics.configured(settings.commit_allowance)
+        metrics.configured(settings.commit_allowance, settings.services_overdue_ms / 1000)
         metrics.waits_for("zookeeper", True)
         self._stop = Event()
         self.ended = Event()
@@ -279,7 +279,7 @@ class Sink:
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
         self._metrics.waits_for("zookeeper", not client.connected)
-        locks = TableLocks(client, settings)
+        locks = TableLocks(client, settings, note_held=self._metrics.lock_held)
         table = Table(spark, settings, schema, locks)
         engine = engine_of(spark, settings, schema)
         engine.check()

@@ -1,24 +1,29 @@
 """Runs the table services on one worker of the fleet, off the commit path.
 
 One worker holds their lock, and not the coordinator's where there is another one. Guarantee: a run neither fails nor
-delays a decision. A run that fails is logged, recorded for `sink status`, and tried again after as many transactions. A
-worker that dies in a run loses the lock with its session, and the next holder begins with its remains. A worker that
-was stopped beyond its session may wake in the middle of a run: it finds under the table lock that it may not complete.
+delays a decision. Whatever keeps a service from its work (a fault of ZooKeeper, of the store, of Hudi, or a defect) is
+logged, recorded for status and health, and counted; it is tried again after as many transactions, or after
+`RETRY_SECONDS`. A worker that dies in a run loses the lock with its session, and the next holder begins at once, with
+its remains. A worker that was stopped beyond its session may wake in the middle of a run: it finds under the table lock
+that it may not complete. A coordinator that does not serve sees to it that a run which nobody begins is known to be
+due.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
 from coordination.errors import SinkError, Unavailable
-from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
-from sink.clients.java_errors import JAVA_ERRORS, error_summary
+from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
+from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.table_reports import TableReports
@@ -27,7 +32,10 @@ from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 2.0
-RETRY_SECONDS = 0.5
+WATCH_SECONDS = 20.0
+RETRY_SECONDS = 900.0
+RESIGN_SECONDS = 0.5
+METADATA_TABLE = "metadata table"
 Run = Callable[[], tuple[Service, ...]]
 
 
@@ -68,6 +76,10 @@ class TableServiceRunner:
         self._reports = reports
         self._metadata = metadata
         self._in_turn = in_turn
+        self._interruption = ""
+        """Why the last look at the lock failed."""
+        self._watched = -math.inf
+        self._last = TableServiceRun()
         self._ended = threading.Event()
         self._thread = ContextThread(target=self._campaign, name="services", daemon=True)
 
@@ -90,29 +102,77 @@ class TableServiceRunner:
     def _campaign(self) -> None:
         while not self._ended.is_set():
             try:
-                if self._may_serve() and self._lock.campaign():
-                    self._serve()
-            except SinkError as error:
-                LOG.debug("services.interrupted", reason=str(error))
+                if not self._may_serve():
+                    self._watch()
+                else:
+                    if not self._interruption:
+                        self._metrics.not_serving()
+                    if self._lock.campaign():
+                        self._serve()
+                self._recovered()
+            except Exception as error:  # noqa: BLE001 (a defect, too: else nothing would serve the table, in silence)
+                self._interrupted(error)
             self._ended.wait(POLL_SECONDS)
 
     def _may_serve(self) -> bool:
         """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""
         return not self._leads() or self._lock.is_alone()
 
+    def _recovered(self) -> None:
+        if self._interruption:
+            self._interruption = ""
+            self._metrics.services_interrupted("")
+
+    def _interrupted(self, error: Exception) -> None:
+        """Reports what keeps this worker from the services, if it does so twice in a row. A lost connection ends by
+        itself, and ZooKeeper's state shows it.
+        """
+        reason, last = error_summary(error), self._interruption
+        LOG.debug("services.interrupted", reason=reason)
+        if self._ended.is_set() or not self._lock.is_connected:
+            return
+        self._interruption = reason
+        if reason != last:
+            return
+        failed = Service(RUN, 0.0, "", reason)
+        self._count((failed,))
+        self._metrics.services_interrupted(f"table services: {reason}")
+        with suppress(SinkError):
+            run, is_due = self._look()
+            if is_due:
+                self._lock.record(lambda last: last.interrupted(time.time(), failed) if last == run else last)
+        self._ended.wait(WATCH_SECONDS)
+
+    def _watch(self) -> None:
+        """Records that a run is due, where the worker that should have begun it has not: one that does so has recorded
+        that itself. Shows how long services have been due, whoever fails to run them.
+        """
+        if time.monotonic() - self._watched < WATCH_SECONDS:
+            return
+        self._watched = time.monotonic()
+        run, is_due = self._look()
+        if is_due and not run.due:
+            run = self._lock.record(lambda last: last.marked_due(time.time()) if last == run else last)
+        self._metrics.services(run)
+
+    def _look(self) -> tuple[TableServiceRun, bool]:
+        """Returns the record, and whether a run is due."""
+        run = self._lock.last() or TableServiceRun()
+        return run, run.is_due(self._lock.committed(), self._settings.services_interval)
+
     def _serve(self) -> None:
         try:
             if self._catalog is not None:
                 self._catalog.follow()
-            last_run = self._lock.last()
-            last_committed = last_run.committed if last_run else 0
+            self._last = self._lock.last() or TableServiceRun()
+            self._metrics.services(self._last)
             served = 0
             while not self._ended.is_set() and self._may_serve():
                 committed = self._lock.committed()
-                if committed < last_committed or committed - last_committed >= self._settings.services_interval:
+                if self._last.is_due(committed, self._settings.services_interval) or self._is_tried_again():
                     self._run(committed)
-                    last_committed = committed
                     self._reports.services_ran()
+                    served = 0 if self._last.failed else served
                 else:
                     served = self._kept_up(served)
                 self._reports.poll()
@@ -123,6 +183,10 @@ class TableServiceRunner:
             self._metrics.not_serving()
             self._give_back()
 
+    def _is_tried_again(self) -> bool:
+        """Whether a run that failed is due again though no transaction has come since."""
+        return bool(self._last.failed) and not 0 <= time.time() - self._last.ended < RETRY_SECONDS
+
     def _kept_up(self, served: int) -> int:
         """Serves the metadata table if that may be due. `served`: the transaction up to which it has been served."""
         committed = self._lock.committed()
@@ -130,7 +194,10 @@ class TableServiceRunner:
             return served
         # Each takes cores and the table lock from transactions: one at a look.
         wait = partial(self._ended.wait, POLL_SECONDS)
-        if self._outcomes("metadata table", partial(self._metadata.run, wait)):
+        services = self._outcomes(METADATA_TABLE, partial(self._metadata.run, wait))
+        if not self._ended.is_set() and (services or self._last.failed):
+            self._note(lambda last: last.after_metadata_run(time.time(), services))
+        if services:
             return self._lock.committed()
         # Too early: some of these transactions were complete before it was served last.
         return committed - self._metadata.interval // 2
@@ -142,22 +209,33 @@ class TableServiceRunner:
                 self._lock.resign()
                 return
             except Unavailable:
-                time.sleep(RETRY_SECONDS)
+                time.sleep(RESIGN_SECONDS)
 
     def _run(self, committed: int) -> None:
+        """Runs the services. A run that this process does not live to record stays due, since it began."""
         LOG.debug("services.begun", committed=committed)
-        services = self._outcomes("table", self._perform)
-        self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
+        self._note(lambda last: last.marked_due(time.time()))
+        services = self._outcomes(RUN, self._perform)
+        is_cut_short = self._ended.is_set() and (not services or any(service.reason for service in services))
+        if not is_cut_short:
+            worker = self._settings.worker_id
+            self._note(lambda last: last.after_run(worker, time.time(), committed, services))
+
+    def _note(self, change: Callable[[TableServiceRun], TableServiceRun]) -> None:
+        self._last = self._lock.record(change)
+        self._metrics.services(self._last)
 
     def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
-        """Runs services when it is their turn. Returns and reports the outcome of each."""
+        """Runs services when it is their turn. Returns and counts the outcome of each."""
         try:
             services = self._in_turn(lambda: () if self._ended.is_set() else run())
-        except (SinkError, *JAVA_ERRORS, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (a defect is the reason as well)
             services = (Service(name, 0.0, "", error_summary(error)),)
-        if self._ended.is_set():
-            # Spark is being stopped, so that a failure says nothing of the table.
-            services = tuple(service for service in services if not service.reason)
+        # When Spark is being stopped, a failure says nothing of the table.
+        self._count(service for service in services if not (service.reason and self._ended.is_set()))
+        return services
+
+    def _count(self, services: Iterable[Service]) -> None:
         for service in services:
             self._metrics.served(service)
             if service.reason:
@@ -166,4 +244,3 @@ class TableServiceRunner:
                 LOG.info("services.done", service=service.name, seconds=service.seconds, instant=service.instant)
             else:
                 LOG.debug("services.idle", service=service.name, seconds=service.seconds)
-        return services

@@ -91,6 +91,23 @@ class Families:
         self.service_failed = self._gauge(
             "sink_table_service_failed", "1 if the last run of the table service failed", "service"
         )
+        self.service_due = self._gauge(
+            "sink_table_service_due_timestamp_seconds",
+            "Unix time since when the table service has been due and has not succeeded; absent if it is not due",
+            "service",
+        )
+        self.service_allowance = self._gauge(
+            "sink_table_service_allowance_seconds", "How long a table service may be due without success"
+        )
+        self.lock_seconds = self._histogram(
+            "sink_table_lock_held_seconds",
+            "How long this worker held the table lock",
+            PHASE_SECONDS,
+            "for",
+        )
+        self.lock_longest = self._gauge(
+            "sink_table_lock_longest_seconds", "The longest of these since the worker's start", "for"
+        )
         self.registrations = self._counter("sink_catalog_syncs", "Registrations in the catalogue", "outcome")
         self.catalog_failures = self._gauge("sink_catalog_failures", "Registrations that failed in a row")
         self.catalog_seconds = self._histogram(

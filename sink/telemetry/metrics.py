@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from coordination.state.messages import Note
 from coordination.state.model import LogView, Phase
 from coordination.state.tree import KeeperView
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceRun
 from sink.telemetry.backlog import last_commit
 from sink.telemetry.exposition import Exposition, MetricsServer
 from sink.telemetry.harmless import harmless
@@ -94,6 +94,9 @@ class SinkMetrics:
         self._opened: dict[int, tuple[float, int]] = {}
         self.retention_by_topic: Mapping[str, float] = {}
         """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
+        self._longest_holds: dict[str, float] = {}
+        self.service_trouble = ""
+        """The last value of `services_interrupted`."""
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
@@ -130,9 +133,10 @@ class SinkMetrics:
         self.offsets.clear()
 
     @harmless
-    def configured(self, commit_allowance: float) -> None:
-        """Takes the seconds after which a commit is overdue."""
+    def configured(self, commit_allowance: float, service_allowance: float) -> None:
+        """Takes the seconds after which a commit is overdue, and a table service."""
         self._child(self._families.commit_allowance).set(commit_allowance)
+        self._child(self._families.service_allowance).set(service_allowance)
 
     @harmless
     def note(self, note: Note) -> None:
@@ -237,9 +241,7 @@ class SinkMetrics:
         families = self._families
         for family in (families.files, families.audit_time, families.audit_held, families.catalog_failures):
             self._drop(family)
-        for family, labels in list(self._children):
-            if family is families.service_failed:
-                self._drop(family, *labels)
+        self.services(TableServiceRun())
 
     @harmless
     def wrote(self, size: int) -> None:
@@ -252,7 +254,26 @@ class SinkMetrics:
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
         self._child(self._families.services, service.name, outcome).inc()
         self._child(self._families.service_seconds, service.name).observe(service.seconds)
-        self._child(self._families.service_failed, service.name).set(1 if service.reason else 0)
+
+    @harmless
+    def services(self, run: TableServiceRun) -> None:
+        """Takes the record of the table services: which have failed, and since when each is due."""
+        failed = {service.name: 1.0 if service.reason else 0.0 for service in run.services}
+        self._show_each(self._families.service_failed, failed)
+        self._show_each(self._families.service_due, run.due_since)
+
+    @harmless
+    def services_interrupted(self, trouble: str) -> None:
+        """Takes what keeps this worker from running the table services; an empty text if nothing does any more."""
+        self.service_trouble = trouble
+        self._show_each(self._families.service_failed, {RUN: 1.0} if trouble else {})
+
+    @harmless
+    def lock_held(self, purpose: str, seconds: float) -> None:
+        """Counts a hold of the table lock that has ended."""
+        self._child(self._families.lock_seconds, purpose).observe(seconds)
+        longest = self._longest_holds[purpose] = max(seconds, self._longest_holds.get(purpose, 0.0))
+        self._child(self._families.lock_longest, purpose).set(longest)
 
     @harmless
     def registered(self, failures: int, seconds: float) -> None:
@@ -310,6 +331,14 @@ class SinkMetrics:
             self._drop(family)
         else:
             self._child(family).set(value)
+
+    def _show_each(self, family: Any, values: Mapping[str, float]) -> None:
+        """Sets the sink's children of a family with one label, and drops those without a value."""
+        for child_family, labels in list(self._children):
+            if child_family is family and labels[0] not in values:
+                self._drop(family, *labels)
+        for label, value in values.items():
+            self._child(family, label).set(value)
 
     def _set_waiting(self, cause: str, is_waiting: bool) -> None:
         self._child(self._families.waiting, cause).set(1 if is_waiting else 0)

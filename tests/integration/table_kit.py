@@ -102,9 +102,13 @@ class Driver:
         self.table.complete(instant, self.write(instant, number * 10), checkpoint(number), allow)
         return instant
 
+    def begin_as_another(self) -> str:
+        """Begins an instant as another writer does, without owner."""
+        return self._rows.begin({})
+
     def land_as_another(self, first: int) -> None:
         """Commits as another writer does, without owner and checkpoint."""
-        instant = self._rows.begin({})
+        instant = self.begin_as_another()
         self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
 
     def roll_back_as_another(self, instant: str) -> None:

@@ -249,7 +249,7 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     cleaned = Service("cleaning", 1.25, "20260101000000000")
     failed = Service("archiving", 0.5, reason="the disk is full")
     assert lock.campaign()
-    lock.record(TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
+    lock.record(lambda _: TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
     code, out = sink("status", "--config", fleet.config)
     # A service that fails stops no worker.
     assert code == 0

@@ -96,7 +96,7 @@ class Case:
         self.settings = settings
         self.schema = schema
         self.path = settings.base_path
-        self.table = Table(spark, settings, schema, lambda: nullcontext())
+        self.table = Table(spark, settings, schema, nullcontext)
         self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, schema)
         self.names = schema.spark.names
         self.topic = self.sql = ""

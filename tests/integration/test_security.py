@@ -7,13 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
@@ -23,6 +16,7 @@ from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic
 from tests.fleet import Fleet, produce
+from tests.integration.tls_kit import tls_zookeeper
 from tests.processes import process_commands
 from tests.waiting import eventually
 
@@ -49,45 +43,15 @@ def login(tmp_path: Path) -> Iterator[tuple[KafkaServer, str]]:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[ZooKeeperServer, dict[str, object]]]:
+def guarded(tmp_path: Path) -> Iterator[tuple[ZooKeeperServer, dict[str, str]]]:
     """A ZooKeeper that requires certificates, and the settings of a worker with a certificate and a digest login."""
-    authority, secured_port = trustme.CA(), free_ports(1)[0]
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(ca)
-    server_certificate, worker_certificate = (authority.issue_cert("localhost") for _ in range(2))
-    server_pem = tmp_path / "server.pem"
-    server_pem.write_bytes(_pkcs8(server_certificate) + server_certificate.cert_chain_pems[0].bytes())
-    (tmp_path / "worker.key").write_bytes(_pkcs8(worker_certificate))
-    worker_certificate.cert_chain_pems[0].write_to_path(tmp_path / "worker.pem")
-    settings = {
-        "secureClientPort": secured_port,
-        "secureClientPortAddress": LOOPBACK,
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": server_pem,
-        "ssl.trustStore.location": ca,
-        "ssl.clientAuth": "need",
-    }
-    worker_settings = {
-        "zookeeper.connect": f"localhost:{secured_port}",
-        "zookeeper.ssl.ca.location": str(ca),
-        "zookeeper.ssl.certificate.location": str(tmp_path / "worker.pem"),
-        "zookeeper.ssl.key.location": str(tmp_path / "worker.key"),
-        "zookeeper.digest.username": "sink",
-        "zookeeper.digest.password": DIGEST_PASSWORD,
-        "zookeeper.acl": "creator",
-    }
-    with ZooKeeperServer(tmp_path / "zookeeper", settings=settings) as server:
-        yield server, worker_settings
-
-
-def _pkcs8(certificate: trustme.LeafCert) -> bytes:
-    """Returns the private key in the only format that ZooKeeper reads."""
-    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with tls_zookeeper(tmp_path / "tls") as (server, by_certificate):
+        login = {"zookeeper.digest.username": "sink", "zookeeper.digest.password": DIGEST_PASSWORD}
+        yield server, {**by_certificate, **login, "zookeeper.acl": "creator"}
 
 
 def test_a_worker_logs_in_everywhere_keeps_its_znodes_to_itself_and_shows_no_secret(
-    tmp_path: Path, login: tuple[KafkaServer, str], guarded: tuple[ZooKeeperServer, dict[str, object]]
+    tmp_path: Path, login: tuple[KafkaServer, str], guarded: tuple[ZooKeeperServer, dict[str, str]]
 ) -> None:
     (kafka, secured_address), (zookeeper, worker_settings) = login, guarded
     create_topic(kafka.address, "orders", 2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.security import make_acl, make_digest_acl
+from prometheus_client.parser import text_string_to_metric_families
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
@@ -17,24 +19,30 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from coordination.state import codec
 from coordination.zookeeper.records import AuditRecord
-from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
+from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
+from sink.clients.zookeeper import connected
+from sink.config import Settings
 from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
+from sink.runtime import table_service_runner
 from sink.runtime.table_reports import TableReports
 from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, table_settings
+from tests.integration.tls_kit import tls_zookeeper
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 DONE = (Service("cleaning", 0.5, "20260101000000000"),)
+FAILED, DUE = "sink_table_service_failed", "sink_table_service_due_timestamp_seconds"
+AWAY = Unavailable("storage is away")
 
 
 class Worker:
@@ -45,12 +53,14 @@ class Worker:
         self.client.start()
         self.client.ensure_path("/s/workers")
         self.client.create(f"/s/workers/{name}", ephemeral=True)
-        self.leads, self.runs, self.error = leads, 0, False
+        self.leads, self.runs = leads, 0
+        self.error: Exception | None = None
+        self.metrics = ProcessMetrics()
         self.may_end = threading.Event()
         self.may_end.set()
         worker_settings = table_settings(directory / name, chroot, worker__id=name, services__interval__commits="5")
         self.lock = TableServiceLock(self.client, "/s", name)
-        metrics = ProcessMetrics().sink(name)
+        metrics = self.metrics.sink(name)
         self.services = TableServiceRunner(
             worker_settings,
             self.lock,
@@ -67,9 +77,15 @@ class Worker:
     def run(self) -> tuple[Service, ...]:
         self.runs += 1
         assert self.may_end.wait(60)
-        if self.error:
-            raise Unavailable("storage is away")
+        if self.error is not None:
+            raise self.error
         return DONE
+
+    def shown(self, metric: str) -> dict[str, float]:
+        """Returns the values of a metric by service."""
+        families = text_string_to_metric_families(self.metrics.text().decode())
+        samples = [sample for family in families for sample in family.samples if sample.name == metric]
+        return {sample.labels["service"]: sample.value for sample in samples}
 
     def commit(self, number: int) -> None:
         """Writes to the ledger that transaction `number` is settled."""
@@ -102,7 +118,7 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
     leader = make_worker("leader", leads=True)
     leader.commit(4)
     leader.commit(7)
-    eventually("the leader has served", lambda: leader.lock.last() is not None)
+    eventually("the leader has served", lambda: bool(leader.lock.last() and leader.lock.last().ended))
     assert leader.lock.last() == TableServiceRun("leader", leader.lock.last().ended, 7, DONE)
     follower = make_worker("follower")
     leader.commit(11)
@@ -115,7 +131,7 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
 
 def test_a_run_that_a_stop_interrupts_has_not_failed(make_worker: Callable[..., Worker]) -> None:
     worker = make_worker("only")
-    worker.error = True
+    worker.error = AWAY
     worker.may_end.clear()
     worker.commit(5)
     eventually("the services run", lambda: worker.runs == 1)
@@ -130,16 +146,91 @@ def test_a_run_that_fails_is_recorded_and_comes_again_after_as_many_transactions
     make_worker: Callable[..., Worker],
 ) -> None:
     worker = make_worker("only")
-    worker.error = True
+    worker.error = AWAY
     worker.commit(5)
-    eventually("a run is recorded", lambda: worker.lock.last() is not None)
+    eventually("a run is recorded", lambda: bool(worker.lock.last() and worker.lock.last().ended))
     [failed] = worker.lock.last().failed
     assert "storage is away" in failed.reason
-    worker.error = False
+    worker.error = None
     worker.commit(9)
     worker.commit(10)
     eventually("another run is recorded", lambda: not worker.lock.last().failed)
     assert worker.runs == 2
+
+
+def test_a_defect_is_a_reason_like_any_other_and_ends_nothing(make_worker: Callable[..., Worker]) -> None:
+    worker = make_worker("only")
+    worker.error = TypeError("'JavaPackage' object is not callable")
+    worker.commit(5)
+    eventually("a run is recorded", lambda: bool(worker.lock.last() and worker.lock.last().ended))
+    [failed] = worker.lock.last().failed
+    assert failed.reason == "TypeError: 'JavaPackage' object is not callable"
+    eventually("it shows", lambda: worker.shown(FAILED) == {RUN: 1})
+    worker.error = None
+    worker.commit(10)
+    eventually("another run is recorded", lambda: not worker.lock.last().failed)
+    eventually("it shows", lambda: worker.shown(FAILED) == {"cleaning": 0})
+
+
+def test_a_run_that_hangs_is_due_since_it_began_and_so_it_is_for_the_next_worker(
+    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_service_runner, "WATCH_SECONDS", 0.0)
+    leader = make_worker("leader", leads=True)
+    hanging = make_worker("hanging")
+    hanging.may_end.clear()
+    leader.commit(5)
+    eventually("the services run", lambda: hanging.runs == 1)
+    due = leader.lock.last().due
+    assert 0 < due <= time.time()
+    eventually("the leader shows it", lambda: leader.shown(DUE) == {RUN: due})
+    failing = make_worker("failing")
+    failing.error = AWAY
+    hanging.client.stop()
+    eventually("the next worker has run", lambda: bool(leader.lock.last().ended))
+    assert leader.lock.last().due_since == {RUN: due}
+    failing.error = None
+    leader.commit(10)
+    eventually("it has succeeded", lambda: not leader.lock.last().due_since)
+    eventually("the leader shows it", lambda: not leader.shown(DUE))
+
+
+def test_a_leader_records_that_a_run_is_due_which_no_worker_begins(
+    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_service_runner, "WATCH_SECONDS", 0.0)
+    leader = make_worker("leader", leads=True)
+    # A worker that takes part, and serves no table.
+    leader.client.create("/s/workers/idle", ephemeral=True)
+    leader.commit(4)
+    assert leader.lock.last() is None
+    leader.commit(5)
+    eventually("it is due", lambda: bool(leader.lock.last() and leader.lock.last().due))
+    assert leader.lock.last().ended == 0
+
+
+def test_a_lock_of_the_services_that_zookeeper_refuses_is_a_failure_with_its_reason(
+    make_worker: Callable[..., Worker], chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_service_runner, "POLL_SECONDS", 0.05)
+    owner = KazooClient(chroot, auth_data=[("digest", "other:secret")])
+    owner.start()
+    owner.ensure_path("/s/services")
+    may_not_create = make_acl("world", "anyone", read=True, write=True)
+    owner.set_acls("/s/services", [may_not_create, make_digest_acl("other", "secret", all=True)])
+    worker = make_worker("only")
+    worker.commit(5)
+    eventually("it has failed", lambda: bool(worker.lock.last() and worker.lock.last().failed))
+    [failed] = worker.lock.last().failed
+    assert "NoAuthError" in failed.reason
+    eventually("it shows", lambda: worker.shown(FAILED) == {RUN: 1})
+    assert "NoAuthError" in worker.metrics.sink("only").service_trouble
+    owner.set_acls("/s/services", [make_acl("world", "anyone", all=True)])
+    monkeypatch.setattr(table_service_runner, "WATCH_SECONDS", 0.0)
+    eventually("it serves", lambda: worker.runs == 1, 60)
+    eventually("it has succeeded", lambda: not worker.lock.last().failed)
+    owner.stop()
+    owner.close()
 
 
 def test_a_record_that_nobody_understands_keeps_nobody_from_serving(make_worker: Callable[..., Worker]) -> None:
@@ -147,7 +238,7 @@ def test_a_record_that_nobody_understands_keeps_nobody_from_serving(make_worker:
     worker.client.ensure_path("/s/services")
     worker.client.set("/s/services", b"{broken")
     worker.commit(5)
-    eventually("a run is recorded", lambda: worker.lock.last() is not None)
+    eventually("a run is recorded", lambda: bool(worker.lock.last() and worker.lock.last().ended))
 
 
 CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
@@ -221,7 +312,7 @@ def test_columns_that_came_later_are_kept_by_a_clustering(make_driver: MakeDrive
 
 
 def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone(make_driver: MakeDriver) -> None:
-    driver = make_driver(**CLUSTERING)
+    driver = make_driver(**CLUSTERING, services__overdue__after="1s")
     for number in (1, 2):
         driver.land(number)
     other_client = service_client(driver)
@@ -237,22 +328,64 @@ def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone
     foreign_plan = other_client.schedule("Clustering", {})
     assert foreign_plan
     driver.land(4)
-    driver.table.services()
+    text = f"clustering {foreign_plan} of another writer has been pending for"
+    eventually("the plan is too old", lambda: text in by_name(driver.table.services())["archiving"].reason)
     other_client.client.cluster(foreign_plan, True)
+    assert not by_name(driver.table.services())["archiving"].reason
     assert driver.count() == driver.count(metadata=False) == 40
     other_client.close()
 
 
-def test_a_table_is_cleaned_and_archived_whose_lock_only_the_sinks_user_may_take(
-    spark: SparkSession, chroot: str, tmp_path: Path
+@pytest.mark.thorough
+def test_a_write_that_another_writer_left_pending_blocks_archiving_and_one_of_the_sink_does_not(
+    make_driver: MakeDriver,
 ) -> None:
-    limits = {"keep__min__commits": "3", "keep__max__commits": "4", "clean__commits__retained": "1"}
-    often = {f"hoodie__{name}": value for name, value in limits.items()}
-    sink_settings = table_settings(tmp_path / "table", chroot, hoodie__metadata__enable="true", **often, **CLUSTERING)
-    user = {"auth_data": [("digest", "sink:secret")], "default_acl": [make_digest_acl("sink", "secret", all=True)]}
-    client = KazooClient(chroot, **user)
-    client.start()
-    driver = Driver(spark, sink_settings, client)
+    driver = make_driver(services__overdue__after="1s")
+    driver.land(1)
+    driver.table.begin(2, 1)
+    foreign = driver.begin_as_another()
+    began = time.time()
+    text = f"commit {foreign} of another writer has been pending for"
+    eventually("it is too old", lambda: text in by_name(driver.table.services())["archiving"].reason)
+    [archiving] = [service for service in driver.table.services() if service.reason]
+    assert abs(archiving.since - began) < 2, "due since the instant was begun"
+
+
+@pytest.mark.thorough
+def test_a_compaction_that_another_writer_planned_and_left_is_the_reason_why_none_is_done(
+    spark: SparkSession, zookeeper_client: KazooClient, zookeeper, tmp_path: Path
+) -> None:
+    base_path = tmp_path / "table"
+    eager = {"hoodie__compact__inline__max__delta__commits": "1", "services__overdue__after": "1s"}
+    driver = Driver(spark, table_settings(base_path, zookeeper.address, **eager), zookeeper_client)
+    spark.sql(
+        f"CREATE TABLE planned (id bigint, kind string) USING hudi LOCATION '{base_path}' TBLPROPERTIES (type='mor',"
+        " primaryKey='id', 'hoodie.metadata.enable'='false', 'hoodie.compact.inline'='false')"
+    )
+    spark.sql("INSERT INTO planned SELECT id, 'a' FROM range(10)")
+    spark.sql("UPDATE planned SET kind = 'b' WHERE id = 1")
+    other_client = service_client(driver)
+    plan = other_client.schedule("Compaction", {})
+    text = f"compaction {plan} of another writer has been pending for"
+    eventually("it is too old", lambda: text in by_name(driver.table.services())["compaction"].reason)
+    assert text in by_name(driver.table.services())["archiving"].reason
+    other_client.client.compact(plan, True)
+    assert not any(service.reason for service in driver.table.services())
+    other_client.close()
+    spark.sql("DROP TABLE planned")
+
+
+LIMITS = {
+    "hoodie__keep__min__commits": "3",
+    "hoodie__keep__max__commits": "4",
+    "hoodie__clean__commits__retained": "1",
+    "hoodie__metadata__enable": "true",
+}
+
+
+def assert_served(spark: SparkSession, settings: Settings, client: KazooClient) -> None:
+    """Asserts that each service does its work on the table of these settings, beside transactions."""
+    driver = Driver(spark, settings, client)
     driver.table.ensure()
     done: set[str] = set()
     for number in range(1, 13):
@@ -263,36 +396,131 @@ def test_a_table_is_cleaned_and_archived_whose_lock_only_the_sinks_user_may_take
             assert not any(service.reason for service in results.values()), results
             done |= {name for name, service in results.items() if service.instant}
     assert {"clustering", "cleaning", "metadata compaction"} <= done
-    assert list((tmp_path / "table" / ".hoodie" / "timeline" / "history").glob("*.parquet"))
+    assert list(Path(settings.base_path, ".hoodie", "timeline", "history").glob("*.parquet"))
     assert driver.count() == driver.count(metadata=False) == 120
+
+
+def test_a_table_is_cleaned_and_archived_whose_lock_only_the_sinks_user_may_take(
+    spark: SparkSession, chroot: str, tmp_path: Path
+) -> None:
+    user = {"auth_data": [("digest", "sink:secret")], "default_acl": [make_digest_acl("sink", "secret", all=True)]}
+    client = KazooClient(chroot, **user)
+    client.start()
+    assert_served(spark, table_settings(tmp_path / "table", chroot, **LIMITS, **CLUSTERING), client)
     for child in client.get_children("/"):
         client.delete(f"/{child}", recursive=True)
     client.stop()
     client.close()
 
 
-def test_a_cleaning_that_was_planned_before_a_restore_deletes_nothing(make_driver: MakeDriver) -> None:
-    driver = make_driver()
+@pytest.mark.thorough
+def test_a_table_is_cleaned_and_archived_where_zookeeper_is_reached_by_tls_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with tls_zookeeper(tmp_path / "tls") as (_, by_certificate):
+        secured = table_settings(tmp_path / "table", "", **by_certificate, **LIMITS, **CLUSTERING)
+        with connected(secured) as client:
+            assert_served(spark, secured, client)
+
+
+def plan_cleaning(hudi: HudiClient, instant: str, files: list[Path], retained: str) -> None:
+    """Plans that a cleaning, at this instant, deletes these files, as another writer does."""
+    model, meta = hudi.jvm.org.apache.hudi.avro.model, hudi.meta_client()
+    named = hudi.java_list([])
+    for file in files:
+        named.add(model.HoodieCleanFileInfo(str(file), False))
+    by_partition = hudi.java_map({})
+    by_partition.put("", named)
+    plan = model.HoodieCleanerPlan.newBuilder().setPolicy("KEEP_LATEST_COMMITS").setVersion(2)
+    plan.setLastCompletedCommitTimestamp(retained).setFilePathsToBeDeletedPerPartition(by_partition)
+    plan.setEarliestInstantToRetain(model.HoodieActionInstant(retained, "commit", "COMPLETED"))
+    requested = hudi.instant(meta, "REQUESTED", "clean", instant)
+    meta.getActiveTimeline().saveToCleanRequested(requested, hudi.option(plan.build()))
+
+
+def cleanings(driver: Driver) -> list[str]:
+    """Returns the files of cleanings on the timeline."""
+    return sorted(file.name for file in Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.clean*"))
+
+
+def dropped_cleanings(driver: Driver) -> list[str]:
+    """Runs the services, none of which fails. Returns the instants of cleanings that they say they have dropped."""
+    with capture_logs() as lines:
+        results = by_name(driver.table.services())
+    assert not any(result.reason for result in results.values()), results
+    return [line["instant"] for line in lines if line["event"] == "cleaning.dropped"]
+
+
+def test_a_cleaning_that_was_planned_before_a_restore_deletes_nothing_and_the_next_one_goes_on(
+    make_driver: MakeDriver,
+) -> None:
+    driver = make_driver(hoodie__metadata__enable="true", hoodie__clean__commits__retained="1", **CLUSTERING)
     kept = driver.land(1)
-    driver.land(2)
+    base = Path(driver.settings.base_path)
+    files = list(base.glob("*.parquet"))
+    newest = driver.land(2)
     hudi = service_client(driver)
     hudi.client.savepoint(kept, "test", "before")
-    meta = hudi.meta_client()
     planned = str(hudi.client.createNewInstantTime(False))
-    requested = hudi.instant(meta, "REQUESTED", "clean", planned)
-    plan = hudi.jvm.org.apache.hudi.avro.model.HoodieCleanerPlan.newBuilder()
-    plan.setPolicy("KEEP_LATEST_COMMITS").setLastCompletedCommitTimestamp(kept)
-    plan.setFilesToBeDeletedPerPartition(hudi.jvm.java.util.HashMap())
-    meta.getActiveTimeline().saveToCleanRequested(requested, hudi.option(plan.build()))
+    plan_cleaning(hudi, planned, files, newest)
     restore = str(hudi.client.createNewInstantTime(False))
     table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
     assert table.scheduleRestore(hudi.engine_context, restore, kept).isPresent()
-    assert f"restore {restore} of the table is pending" in by_name(driver.table.services())["cleaning"].reason
+    results = by_name(driver.table.services())
+    assert all(f"restore {restore} of the table is pending" in service.reason for service in results.values()), results
     table.getMetaClient().reloadActiveTimeline()
     table.restore(hudi.engine_context, restore, kept)
+    hudi.client.deleteSavepoint(kept)
     hudi.close()
-    assert "the table was restored since" in by_name(driver.table.services())["cleaning"].reason
-    assert driver.count() == 10
+    assert dropped_cleanings(driver) == [planned]
+    assert dropped_cleanings(driver) == []
+    assert driver.count() == driver.count(metadata=False) == 10
+    assert cleanings(driver) == []
+    for number in range(3, 8):
+        driver.land(number)
+        assert dropped_cleanings(driver) == []
+    assert len(cleanings(driver)) >= 3, "nothing was cleaned since"
+    assert driver.count() == driver.count(metadata=False) == 60
+
+
+@pytest.mark.thorough
+def test_the_metadata_table_is_left_as_it_is_while_a_restore_is_pending(make_driver: MakeDriver) -> None:
+    driver = make_driver(hoodie__metadata__enable="true", hoodie__metadata__compact__max__delta__commits="2")
+    first = driver.land(1)
+    driver.land(2)
+    hudi = service_client(driver)
+    restore = str(hudi.client.createNewInstantTime(False))
+    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
+    assert table.scheduleRestore(hudi.engine_context, restore, first).isPresent()
+    hudi.close()
+    services = driver.table.metadata_services()
+    assert services, "none was due"
+    assert all(f"restore {restore} of the table is pending" in service.reason for service in services), services
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("state", ["a savepoint was made since", "its files are gone already", "nothing was written"])
+def test_a_cleaning_that_must_not_be_carried_out_is_dropped(make_driver: MakeDriver, state: str) -> None:
+    driver = make_driver(hoodie__metadata__enable="true")
+    first = driver.land(1)
+    base = Path(driver.settings.base_path)
+    files = list(base.glob("*.parquet"))
+    newest = driver.land(2)
+    hudi = service_client(driver)
+    planned = str(hudi.client.createNewInstantTime(False))
+    if state == "its files are gone already":
+        files = [base / "gone.parquet"]
+    else:
+        hudi.client.savepoint(first, "test", "after the plan was made, and before it was written")
+    plan_cleaning(hudi, planned, files, newest)
+    if state == "nothing was written":
+        base.joinpath(".hoodie", "timeline", f"{planned}.clean.requested").write_bytes(b"")
+    hudi.close()
+    assert dropped_cleanings(driver) == ([] if state == "its files are gone already" else [planned])
+    assert driver.count() == driver.count(metadata=False) == 20
+    driver.land(3)
+    assert dropped_cleanings(driver) == []
+    assert driver.count() == 30
 
 
 class Takeover:

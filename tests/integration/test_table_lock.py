@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
@@ -56,7 +58,7 @@ def test_hudi_waits_while_we_hold_the_lock(
             order.append("theirs")
 
     waiter = threading.Thread(target=take_hudi_lock)
-    with TableLocks(client, sink_settings)():
+    with TableLocks(client, sink_settings)("test"):
         waiter.start()
         wait_for_contenders(client, lock_path(sink_settings), 2)
         order.append("ours")
@@ -71,14 +73,14 @@ def test_we_wait_while_hudi_holds_the_lock(
     assert try_lock(spark, hudi_lock, LONG_SECONDS)
     with (
         pytest.raises(Unavailable, match="not free within 1 s, held by"),
-        TableLocks(client, sink_settings, wait=1)(),
+        TableLocks(client, sink_settings, wait=1)("test"),
     ):
         pass
     order: list[str] = []
     entered = threading.Event()
 
     def take_our_lock() -> None:
-        with TableLocks(client, sink_settings, wait=LONG_SECONDS)():
+        with TableLocks(client, sink_settings, wait=LONG_SECONDS)("test"):
             order.append("ours")
             entered.set()
 
@@ -94,17 +96,17 @@ def test_we_wait_while_hudi_holds_the_lock(
 
 def test_a_wait_that_is_too_long_names_the_holder(sink_settings: Settings, client: KazooClient, chroot: str) -> None:
     refusal = pytest.raises(Unavailable)
-    with connected(chroot) as other_client, TableLocks(other_client, sink_settings)(), refusal as refused:
-        TableLocks(client, sink_settings, wait=0.5)().__enter__()
+    with connected(chroot) as other_client, TableLocks(other_client, sink_settings)("test"), refusal as refused:
+        TableLocks(client, sink_settings, wait=0.5)("test").__enter__()
     assert f"held by sink orders, worker {sink_settings.worker_id}" in str(refused.value)
     assert client.get_children(lock_path(sink_settings)) == []
 
 
 def test_the_lock_is_free_again_whatever_happened_inside(sink_settings: Settings, client: KazooClient) -> None:
     locks = TableLocks(client, sink_settings, wait=5)
-    with pytest.raises(ZeroDivisionError), locks():
+    with pytest.raises(ZeroDivisionError), locks("test"):
         raise ZeroDivisionError
-    with locks():
+    with locks("test"):
         assert len(client.get_children(lock_path(sink_settings))) == 1
     assert client.get_children(lock_path(sink_settings)) == []
 
@@ -113,17 +115,42 @@ def test_a_holder_whose_session_ended_does_not_lock_the_table_for_ever(
     sink_settings: Settings, client, chroot: str
 ) -> None:
     with connected(chroot) as other_client:
-        lock = TableLocks(other_client, sink_settings)()
+        lock = TableLocks(other_client, sink_settings)("test")
         lock.__enter__()
         assert len(client.get_children(lock_path(sink_settings))) == 1
-    with TableLocks(client, sink_settings, wait=30)():
+    with TableLocks(client, sink_settings, wait=30)("test"):
         pass
+
+
+def test_how_long_it_was_held_is_told_with_the_purpose(sink_settings: Settings, client: KazooClient) -> None:
+    held: list[tuple[str, float]] = []
+    locks = TableLocks(client, sink_settings, note_held=lambda *hold: held.append(hold))
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError), locks("archiving"):
+        raise ZeroDivisionError
+    [(purpose, seconds)] = held
+    assert purpose == "archiving"
+    assert 0 < seconds <= time.monotonic() - began
+
+
+def test_a_lock_that_zookeeper_refuses_names_the_right_that_is_missing(
+    sink_settings: Settings, client: KazooClient, chroot: str
+) -> None:
+    owner = KazooClient(chroot, auth_data=[("digest", "other:secret")])
+    owner.start()
+    owner.ensure_path(lock_path(sink_settings))
+    owner.set_acls(lock_path(sink_settings), [make_digest_acl("other", "secret", all=True)])
+    with pytest.raises(Unavailable, match="NoAuthError: ZooKeeper refuses it to the sink's user"):
+        TableLocks(client, sink_settings)("test").__enter__()
+    owner.delete(lock_path(sink_settings))
+    owner.stop()
+    owner.close()
 
 
 def test_without_a_connection_nobody_waits(sink_settings: Settings, chroot: str) -> None:
     with connected(chroot) as client:
         locks = TableLocks(client, sink_settings)
-    with pytest.raises(Unavailable, match="no connection to ZooKeeper"), locks():
+    with pytest.raises(Unavailable, match="no connection to ZooKeeper"), locks("test"):
         pass
 
 

@@ -41,7 +41,8 @@ def rising(start: float, step: float) -> str:
 
 def ended(series: Mapping[str, str]) -> dict[str, str]:
     """Returns these series until the fault; after it no worker serves them."""
-    return {name: f"{values.split('x')[0]}x{FAULT - 1} stale" for name, values in series.items()}
+    served = {name: values for name, values in series.items() if values != "stale"}
+    return {name: f"{values.split('x')[0]}x{FAULT - 1} stale" for name, values in served.items()}
 
 
 def turning(start: float, step: float, then_step: float, jump: float = 0) -> str:
@@ -57,6 +58,7 @@ WORKER_SERIES = {
     "sink_halted": steady(0),
     "sink_paused": steady(0),
     "sink_commit_allowance_seconds": steady(300),
+    "sink_table_service_allowance_seconds": steady(86_400),
     "sink_bad_records_total": steady(0),
 }
 COORDINATOR_SERIES = {
@@ -81,6 +83,7 @@ QUIET: dict[str, str] = {
     f'sink_transactions_ended_total{{{A},outcome="ABORTED"}}': steady(0),
     **COORDINATOR_SERIES,
     f'sink_table_service_failed{{{B},service="cleaning"}}': steady(0),
+    f'sink_table_service_due_timestamp_seconds{{{A},service="cleaning"}}': "stale",
     f"sink_catalog_failures{{{B}}}": steady(0),
     f"sink_audit_timestamp_seconds{{{B}}}": steady(-86_400),
     f"sink_audit_held{{{B}}}": steady(1),
@@ -179,6 +182,15 @@ CASES: dict[str, Case] = {
         "SinkServiceFails",
         after=15,
         series={series_name(B, "sink_table_service_failed", service="cleaning"): changing(0, 1)},
+    ),
+    "a table service that has been due for a day": fires(
+        "SinkServiceOverdue",
+        after=75,
+        series={series_name(A, "sink_table_service_due_timestamp_seconds", service="cleaning"): steady(-86_400)},
+    ),
+    "a table service that has been due for an hour": fires(
+        after=3000,
+        series={series_name(A, "sink_table_service_due_timestamp_seconds", service="cleaning"): steady(0)},
     ),
     "a clock behind": fires(
         "SinkClockOff", after=45, series={series_name(B, "sink_worker_time_seconds"): turning(0, STEP, STEP, -60)}

@@ -96,7 +96,7 @@ def test_a_request_that_hangs_without_the_lock_leaves_the_sink_to_other_workers(
 
 
 def test_a_request_that_hangs_with_the_lock_ends_the_process(worker: Worker, kills: list[int]) -> None:
-    with structlog.testing.capture_logs() as lines, worker.locks():
+    with structlog.testing.capture_logs() as lines, worker.locks("test"):
         time.sleep(0.3)
         worker.supervise()
     assert kills == [70]
@@ -109,7 +109,7 @@ def test_a_request_that_hangs_and_takes_the_lock_later_ends_the_process_if_it_ke
     worker: Worker, kills: list[int]
 ) -> None:
     worker.supervise()
-    with worker.locks():
+    with worker.locks("test"):
         worker.supervise()
         assert kills == [], "others still wait for the lock"
         time.sleep(0.3)
@@ -119,7 +119,7 @@ def test_a_request_that_hangs_and_takes_the_lock_later_ends_the_process_if_it_ke
 
 def test_a_sink_that_does_not_hang_may_keep_the_lock_for_long(worker: Worker, kills: list[int]) -> None:
     worker.membership.request_started_at = time.monotonic
-    with worker.locks():
+    with worker.locks("test"):
         time.sleep(0.3)
         worker.supervise()
     assert not worker.membership.ended.is_set()

@@ -190,6 +190,37 @@ def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
     assert notes == ["waits", "worker-gone", "aborts", "bad-records", "service-failed"]
 
 
+def judged_services(settings: Settings, run: TableServiceRun) -> tuple[list[str], list[str]]:
+    """Returns the texts of reasons and notes."""
+    evidence = evidence_of(settings, a_view(settings))
+    assert evidence.status is not None
+    judgement = judge(replace(evidence, status=replace(evidence.status, services=run)))
+    return [reason.text for reason in judgement.reasons], [note.text for note in judgement.notes]
+
+
+def test_a_service_that_has_been_due_for_a_day_without_success_is_a_fault_and_before_that_a_note(
+    settings: Settings,
+) -> None:
+    def failing(hours: float) -> TableServiceRun:
+        return TableServiceRun("w2", WALL, 7, (Service("cleaning", 1.0, "", "no room", WALL - hours * 3600),))
+
+    text = "the table service cleaning has been due for 25.0 h without success; the last attempt failed: no room"
+    assert judged_services(settings, failing(23)) == ([], ["cleaning, on w2: no room"])
+    assert judged_services(settings, failing(25)) == ([text], [])
+
+
+def test_a_run_that_nobody_has_ended_for_a_day_is_a_fault(settings: Settings) -> None:
+    ended = (Service("cleaning", 1.0, "1"), Service("archiving", 1.0))
+    text = "the table services have been due for 30.0 h without success; no run has ended since"
+    assert judged_services(settings, TableServiceRun("w2", 1.0, 7, ended, WALL - 30 * 3600)) == ([text], [])
+    assert judged_services(settings, TableServiceRun(due=WALL - 30 * 3600)) == ([text], [])
+
+
+def test_services_that_had_nothing_to_do_for_a_month_are_no_fault(settings: Settings) -> None:
+    idle = (Service("cleaning", 1.0), Service("archiving", 1.0))
+    assert judged_services(settings, TableServiceRun("w2", WALL - 30 * 86_400, 7, idle)) == ([], [])
+
+
 @pytest.mark.parametrize(("ahead", "notes"), [(-3.0, []), (3.0, []), (40.0, ["clock"])])
 @pytest.mark.parametrize("phase", [Phase.STARTED, Phase.COMMITTED])
 def test_a_clock_behind_that_of_the_last_transaction_is_told(

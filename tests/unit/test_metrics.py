@@ -20,7 +20,7 @@ from coordination.state.messages import Note
 from coordination.state.model import LogView, Member, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceRun
 from sink.telemetry.backlog import LOOKS
 from sink.telemetry.metrics import ProcessMetrics, SinkMetrics
 
@@ -299,9 +299,10 @@ def test_a_worker_that_has_started_again_counts_once_though_its_old_session_live
     assert value(process, "sink_workers") == 2
 
 
-def test_the_allowance_of_a_commit_shows(process: ProcessMetrics, metrics: SinkMetrics) -> None:
-    metrics.configured(300)
+def test_the_allowances_of_a_commit_and_of_a_service_show(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    metrics.configured(300, 86_400)
     assert value(process, "sink_commit_allowance_seconds") == 300
+    assert value(process, "sink_table_service_allowance_seconds") == 86_400
 
 
 def test_a_scrape_asks_the_jvms_watchdog_the_watches_of_servers_and_the_clock(
@@ -349,6 +350,46 @@ def test_services_registrations_files_instants_and_the_audit_show(
     assert value(process, "sink_table_instants") == 17
     assert value(process, "sink_table_files") == 4_000
     assert (value(process, "sink_audit_held"), value(process, "sink_audit_timestamp_seconds")) == (0, 77)
+
+
+def test_the_longest_hold_of_the_table_lock_and_their_sum_show_by_what_it_was_held_for(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    for purpose, seconds in (("complete", 2.0), ("complete", 0.5), ("archiving", 9.0)):
+        metrics.lock_held(purpose, seconds)
+    held, longest = "sink_table_lock_held_seconds_sum", "sink_table_lock_longest_seconds"
+    assert {p: value(process, held, **{"for": p}) for p in ("complete", "archiving")} == {
+        "complete": 2.5,
+        "archiving": 9,
+    }
+    assert {p: value(process, longest, **{"for": p}) for p in ("complete", "archiving")} == {
+        "complete": 2,
+        "archiving": 9,
+    }
+
+
+def service_series(process: ProcessMetrics, name: str) -> dict[str, float]:
+    found = {
+        dict(labels).get("service", ""): each for (sample, labels), each in samples(process).items() if sample == name
+    }
+    return dict(sorted(found.items()))
+
+
+def test_which_services_have_failed_and_since_when_they_are_due_shows_until_they_succeed(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    failed, due = "sink_table_service_failed", "sink_table_service_due_timestamp_seconds"
+    metrics.services(TableServiceRun("w", 9.0, 7, (Service(RUN, 0.0, "", "no Spark", 5.0),), 3.0))
+    assert (service_series(process, failed), service_series(process, due)) == ({RUN: 1}, {RUN: 3})
+    outcomes = (Service("archiving", 1.0), Service("cleaning", 1.0, "", "no room", 4.0))
+    metrics.services(TableServiceRun("w", 9.0, 7, outcomes))
+    assert service_series(process, failed) == {"archiving": 0, "cleaning": 1}
+    assert service_series(process, due) == {"cleaning": 4}
+    metrics.services_interrupted("no rights")
+    assert (metrics.service_trouble, service_series(process, failed)) == ("no rights", {RUN: 1})
+    metrics.services_interrupted("")
+    metrics.not_serving()
+    assert (service_series(process, failed), service_series(process, due)) == ({}, {})
 
 
 def test_a_defect_in_counting_is_logged_and_goes_no_further(process: ProcessMetrics, metrics: SinkMetrics) -> None:

@@ -20,7 +20,7 @@ from coordination.state.messages import Note
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Ledger, Summary
-from coordination.zookeeper.table_service_lock import Service
+from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.telemetry.metrics import ProcessMetrics
 
 MONITORING = Path(__file__).resolve().parents[2] / "docker" / "monitoring"
@@ -50,7 +50,10 @@ def served_labels() -> dict[str, set[str]]:
     sink.retention({"orders": 600.0})
     sink.group_committed("done")
     sink.watch(lambda: 0.0, {})
+    sink.configured(900.0, 86_400.0)
     sink.served(Service("cleaning", 1.0))
+    sink.services(TableServiceRun(services=(Service("cleaning", 1.0, "", "no room", 5.0),)))
+    sink.lock_held("complete", 1.0)
     sink.registered(0, 1.0)
     sink.table(5)
     sink.table_files(5)
@@ -121,9 +124,16 @@ def test_a_name_or_a_label_that_nobody_serves_is_seen(served_labels: dict[str, s
 def test_the_dashboard_shows_every_metric_but_a_few(served_labels: dict[str, set[str]]) -> None:
     shown = {name for expression in dashboard_expressions() for name, _ in NAME.findall(expression)}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in served_labels}
-    only_in_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds", "sink_table_service_failed"}
+    only_in_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds"}
+    only_in_alerts |= {
+        f"sink_table_service_{name}" for name in ("failed", "due_timestamp_seconds", "allowance_seconds")
+    }
     shown_families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    assert families - shown_families - only_in_alerts == {"sink_catalog_sync_duration_seconds"}
+    assert families - shown_families - only_in_alerts == {
+        "sink_catalog_sync_duration_seconds",
+        "sink_table_lock_held_seconds",
+        "sink_table_lock_longest_seconds",
+    }
 
 
 def test_panels_of_the_dashboard_have_ids_of_their_own_and_do_not_overlap() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import Count, Flag, SizeBytes
+from sink.config.values import Count, DurationMs, Flag, SizeBytes
 
 
 class FileSettings(Group):
@@ -45,6 +45,13 @@ class FileSettings(Group):
         default=10,
         ge=1,
         le=1_000_000,
+    )
+    services_overdue_ms: DurationMs = setting(
+        "services.overdue.after",
+        "A table service that has been due for so long and has not succeeded is a fault in `/health`.",
+        default=86_400_000,
+        ge=1000,
+        le=30 * 86_400_000,
     )
     services_clustering: Flag = setting(
         "services.clustering",

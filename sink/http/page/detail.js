@@ -157,11 +157,14 @@ function showServices(status) {
   place.dataset.told = told;
   const parts = [];
   if (status.services) {
-    parts.push(make("h3", {}, `Table services, ${clock(status.services.ended)}, on ${status.services.worker}`));
+    const ended = status.services.ended ? `, ${clock(status.services.ended)}, on ${status.services.worker}` : "";
+    parts.push(make("h3", {}, `Table services${ended}`));
+    if (status.services.due) parts.push(make("p", {}, `A run has been due since ${moment(status.services.due)}, and has not ended.`));
     for (const service of status.services.services) {
       parts.push(make("p", {}, `${service.name}: ${service.seconds.toFixed(1)} s`,
         service.instant ? `, instant ${service.instant}` : service.reason ? "" : ", nothing to do",
-        service.reason ? make("span", { class: "state bad" }, ` failed: ${service.reason}`) : null));
+        service.reason ? make("span", { class: "state bad" }, ` failed: ${service.reason}`) : null,
+        service.since ? `, due since ${moment(service.since)}` : ""));
     }
   }
   if (status.catalog) {

@@ -8,11 +8,11 @@ const PHASES = [
   ["PLANNED", "begin", "begin"], ["STARTED", "write", "write"], ["PREPARED", "commit", "commit"],
   ["COMMITTED", "settle", "settle"], ["ABORTED", "back", "roll back"],
 ];
-const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "other-version", "kafka", "no-tree", "not-read", "refused"]);
+const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "other-version", "kafka", "no-tree", "not-read", "refused", "service-overdue"]);
 const WORDS = {
   ok: "ok", paused: "paused", behind: "falls behind", halted: "halted", "no-coordinator": "no coordinator",
   "not-committing": "does not commit", zookeeper: "ZooKeeper away", znode: "damaged znode", kafka: "Kafka away",
-  "no-tree": "not begun", "not-read": "not read yet", "bad-records": "bad records", "service-failed": "table service failed",
+  "no-tree": "not begun", "not-read": "not read yet", "bad-records": "bad records", "service-failed": "table service failed", "service-overdue": "table service overdue",
   "falls-behind": "falls behind", "worker-gone": "worker gone", waits: "waits", silent: "does not answer", retention: "retention at risk", aborts: "aborts", catalog: "catalogue",
   configuration: "other configuration", refused: "cannot be used",
 };
@@ -68,6 +68,7 @@ function seconds(value) {
 }
 
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "");
+const moment = (at) => new Date(at * 1000).toLocaleString("en-GB");
 function catches(item) {
   if (item.lag === 0) return "caught up";
   return item.grows ? "never: it grows" : item.catch_up_seconds === null ? "unknown" : seconds(item.catch_up_seconds);
