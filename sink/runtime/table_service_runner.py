@@ -76,8 +76,8 @@ class TableServiceRunner:
         self._reports = reports
         self._metadata = metadata
         self._in_turn = in_turn
-        self._interruption = ""
-        """Why the last look at the lock failed."""
+        self._interruptions = 0
+        """Attempts in a row that failed before a service could begin."""
         self._watched = -math.inf
         self._last = TableServiceRun()
         self._ended = threading.Event()
@@ -102,40 +102,35 @@ class TableServiceRunner:
     def _campaign(self) -> None:
         while not self._ended.is_set():
             try:
-                if not self._may_serve():
-                    self._watch()
-                else:
-                    if not self._interruption:
-                        self._metrics.not_serving()
+                if self._may_serve():
+                    # Until it serves, this worker knows nothing: it may wait for the lock for long.
+                    self._metrics.not_serving()
                     if self._lock.campaign():
                         self._serve()
-                self._recovered()
+                else:
+                    self._watch()
+                self._interruptions = 0
             except Exception as error:  # noqa: BLE001 (a defect, too: else nothing would serve the table, in silence)
-                self._interrupted(error)
+                self._interrupted(error_summary(error))
             self._ended.wait(POLL_SECONDS)
 
     def _may_serve(self) -> bool:
         """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""
         return not self._leads() or self._lock.is_alone()
 
-    def _recovered(self) -> None:
-        if self._interruption:
-            self._interruption = ""
-            self._metrics.services_interrupted("")
-
-    def _interrupted(self, error: Exception) -> None:
-        """Reports what keeps this worker from the services, if it does so twice in a row. A lost connection ends by
-        itself, and ZooKeeper's state shows it.
+    def _interrupted(self, reason: str) -> None:
+        """Reports what keeps this worker from the services, if something does so twice in a row. A lost connection ends
+        by itself, and ZooKeeper's state shows it.
         """
-        reason, last = error_summary(error), self._interruption
         LOG.debug("services.interrupted", reason=reason)
         if self._ended.is_set() or not self._lock.is_connected:
             return
-        self._interruption = reason
-        if reason != last:
+        self._interruptions += 1
+        if self._interruptions == 1:
             return
         failed = Service(RUN, 0.0, "", reason)
-        self._count((failed,))
+        if self._interruptions == 2:
+            self._count((failed,))
         self._metrics.services_interrupted(f"table services: {reason}")
         with suppress(SinkError):
             run, is_due = self._look()

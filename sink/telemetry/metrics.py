@@ -96,7 +96,7 @@ class SinkMetrics:
         """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
         self._longest_holds: dict[str, float] = {}
         self.service_trouble = ""
-        """The last value of `services_interrupted`."""
+        """What keeps this worker from running the table services."""
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
@@ -258,15 +258,16 @@ class SinkMetrics:
     @harmless
     def services(self, run: TableServiceRun) -> None:
         """Takes the record of the table services: which have failed, and since when each is due."""
+        self.service_trouble = ""
         failed = {service.name: 1.0 if service.reason else 0.0 for service in run.services}
         self._show_each(self._families.service_failed, failed)
         self._show_each(self._families.service_due, run.due_since)
 
     @harmless
     def services_interrupted(self, trouble: str) -> None:
-        """Takes what keeps this worker from running the table services; an empty text if nothing does any more."""
+        """Takes what keeps this worker from running the table services, until it reads their record or serves."""
         self.service_trouble = trouble
-        self._show_each(self._families.service_failed, {RUN: 1.0} if trouble else {})
+        self._show_each(self._families.service_failed, {RUN: 1.0})
 
     @harmless
     def lock_held(self, purpose: str, seconds: float) -> None:

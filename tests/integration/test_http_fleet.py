@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,11 @@ def test_a_service_that_fails_is_told_though_nothing_else_changes(served, monkey
     eventually("the first run is told", lambda: bool(status(client, "orders")["services"]))
     orders.services(Service("cluster", 2.0, "", "no space left"))
     eventually("it is told", lambda: notes(client, "orders") == ["service-failed"], WHOLE_SECONDS / 2)
+    orders.services(Service("cluster", 2.0, "", "no space left", time.time() - 86_401))
+    client.wait("/health", 503)
+    [reason] = client.ask("/health").json["reasons"]
+    assert (reason["kind"], reason["page"]) == ("service-overdue", "docs/runbook.md#table-service-overdue")
+    assert "cluster has been due for 24.0 h without success; the last attempt failed: no space left" in reason["text"]
 
 
 def test_sinks_that_come_and_go_are_followed(served) -> None:

@@ -387,8 +387,8 @@ def test_which_services_have_failed_and_since_when_they_are_due_shows_until_they
     assert service_series(process, due) == {"cleaning": 4}
     metrics.services_interrupted("no rights")
     assert (metrics.service_trouble, service_series(process, failed)) == ("no rights", {RUN: 1})
-    metrics.services_interrupted("")
     metrics.not_serving()
+    assert metrics.service_trouble == ""
     assert (service_series(process, failed), service_series(process, due)) == ({}, {})
 
 
