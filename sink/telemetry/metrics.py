@@ -96,7 +96,7 @@ class SinkMetrics:
         """The last value of `retention`, in seconds; empty if this worker does not coordinate."""
         self._longest_holds: dict[str, float] = {}
         self.service_trouble = ""
-        """What keeps this worker from running the table services."""
+        """The reason why this worker cannot run the table services; empty without one."""
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
