@@ -4,6 +4,8 @@
 
 - `PUT /-/delay?seconds=0.02` delays every request;
 - `PUT /-/fault?status=503` fails them (0: no fault; -1: cuts connections; -2: never answers), with `&share=0.3` a part;
+- `PUT /-/trap?pattern=REGEX&status=-2` sets a trap: as soon as the store has carried out a request that puts or
+  deletes a matching key, each request has that fault, this one's answer included; `GET /-/trapped`: has it sprung;
 - `PUT /-/skew?seconds=300` sets the store's clock ahead;
 - `PUT /-/without?feature=trailers` refuses checksums that follow the data, `uploads` lists of uploads in parts;
 - `PUT /-/expire?key=ASIA` lets the token of that access key expire;
@@ -29,13 +31,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from sink.devtools.local.servers import LOOPBACK, Server
 
 _HEAD_BYTES = 1 << 20
 _CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "expect"}
 CUT, SILENT = -1, -2
+_BULK = 1 << 16
 _LARGEST_SKEW = timedelta(minutes=15)
 _LISTED = re.compile(rb"<LastModified>(.*?)</LastModified>")
 _SKEW_ERROR = (
@@ -99,6 +102,8 @@ class Proxy:
         self._share = 1.0
         self._skew = timedelta()
         self._missing_features: set[str] = set()
+        self._trap: tuple[re.Pattern[str], int] | None = None
+        self._has_sprung = False
         self._expired: set[str] = set()
         self._answering = asyncio.Event()
         """Set while the proxy holds no answer back."""
@@ -145,6 +150,11 @@ class Proxy:
                     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 else:
                     response, upstream = await self._forward(request, method, upstream)
+                    if self._springs(request, method):
+                        if self._fault == SILENT:
+                            await self._answering.wait()
+                        if self._fault:
+                            break
                     writer.write(response)
                     status = int(response.split(b" ", 2)[1])
                 self._requests.append(Request(method, target, status, _library(request), started))
@@ -186,6 +196,23 @@ class Proxy:
         length = [] if response.header("content-length") else [("Content-Length", str(len(response.body)))]
         return response.encoded(f"HTTP/1.1 {status_text}", *length), upstream
 
+    def _springs(self, request: _Message, method: str) -> bool:
+        """Springs the trap if the request, which has been carried out, matches it."""
+        if self._trap is None or method == "GET" or method == "HEAD":
+            return False
+        pattern, fault = self._trap
+        # A request that deletes many objects names them in its body.
+        named = request.body[:_BULK].decode("latin-1") if method == "POST" else ""
+        if not pattern.search(f"{unquote(request.start_line)}\n{named}"):
+            return False
+        self._trap, self._has_sprung = None, True
+        self._set_fault(fault, 1.0)
+        return True
+
+    def _set_fault(self, status: int, share: float) -> None:
+        self._fault, self._share = status, share
+        (self._answering.clear if status == SILENT else self._answering.set)()
+
     def _is_too_skewed(self, request: _Message) -> bool:
         """Compares the time of the signature with the skewed clock."""
         signed = request.header("x-amz-date")
@@ -217,8 +244,14 @@ class Proxy:
             case "/-/delay":
                 self._delay = float(options["seconds"])
             case "/-/fault":
-                self._fault, self._share = int(options["status"]), float(options.get("share", 1))
-                (self._answering.clear if self._fault == SILENT else self._answering.set)()
+                self._set_fault(int(options["status"]), float(options.get("share", 1)))
+            case "/-/trap":
+                self._trap = (
+                    (re.compile(options["pattern"]), int(options["status"])) if options.get("pattern") else None
+                )
+                self._has_sprung = False
+            case "/-/trapped":
+                body = json.dumps(self._has_sprung).encode()
             case "/-/expire":
                 self._expired.add(options["key"])
             case "/-/without":
@@ -291,6 +324,13 @@ class S3Proxy(Server):
 
     def fault(self, status: int, share: float = 1.0) -> None:
         self._ask(f"fault?status={status}&share={share}")
+
+    def trap(self, pattern: str, status: int = SILENT) -> None:
+        """Has every request fail from the moment on when the store has carried out one that matches."""
+        self._ask(f"trap?pattern={quote(pattern)}&status={status}")
+
+    def has_trapped(self) -> bool:
+        return bool(json.loads(self._ask("trapped")))
 
     def expire(self, access_key: str) -> None:
         self._ask(f"expire?key={access_key}")
