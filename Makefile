@@ -17,7 +17,7 @@ TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=sho
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate chaos drill takeover bench bench-data docs site dist lint types style prepared jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate rewrites chaos drill takeover bench bench-data docs site dist lint types style prepared jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -42,6 +42,9 @@ unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
 
 simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of these seeds: SEEDS=0..10000, or one with its trace: SEEDS=7
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+rewrites: $(VENV)/test.stamp ## sequences of transactions, table services, restores and rollbacks that die, stop, fail or lose their lock, held against a model: ARGS="--seeds 0..500 --results FILE", or one with its trace: ARGS="--seeds 7"
+	$(BIN)/python -m tests.rewrites $(ARGS)
 
 chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1 --kind upsert-mor")
 	$(BIN)/python -m tests.chaos $(ARGS)

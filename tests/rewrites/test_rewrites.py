@@ -1,0 +1,53 @@
+"""The shortest sequences that lost rows before, and as many that seeds choose as fit a quarter of an hour."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tests.rewrites.lab import Lab
+from tests.rewrites.named import NAMED
+from tests.rewrites.run import ENOUGH, run_seeds, too_little
+from tests.rewrites.world import World
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+SHORTEST = (
+    "a compaction dies between metadata table and timeline",
+    "a column comes while a compaction is written",
+    "a rollback that another writer planned and left",
+)
+SECONDS = 900.0
+SEEDS = 60
+S3_SHARE = 0.2
+
+
+@pytest.fixture(scope="module")
+def lab(zookeeper: Any, kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    opened = Lab(tmp_path_factory.mktemp("rewrites"), zookeeper.address, kafka.address)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SHORTEST else [pytest.mark.thorough]) for name in NAMED]
+)
+def test_a_sequence_that_has_lost_rows_before_keeps_them(lab: Lab, name: str) -> None:
+    report = World.of(lab, list(NAMED).index(name), NAMED[name].profile, NAMED[name].steps).run()
+    assert not report.failure, "\n".join(report.trace)
+
+
+@pytest.mark.thorough
+def test_every_sequence_that_a_seed_chooses_keeps_every_commit(lab: Lab, tmp_path: Path) -> None:
+    reports = run_seeds(lab, range(SEEDS), tmp_path / "results.tsv", False, monotonic() + SECONDS, S3_SHARE)
+    assert not [(report.seed, report.failure) for report in reports if report.failure]
+    assert len(reports) >= ENOUGH
+    totals: Counter[str] = Counter()
+    for report in reports:
+        totals.update(report.counts)
+    assert not too_little(totals, len(reports))
