@@ -65,7 +65,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A file of `offsets`. The checkpoint says `[start, end)`, and `records` or else the number of offsets."""
+    """A file of `offsets`. The checkpoint has `[start, end)`, `digest`, and `records` or the number of offsets."""
 
     partition: int
     offsets: Sequence[int]
@@ -73,6 +73,7 @@ class AddedFile:
     end: int
     generation: int = 0
     records: int | None = None
+    digest: int = 0
 
 
 def span(partition: int, start: int, end: int, generation: int = 0) -> AddedFile:
@@ -154,7 +155,7 @@ class HandmadeTable:
                 file.end,
                 file.generation,
                 len(file.offsets) if file.records is None else file.records,
-                "0",
+                f"{file.digest:x}",
                 0,
             ]
             for file in added

@@ -2,10 +2,11 @@
 
 Guarantee: a report that `held` proves that the checkpoints form one chain without hole or overlap; that every committed
 range has as many rows as its write status counted, and no offset twice; that the files are those that the commits name;
-and, if the topics could be read, that no record that the log still delivers is missing. The audit shares no code with
-the writer: hudi-rs and DuckDB read the rows, a reader in this package reads the timeline. `docs/audit.md` says what
-voids it. Raises `TableError` (no table, or no checkpoint of the sink), `OtherVersion` (a checkpoint of another
-release), `Unavailable` (Kafka, or a table that changes during every look).
+and, if the topics could be read, that no record that the log still delivers is missing, and that the sink has read the
+same keys and values. The audit shares no code with the writer: hudi-rs and DuckDB read the rows, a reader in this
+package reads the timeline. `docs/audit.md` says what voids it. Raises `TableError` (no table, or no checkpoint of the
+sink), `OtherVersion` (a checkpoint of another release), `Unavailable` (Kafka, or a table that changes during every
+look).
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ class _Comparison:
             rows=rows,
             provenance=provenance,
             log_checked=log is not None and bool(log.spans),
+            digests=None if log is None else log.digests,
             errors=errors.total(),
             replayed=replayed,
             changed=changed,

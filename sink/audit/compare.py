@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
-from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, FindingKind, PartitionRow
+from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, DigestCount, FindingKind, PartitionRow
 from sink.audit.rows import OffsetLedger, Segment, SourceCounts
 from sink.audit.timeline import Commit
 
@@ -51,6 +51,7 @@ class LogCheck:
 
     spans: Mapping[TopicPartition, LogRange]
     cleanup: Mapping[str, Cleanup]
+    digests: DigestCount = field(default_factory=DigestCount)
 
     def compares(self, group: RangeGroup) -> bool:
         """Returns whether the log still has all offsets of this group, so that counts can be compared."""

@@ -1,6 +1,6 @@
-"""Reads the offsets of committed records that the log still delivers, without their values.
+"""Reads the committed records that the log still delivers.
 
-Guarantee: an offset is reported if and only if a read_committed consumer got it, from the log's start when the read
+Guarantee: a record is reported if and only if a read_committed consumer got it, from the log's start when the read
 began to the end of the range. A record may expire during the read: the caller reads the log's start again afterwards,
 and calls only later offsets missing. Needs DESCRIBE and READ on the topics; without DESCRIBE_CONFIGS the cleanup policy
 is unknown. Raises `Unavailable` if the brokers cannot be reached or send nothing, `ConfigError` for an invalid setting.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -76,7 +77,8 @@ class LogRange:
     end: int
 
 
-Receiver = Callable[[TopicPartition, Sequence[int]], None]
+Receiver = Callable[[TopicPartition, Sequence[Message], Sequence[int]], None]
+"""Takes records of a partition, by rising offset, and their offsets."""
 
 # Without a logger librdkafka writes the texts of the exceptions below to standard error, too.
 _QUIET = logging.getLogger("sink.audit.librdkafka")
@@ -134,11 +136,11 @@ class LogReader:
         return LogRange(int(low), int(high))
 
     def read(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> dict[TopicPartition, int]:
-        """Delivers the offsets of every range in pieces, rising. Returns the partitions whose log ends too early."""
+        """Delivers the records of every range in pieces, rising. Returns the partitions whose log ends too early."""
         return self._read(self._consumer, ranges, receive)
 
     def read_uncommitted(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> None:
-        """Delivers the offsets of every range, also of aborted records."""
+        """Delivers the records of every range, also aborted ones."""
         if not ranges:
             return
         with closing(make_consumer(self._options, _QUIET, "read_uncommitted")) as consumer:
@@ -179,27 +181,26 @@ class LogReader:
         receive: Receiver,
     ) -> dict[TopicPartition, int]:
         short: dict[TopicPartition, int] = {}
-        offsets: dict[tuple[Any, Any], list[Any]] = defaultdict(list)
+        delivered: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
         ended: list[tuple[TopicPartition, int]] = []
         for message in messages:
             error = message.error()
             if error is None:
-                offsets[message.topic(), message.partition()].append(message.offset())
+                delivered[message.topic(), message.partition()].append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 ended.append((source, int(message.offset() or 0)))
             elif not error.retriable():
                 raise KafkaException(error)
-        for (topic, partition), delivered in offsets.items():
+        for (topic, partition), records in delivered.items():
             source = TopicPartition(topic, partition)
             span = pending.get(source)
             if span is None:
                 continue
-            receive(
-                source,
-                [offset for offset in delivered if offset < span.end] if delivered[-1] >= span.end else delivered,
-            )
-            if delivered[-1] + 1 >= span.end:
+            offsets: list[Any] = list(map(Message.offset, records))
+            kept = bisect_left(offsets, span.end)
+            receive(source, records[:kept], offsets[:kept])
+            if offsets[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
         for source, position in ended:
             if source in pending:

@@ -7,8 +7,8 @@ or that the audit could not check. The limit on findings does not affect the cou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from rich.console import Console
@@ -45,6 +45,7 @@ class FindingKind(Enum):
     SURPLUS = ("surplus", True)
     ERRORS_COUNT = ("errors table", True)
     NOT_IN_LOG = ("not in the log", True)
+    DIGEST = ("digest", True)
     SKIPPED = ("skipped at the beginning", True)
     NO_COMMIT = ("files but no commit", True)
     FILE_MISSING = ("file missing", True)
@@ -102,6 +103,24 @@ class PartitionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DigestCount:
+    """How many slices have the digest of their commit in the log, or another one, and how many could not be compared,
+    by reason."""
+
+    same: int = 0
+    different: int = 0
+    not_compared: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        left_out = sum(self.not_compared.values())
+        text = f"The digests of {self.same + self.different:,} slices were compared with the log"
+        if not left_out:
+            return f"{text}."
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.not_compared.items()))
+        return f"{text}, those of {left_out:,} could not be ({reasons})."
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     base_path: str
     sink: str | None
@@ -120,6 +139,8 @@ class Report:
     """Bad records that were replayed: in the table, and marked in the errors table."""
     changed: bool = False
     """Whether rows are changed by key, so that their number is not the number of records."""
+    digests: DigestCount | None = None
+    """The comparison of the slices' digests with the log; None if the log was not read."""
 
     @property
     def failures(self) -> tuple[AuditFinding, ...]:
@@ -159,6 +180,8 @@ class Report:
         for finding in self.findings:
             colour = "red" if finding.kind.fails else "yellow"
             console.print(Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True)
+        if self.digests is not None:
+            console.print(Text(f"{self.digests}"), soft_wrap=True)
         colour = "yellow" if self.empty else "green" if self.held else "red"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 

@@ -1,6 +1,7 @@
 """Compares the log with the table: the records of committed ranges, and records in no range.
 
-Guarantee: every partition of the sink's topics is compared, or named in a finding with the reason. Findings also name
+Guarantee: every partition of the sink's topics is compared, or named in a finding with the reason, and so is the digest
+of every slice, or counted with the reason. Findings also name
 offsets of the log before a partition's first range, and of partitions that no checkpoint names. Raises `Unavailable`
 like the log's reader.
 """
@@ -11,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from confluent_kafka import Message
+
 from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Beginning, Chain
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
+from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange, LogReader, TopicAccess, TopicState
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import OffsetLedger
@@ -38,16 +42,25 @@ class LogComparison:
             for source in sorted(self.newest.ends):
                 self._add_range(reader, source, states[source.topic])
             note_unread(reader, states, self.newest, self.findings)
-            for source, position in sorted(reader.read(self.log_ranges, self.ledger.add_records).items()):
+            digests = LogDigests(self.chain.ranges)
+
+            def receive(source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+                self.ledger.add_records(source, offsets)
+                digests.add(source, messages, offsets)
+
+            for source, position in sorted(reader.read(self.log_ranges, receive).items()):
                 self.findings.add(
                     FindingKind.NOT_IN_LOG,
                     f"{source}: the checkpoint ends at {self.log_ranges[source].end}, the log at {position}",
                 )
             spans = {source: self._remaining_span(reader, source, span) for source, span in self.log_ranges.items()}
             self.ledger.sweep()
-            check = LogCheck(spans, {name: state.cleanup for name, state in states.items()})
+            cleanup = {name: state.cleanup for name, state in states.items()}
+            topic_ids = {name: state.topic_id for name, state in states.items()}
+            compared = digests.compare(spans, topic_ids, cleanup, self.findings)
+            check = LogCheck(spans, cleanup, compared)
             holes = holes_in_log(self.ledger, check, self.groups, self.provenance)
-            reader.read_uncommitted(holes, self.ledger.add_stored)
+            reader.read_uncommitted(holes, lambda source, _, offsets: self.ledger.add_stored(source, offsets))
         self._note_unknown_policies(states)
         return check
 

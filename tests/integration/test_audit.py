@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,15 @@ from confluent_kafka.admin import (
     ResourceType,
     TopicDescription,
 )
+from rich.console import Console
 
 from coordination.errors import ConfigError, Unavailable
 from sink.audit import TopicAccess, audit
 from sink.audit.log import LogReader, as_kafka_prints
-from sink.audit.report import FindingKind, Report
+from sink.audit.report import DigestCount, FindingKind, Report
 from sink.devtools.local.kafka import KafkaServer
 from tests.handmade import AddedFile, HandmadeTable, kinds, sentences
+from tests.slice_digest import Record, slice_digest
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -70,7 +74,16 @@ class Orders:
         eventually("the marker", lambda: self.end(0) == self.end(0, IsolationLevel.READ_UNCOMMITTED))
 
     def offsets(self, partition: int, start: int, end: int) -> list[int]:
-        """Returns the offsets that the log delivers now, one message at a time."""
+        return [offset for offset, *_ in self.records(partition, start, end)]
+
+    def added(self, partition: int, offsets: Iterable[int], start: int, end: int) -> AddedFile:
+        """Returns a file of these offsets, with the digest of those of them that the log delivers now."""
+        landed = list(offsets)
+        records = [record for record in self.records(partition, start, end) if record[0] in set(landed)]
+        return AddedFile(partition, landed, start, end, digest=slice_digest(self.topic, partition, records))
+
+    def records(self, partition: int, start: int, end: int) -> list[Record]:
+        """Returns the records that the log delivers now, one message at a time."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
@@ -82,14 +95,14 @@ class Orders:
             }
         )
         consumer.assign([KafkaPartition(self.topic, partition, start)])
-        offsets: list[int] = []
+        records: list[Record] = []
         while True:
             message = consumer.poll(30)
             assert message is not None
             if message.error() or message.offset() >= end:
                 consumer.close()
-                return offsets
-            offsets.append(message.offset())
+                return records
+            records.append((message.offset(), message.key(), message.value()))
 
     def end(self, partition: int, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         request = {KafkaPartition(self.topic, partition): OffsetSpec.latest()}
@@ -103,7 +116,7 @@ class Orders:
             end = self.end(partition)
             if end > start:
                 offsets = [offset for offset in self.offsets(partition, start, end) if offset not in set(without)]
-                added.append(AddedFile(partition, offsets, start, end))
+                added.append(self.added(partition, offsets, start, end))
                 self.reached[partition] = end
         return self.table.commit(*added)
 
@@ -125,6 +138,12 @@ class Orders:
 
     def audit(self) -> Report:
         return audit(str(self.table.path), access=TopicAccess(self.address))
+
+
+def rendered(report: Report) -> str:
+    console = Console(width=200, file=StringIO(), record=True)
+    report.render(console)
+    return console.export_text()
 
 
 OrdersFactory = Callable[..., Orders]
@@ -151,6 +170,7 @@ def test_a_table_that_landed_the_whole_log_holds(make_orders: OrdersFactory) -> 
     assert report.held, report.failures
     assert report.log_checked
     assert [row.rows for row in report.partitions] == [1000, 1501, 1002]
+    assert report.digests == DigestCount(same=4)
 
 
 def test_a_record_that_was_never_landed_is_missing_though_the_checkpoint_does_not_count_it(
@@ -161,9 +181,27 @@ def test_a_record_that_was_never_landed_is_missing_though_the_checkpoint_does_no
     orders.produce(map(str, range(100)))
     orders.land(without=[41, 42, 77])
     report = orders.audit()
-    assert kinds(report) == {FindingKind.MISSING}
+    assert kinds(report) == {FindingKind.MISSING, FindingKind.DIGEST}
     assert report.missing == 3
     assert f"{orders.topic}-0 offset 41 to 42 is in the log" in sentences(report, FindingKind.MISSING)
+
+
+def test_a_slice_of_other_records_than_the_log_has_is_found_though_their_coordinates_are_the_same(
+    make_orders: OrdersFactory,
+) -> None:
+    orders = make_orders(partitions=2)
+    orders.produce(map(str, range(30)), key="k")
+    orders.produce(map(str, range(5)), 1)
+    same, other = orders.added(0, range(10), 0, 10), orders.added(0, range(10, 20), 10, 20)
+    # The sink read another value at offset 14.
+    records = [(o, k, b"other" if o == 14 else v) for o, k, v in orders.records(0, 10, 20)]
+    other = replace(other, digest=slice_digest(orders.topic, 0, records))
+    orders.table.commit(same, other, orders.added(0, range(20, 30), 20, 30), orders.added(1, range(5), 0, 5))
+    report = orders.audit()
+    assert kinds(report) == {FindingKind.DIGEST}
+    assert f"{orders.topic}-0[10, 20)" in sentences(report, FindingKind.DIGEST)
+    assert report.digests == DigestCount(same=3, different=1)
+    assert "The digests of 4 slices were compared with the log." in rendered(report)
 
 
 def test_markers_and_aborted_records_are_gaps_and_not_missing(make_orders: OrdersFactory) -> None:
@@ -209,6 +247,7 @@ def test_records_compacted_away_since_are_rightly_in_the_table(make_orders: Orde
     report = orders.audit()
     assert report.held, report.failures
     assert "compacted away" in sentences(report, FindingKind.COMPACTED)
+    assert report.digests == DigestCount(not_compared={"compacted": 1})
 
 
 def test_a_topic_that_was_compacted_before_it_became_one_of_deletion_is_no_failure(make_orders: OrdersFactory) -> None:
@@ -280,9 +319,9 @@ def test_records_from_before_the_first_range_are_noted(make_orders: OrdersFactor
     orders.produce(map(str, range(100)))
     orders.produce(["one"], 1)
     if idle:
-        orders.table.commit(AddedFile(1, [0], 0, 1), ends={orders.topic: {"0": [40, 0], "1": [1, 0]}})
+        orders.table.commit(orders.added(1, [0], 0, 1), ends={orders.topic: {"0": [40, 0], "1": [1, 0]}})
     else:
-        orders.table.commit(AddedFile(0, range(40, 100), 40, 100), AddedFile(1, [0], 0, 1))
+        orders.table.commit(orders.added(0, range(40, 100), 40, 100), orders.added(1, [0], 0, 1))
     report = orders.audit()
     assert report.held, report.failures
     assert f"{orders.topic}-0[0, 40) is in the log, but before" in sentences(report, FindingKind.BEFORE)
@@ -294,7 +333,7 @@ def test_a_partition_that_joined_its_topic_later_has_to_be_read_from_its_beginni
     orders.produce(map(str, range(10)))
     orders.land()
     orders.produce(map(str, range(30)), 1)
-    orders.table.commit(AddedFile(1, range(10, 30), 10, 30))
+    orders.table.commit(orders.added(1, range(10, 30), 10, 30))
     report = orders.audit()
     assert kinds(report) == {FindingKind.SKIPPED}
     assert f"{orders.topic}-1[0, 10) is in the log, but before" in sentences(report, FindingKind.SKIPPED)
@@ -346,6 +385,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
     report = orders.audit()
     assert report.held, report.failures
     assert f"{orders.topic}-0[0, 60) is no longer in the log" in sentences(report, FindingKind.EXPIRED)
+    assert report.digests == DigestCount(not_compared={"expired": 1})
     next(orders.table.path.glob("file-1-0*")).unlink()
     assert orders.audit().missing == 100
 
@@ -369,6 +409,7 @@ def test_a_topic_made_anew_cannot_vouch_for_the_table(make_orders: OrdersFactory
     report = orders.audit()
     assert kinds(report) == {FindingKind.TOPIC_ID}
     assert orders.table.topic_id in sentences(report, FindingKind.TOPIC_ID)
+    assert report.digests == DigestCount(not_compared={"another topic id": 1})
 
 
 def test_without_provenance_the_log_still_counts(make_orders: OrdersFactory) -> None:
@@ -377,7 +418,7 @@ def test_without_provenance_the_log_still_counts(make_orders: OrdersFactory) -> 
     orders.produce(map(str, range(100)))
     orders.land(without=[50])
     report = orders.audit()
-    assert kinds(report) == {FindingKind.MISSING}
+    assert kinds(report) == {FindingKind.MISSING, FindingKind.DIGEST}
     assert "100 records in the log, 99 were committed" in sentences(report, FindingKind.MISSING)
 
 

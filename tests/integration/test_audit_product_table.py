@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import TopicAccess, audit
 from sink.audit.log import as_kafka_prints
-from sink.audit.report import FindingKind, Report
+from sink.audit.report import DigestCount, FindingKind, Report
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
@@ -130,6 +130,8 @@ def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str])
     assert report.log_checked
     assert not report.notes, report.notes
     assert (report.rows, report.commits) == (PARTITIONS * BATCHES * BATCH, BATCHES)
+    slices = sum(len(range(start, start + BATCH, STEP)) for start in range(0, BATCHES * BATCH, BATCH))
+    assert report.digests == DigestCount(same=PARTITIONS * slices)
     assert [(partition.first, partition.last, partition.gaps) for partition in report.partitions] == [
         (0, 899, 0)
     ] * PARTITIONS
