@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import TableError
-from sink.bad_records.ownership import OWNER_KEY, LockIdentity, Owner, owner_with, place_of
+from sink.bad_records.ownership import OWNER_KEY, Owner, owner_with, place_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH, Locks
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
+from sink.hudi.shared_lock import LockIdentity
 from sink.schema import HEADERS_TYPE
 from sink.schema.avro import avro_schema
 from sink.telemetry.failpoints import Failpoints

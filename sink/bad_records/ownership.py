@@ -6,7 +6,7 @@ themselves. Each commit of the errors table names it, with the sinks that wrote 
 Guarantee: two sinks that share no lock never both write an errors table, but for a first commit of both at the same
 moment, after which one of them is refused; nor do two sinks of one name. An ensemble that was emptied gets its identity
 back from a sink that the table knows. Voided by a copied or edited znode. Raises TableError (the table belongs to
-others) and Unavailable (ZooKeeper).
+others).
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-
-from coordination.errors import TableError, Unavailable
+from coordination.errors import TableError
 from sink.config import Settings
 from sink.config.claims import canonical
 
@@ -84,31 +80,3 @@ def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, t
             f" at {place.znode}. {_FIX}"
         )
     return Owner(owner.lock, {**owner.sinks, name: place})
-
-
-class LockIdentity:
-    """The znode that holds the identity of the lock at `path`."""
-
-    def __init__(self, client: KazooClient, path: str) -> None:
-        self._client = client
-        self._path = f"{path}-identity"
-
-    def read(self) -> str | None:
-        try:
-            return bytes(self._client.get(self._path)[0]).decode()
-        except NoNodeError:
-            return None
-        except (KazooException, KazooTimeoutError) as error:
-            raise self._unavailable(error) from error
-
-    def keep(self, lock: str) -> None:
-        """Writes the identity, if there is none. The lock is held."""
-        try:
-            self._client.create(self._path, lock.encode(), makepath=True)
-        except NodeExistsError:
-            pass
-        except (KazooException, KazooTimeoutError) as error:
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> Unavailable:
-        return Unavailable(f"znode {self._path}: {type(error).__name__}")

@@ -26,10 +26,10 @@ from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
 from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
-from sink.bad_records.ownership import LockIdentity
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
+from sink.hudi.shared_lock import LockIdentity
 from sink.layout.quarantine import QUARANTINE
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}

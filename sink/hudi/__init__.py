@@ -30,7 +30,13 @@ from sink.config import Settings
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
-from sink.hudi.creation import columns_of_table, create_missing, verify
+from sink.hudi.creation import (
+    columns_of_table,
+    create_missing,
+    require_fit,
+    share_identity,
+    verify,
+)
 from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import note_rollback, sweep
@@ -39,8 +45,10 @@ from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import require_moment
 from sink.hudi.options import commit_options
+from sink.hudi.other_sinks import CHECKPOINT_KEY
+from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table_services import HudiTableServices
-from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
+from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
@@ -65,6 +73,7 @@ class TableOutcome(Enum):
         "the table was restored meanwhile, or another commit has changed the same file groups or keys, or has a later"
         " instant that names fewer columns: found while the table lock was held"
     )
+    LANDED_BY_ANOTHER = "another sink has landed these offsets into the table: found while the table lock was held"
 
 
 _SETTLED = {
@@ -101,6 +110,9 @@ class Table:
         self._completed = ""
         """The instant that this process completed last, with these columns."""
         self._serving = threading.Lock()
+        self._lock_identity = ""
+        self._landed_by_another = ""
+        """Which sink has landed offsets of the last transaction that was refused for it."""
 
     def ensure(self) -> bool:
         """Creates the table, or verifies the one at the base path against the settings. Any number at a time. Returns
@@ -114,6 +126,16 @@ class Table:
                     self._timeline.view(())
             self.columns = verify(self._hudi, self._settings, self._schema, self._locks)
         return is_new
+
+    def share_lock(self, identity: LockIdentity) -> None:
+        """Requires that the table lock is the one that all sinks of the table hold. Raises TableError. Asks ZooKeeper
+        once, and the table only if the identity is not that of the last call.
+        """
+        if self._lock_identity and identity.read() == self._lock_identity:
+            return
+        with self._locks("note placements"), self._reading():
+            is_known = self._timeline.view(()).checkpoint is not None or not self._timeline.others
+            self._lock_identity = share_identity(self._hudi, identity, is_known)
 
     def prepare(self) -> None:
         """Makes the metadata table of a new table: that takes a second and more, and else the first transaction would
@@ -134,7 +156,11 @@ class Table:
         return len(completed | {self._completed} - {""})
 
     def begin(self, number: int, epoch: int) -> str:
-        """Begins an instant. Its first file carries the sink's name and the transaction's number."""
+        """Begins an instant. Its first file carries the sink's name and the transaction's number. Raises TableError
+        after another sink was found to land the same offsets.
+        """
+        if self._landed_by_another:
+            raise TableError(self._landed_by_another)
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks("begin"):
             snapshot = self._timeline.snapshot()
@@ -175,6 +201,9 @@ class Table:
                 require_moment(self._hudi, snapshot)
             if snapshot.is_restored_since(instant):
                 return TableOutcome.CONFLICT
+            if twice := self._timeline.others.conflict(checkpoint):
+                self._landed_by_another = f"{self._settings.base_path}: {twice}"
+                return TableOutcome.LANDED_BY_ANOTHER
             if self._changes_rows and changes.conflicts_with(
                 self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
             ):
@@ -274,13 +303,17 @@ class Table:
             self._hudi.stop_heartbeats()
 
     def _look_at_columns(self) -> None:
-        """Reads the table's columns, unless no other writer has completed an instant since the last read."""
+        """Reads the table's columns, unless no other writer has completed an instant since the last read. Verifies its
+        properties and indexes, too, unless only sinks have: they change neither.
+        """
         new_instants = self._timeline.completed - (self._looked_at or frozenset())
         if self._looked_at is not None and {entry.requested for entry in new_instants} <= {self._completed}:
             self._looked_at = self._timeline.completed
             return
         with self._reading():
             avro = self._hudi.table_schema(self._timeline.meta)
+            if not self._timeline.are_of_sinks(new_instants):
+                require_fit(self._hudi, self._settings)
         if avro is not None:
             try:
                 self.columns = columns_of_table(avro)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from uuid import uuid4
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError, TableError
+from coordination.errors import ConfigError, TableError, Unavailable
 from sink.audit.timeline import UPGRADE
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
@@ -35,7 +36,8 @@ from sink.hudi.options import (
     table_type,
     url_encode,
 )
-from sink.hudi.placement import BUCKETS, ROWS_IN_LOGS, placements
+from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
+from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
@@ -72,9 +74,13 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
         conflict = columns_conflict(avro, schema, settings)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    if settings.operation == "upsert" and BUCKETS not in properties:
-        values = {name: placement.value for name, placement in placements(settings).items()}
-        _note_placements(hudi, values | _inspect_rows(hudi, settings), locks)
+    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in properties
+    noted = notes(settings).items()
+    values = {name: placement.value for name, placement in noted if name == LOCK or is_new_to_upserts}
+    if is_new_to_upserts:
+        values |= _inspect_rows(hudi, settings)
+    if values.keys() - properties.keys():
+        _note(hudi, values, locks)
     return schema.spark if avro is None else columns_of_table(avro)
 
 
@@ -98,21 +104,39 @@ def _inspect_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
     return {ROWS_IN_LOGS: "true"} if in_logs else {}
 
 
-def _note_placements(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
-    """Stores where rows are put, which Hudi does not: changing it would duplicate keys."""
+def _note(hudi: HudiClient, values: Mapping[str, str], locks: Locks) -> None:
+    """Stores where rows are put and where writers queue, which Hudi does not: another place would duplicate keys."""
     with locks("note placements"):
         known_properties = _properties(hudi)
         if other := next((name for name in values if known_properties.get(name, values[name]) != values[name]), None):
             raise TableError(
-                f"{hudi.base_path}: another sink has begun to upsert the table meanwhile, with {other}="
+                f"{hudi.base_path}: another sink has begun to write the table meanwhile, with {other}="
                 f"{known_properties[other]}; this one's settings ask for {values[other] or 'none'}"
             )
-        if BUCKETS in known_properties:
+        if not values.keys() - known_properties.keys():
             return  # a worker with the same settings was first
-        properties = hudi.jvm.java.util.Properties()
-        for name, value in values.items():
-            properties.setProperty(name, value)
-        hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
+        _update(hudi, values)
+
+
+def share_identity(hudi: HudiClient, identity: LockIdentity, is_known: bool) -> str:
+    """Returns the identity of the table's lock, which the caller holds, after the table and ZooKeeper have noted it.
+    Raises TableError for another lock than the table's; see `lock_conflict`.
+    """
+    noted, found = _properties(hudi).get(LOCK_IDENTITY), identity.read()
+    if conflict := lock_conflict(noted, found, is_known):
+        raise TableError(f"{hudi.base_path}: {conflict}")
+    known = noted or found or uuid4().hex
+    if noted is None:
+        _update(hudi, {LOCK_IDENTITY: known})
+    identity.keep(known)
+    return known
+
+
+def _update(hudi: HudiClient, values: Mapping[str, str]) -> None:
+    properties = hudi.jvm.java.util.Properties()
+    for name, value in values.items():
+        properties.setProperty(name, value)
+    hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
 
 
 def _properties(hudi: HudiClient) -> Mapping[str, str]:
@@ -169,6 +193,11 @@ def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Itera
             yield f"the table's {name}: {actual or 'none'}; the settings ask for {configured or 'none'} ({remedy})"
     if (form := properties.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
         yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    if settings.operation != "upsert" and properties.get(BUCKETS) == "":
+        yield (
+            f"the table's rows: one for each key, for a sink upserts it; write.operation={settings.operation} would"
+            " give keys a second row (write.operation)"
+        )
     if settings.operation == "upsert" and settings.index_type == "bloom" and ROWS_IN_LOGS in properties:
         yield (
             "the table's log files had keys of their own when a sink took it over with index.type=record, and bloom"
@@ -214,7 +243,7 @@ def _compared(settings: Settings, properties: Mapping[str, str]) -> list[tuple[s
         ),
         *(
             (placement.label, properties.get(name, placement.value), placement.value, placement.remedy)
-            for name, placement in placements(settings).items()
+            for name, placement in notes(settings).items()
         ),
     ]
     if settings.operation == "upsert":
@@ -278,6 +307,19 @@ def _partition_fields(properties: Mapping[str, str]) -> str:
         for part in properties.get("hoodie.table.partition.fields", "").split(",")
         if part
     )
+
+
+def require_fit(hudi: HudiClient, settings: Settings) -> None:
+    """Verifies the properties and indexes of a table that another writer may have changed since `verify`. Raises
+    TableError for properties that do not fit, and Unavailable for an index, which can be dropped. Raises what py4j
+    raises.
+    """
+    meta = hudi.meta_client()
+    properties = hudi.json(meta.getTableConfig().getProps())
+    if conflict := next(schema_conflicts(settings, properties), None):
+        raise TableError(f"{hudi.base_path}: changed by another writer: {conflict}")
+    if conflict := index_conflict(properties, hudi.index_definitions(meta)):
+        raise Unavailable(f"{hudi.base_path}: changed by another writer: {conflict}. The sink goes on when it is gone")
 
 
 def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str | None:

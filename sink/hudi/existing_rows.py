@@ -3,14 +3,15 @@
 A table notes neither its index nor its buckets. Where the index looks for rows in other places than the writer before
 has put them, each key would get a second row. Guarantee: for `bucket`, keys of up to `COMPARED_FILES` base files, from
 all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, no row is in a log
-file. `record` finds rows wherever they are. Voided where only Spark reaches the table. Reads the timeline like the
+file, and as many base files have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a
+key may have several of those. Voided where only Spark reaches the table. Reads the timeline like the
 audit, and keys with pyarrow. Raises TableError and Unavailable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from coordination.errors import TableError, Unavailable
 from sink.audit.files import NamedFiles, named_files
 from sink.audit.report import FindingKind
-from sink.audit.timeline import active_names, any_commit, open_table, read_timeline
+from sink.audit.timeline import Commit, active_names, any_commit, open_table, read_timeline
 from sink.config import Settings
 from sink.hudi.options import record_key_fields
 from sink.storage.files import is_reachable, open_storage
@@ -29,6 +30,8 @@ from sink.storage.files import is_reachable, open_storage
 COMPARED_FILES = 32
 COMPARED_KEYS = 100
 """Keys of each file."""
+_BLOOM_FILTER = b"org.apache.hudi.bloomfilter"
+"""The key of the filter in a base file's footer."""
 _BUCKET_INDEX = ".hoodie/.bucket_index"
 """Hudi's notes of buckets that divide, or whose number is another one in some table partitions."""
 _IN_BUCKET = re.compile(r"00\d{6}-")
@@ -39,10 +42,18 @@ def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) ->
     """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `java_hudi`
     gives Hudi's Java package, which is only asked for buckets. The settings have passed the preflight.
     """
-    if settings.index_type == "record" or not is_reachable(settings.base_path, settings.storage):
+    if not is_reachable(settings.base_path, settings.storage):
         return None
     try:
-        conflict = _conflict(settings, _committed_files(settings), java_hudi)
+        commits = _commits(settings)
+        if appending := sorted({sink for commit in commits if _appends(commit) for sink in commit.checkpoints}):
+            return (
+                f"the table has rows that sink {', '.join(appending)} has appended: a key may have several there, of"
+                " which an upsert would change one; upsert into a table of its own (write.operation)"
+            )
+        if settings.index_type == "record":
+            return None
+        conflict = _conflict(settings, named_files(commits), java_hudi)
     except (OSError, pa.ArrowException) as error:
         raise Unavailable(f"{settings.base_path}: its files cannot be read ({error}); try again") from error
     if conflict is None:
@@ -60,9 +71,10 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
     if not groups:
         return None
     if settings.index_type == "bloom":
-        if not any(files.logs.values()):
-            return None
-        return "keys that may be in log files alone", "record, or have the table compacted by its writer"
+        if any(files.logs.values()):
+            return "keys that may be in log files alone", "record, or have the table compacted by its writer"
+        unfiltered = next((path for path in _sampled(files) if not _has_bloom_filter(settings, path)), None)
+        return None if unfiltered is None else (f"files without a bloom filter ({unfiltered})", "record")
     if open_storage(settings.base_path, settings.storage).exists(_BUCKET_INDEX):
         return "buckets that divide, or whose number is not the same everywhere", "record"
     if unbucketed := next((file_id for _, file_id in groups if not _IN_BUCKET.match(file_id)), None):
@@ -82,8 +94,13 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
     return "no base file with keys that could be compared", "record, or have the table compacted by its writer"
 
 
-def _committed_files(settings: Settings) -> NamedFiles:
-    """Returns the files of all commits, also of archived ones. What cannot be read may be read later."""
+def _appends(commit: Commit) -> bool:
+    """Whether a sink has made rows with this commit whose files no key can be looked up in."""
+    return bool(commit.checkpoints) and commit.operation == "BULK_INSERT" and bool(commit.inserted)
+
+
+def _commits(settings: Settings) -> Sequence[Commit]:
+    """Returns all commits, also archived ones. What cannot be read may be read later."""
     try:
         table = open_table(settings.base_path, settings.storage)
     except TableError as error:
@@ -92,21 +109,33 @@ def _committed_files(settings: Settings) -> NamedFiles:
         raise
     names = active_names(table)
     if not any_commit(names):
-        return named_files(())
+        return ()
     timeline = read_timeline(table, names)
     problems = [problem for problem in timeline.problems if problem.kind is not FindingKind.UNREADABLE_CHECKPOINT]
     if problems:
         sentence = problems[0].sentence
         raise Unavailable(f"{settings.base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`")
-    return named_files(timeline.commits)
+    return timeline.commits
+
+
+def _sampled(files: NamedFiles) -> list[str]:
+    """Returns base files from all over the table: by chance, but the same in each worker. Any fixed step may meet the
+    same bucket in each table partition.
+    """
+    paths = sorted(entry.file.path for entry in files.live.values())
+    return Random(0).sample(paths, min(COMPARED_FILES, len(paths)))
+
+
+def _has_bloom_filter(settings: Settings, path: str) -> bool:
+    storage = open_storage(settings.base_path, settings.storage)
+    with storage.files.open_input_file(storage.locate(path)) as file:
+        return _BLOOM_FILTER in (pq.read_metadata(file).metadata or {})
 
 
 def _keys(settings: Settings, files: NamedFiles) -> Iterator[tuple[str, str]]:
     """Yields base files with record keys of theirs: files from all over the table, the first keys of each."""
     storage = open_storage(settings.base_path, settings.storage)
-    paths = sorted(entry.file.path for entry in files.live.values())
-    # By chance, but each worker the same: any fixed step may meet the same bucket in each table partition.
-    for path in Random(0).sample(paths, min(COMPARED_FILES, len(paths))):
+    for path in _sampled(files):
         with storage.files.open_input_file(storage.locate(path)) as file:
             for batch in pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"]):
                 yield from ((path, str(key)) for key in batch.column(0).to_pylist())

@@ -1,7 +1,8 @@
-"""The table properties that note where the sink puts a row: Hudi stores none of them.
+"""The table properties that note where the sink puts a row, and where its writers queue: Hudi stores none of them.
 
 Guarantee: the same settings give the same values in every worker. Rows that were put by another value are not found
-where the settings look for them, so that their keys would get a second row. No I/O.
+where the settings look for them, so that their keys would get a second row; writers with another lock would not wait
+for each other. No I/O.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sink.config import Settings
+from sink.hudi.lock import BASE_PATH, LOCK_KEY, lock_path
 from sink.hudi.options import partition_time
 
+LOCK = "sink.table.lock"
+LOCK_IDENTITY = "sink.table.lock.identity"
 BUCKETS = "sink.bucket.index.num.buckets"
 HASH_FIELD = "sink.bucket.index.hash.field"
 PARTITION_TIME = "sink.partition.time"
@@ -26,6 +30,11 @@ class Placement:
     label: str
     value: str
     remedy: str
+
+
+def notes(settings: Settings) -> dict[str, Placement]:
+    """Returns everything that a table notes of these settings, by the names of the properties."""
+    return {LOCK: Placement("lock", lock_path(settings), f"{BASE_PATH}, {LOCK_KEY}"), **placements(settings)}
 
 
 def placements(settings: Settings) -> dict[str, Placement]:

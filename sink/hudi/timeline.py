@@ -25,12 +25,13 @@ from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
 from sink.hudi.instants import REPEATED, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 
-CHECKPOINT_KEY = "sink.checkpoint."
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
 _ARCHIVE_CHUNK = 100
+_REMOVALS = frozenset({"clean", "rollback", "savepoint"})
 _VANISHED = ("java.io.FileNotFoundException", "org.apache.hudi.exception.TableNotFoundException")
 """An instant that was listed is archived or rolled back meanwhile, or the table's properties are written anew."""
 _UNREADABLE = (
@@ -54,7 +55,11 @@ class HudiTimeline:
         self._hudi = hudi
         self._sink = sink
         self._meta: Any = None
+        self._history: Any = None
         self._checkpoints: dict[Instant, Checkpoint | None] = {}
+        self.others = OtherSinks(sink)
+        """The other sinks of the table as of the last snapshot, and as far as the archive was read: whole, before this
+        sink's first commit."""
         self._rollbacks: dict[Instant, frozenset[str]] = {}
         self._completed: dict[str, Checkpoint] = {}
         self.completed: frozenset[Instant] = frozenset()
@@ -91,6 +96,13 @@ class HudiTimeline:
     def note_completed(self, instant: str, checkpoint: Checkpoint) -> None:
         """Notes an instant that this process completed, and its content."""
         self._completed = {instant: checkpoint}
+
+    def are_of_sinks(self, instants: Collection[Instant]) -> bool:
+        """Whether each of these completed instants is a commit with a checkpoint of a sink, or removes files."""
+        return all(
+            entry.action in _REMOVALS or entry in self.others or self._checkpoints.get(entry) is not None
+            for entry in instants
+        )
 
     def snapshot(self) -> ActiveTimeline:
         """Reads the active timeline; again if archiving or a rollback removes an instant that was just listed."""
@@ -218,7 +230,9 @@ class HudiTimeline:
         java = self._java(entry)
         if timeline.isEmpty(java):
             raise Corrupt(f"{self._describe(entry)} is empty{remedy}")
-        document = timeline.readCommitMetadata(java).getMetadata(CHECKPOINT_KEY + self._sink)
+        extra = self._hudi.json(timeline.readCommitMetadata(java).getExtraMetadata())
+        self.others.add(entry, extra, self._describe(entry), timeline is self._history)
+        document = extra.get(CHECKPOINT_KEY + self._sink)
         return None if document is None else decode_checkpoint(document, self._describe(entry))
 
     def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
@@ -336,6 +350,7 @@ class HudiTimeline:
         listed = set(instants)
         pending = {entry.requested for entry in instants if not entry.done}
         self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in listed}
+        self.others.forget(listed)
         self._replaced = {k: v for k, v in self._replaced.items() if k in listed}
         self._owners = {k: v for k, v in self._owners.items() if k in pending}
 

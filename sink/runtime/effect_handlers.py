@@ -237,6 +237,7 @@ _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
     TableOutcome.ALREADY_COMPLETE: lambda _: Done(),
     TableOutcome.ROLLED_BACK: Refused,
     TableOutcome.CONFLICT: Refused,
+    TableOutcome.LANDED_BY_ANOTHER: Refused,
     TableOutcome.ABSENT: Failed,
 }
 

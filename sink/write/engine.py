@@ -34,6 +34,7 @@ from coordination.errors import BadRecord
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
+from sink.hudi.begun import require_begun
 from sink.hudi.client import HudiClient
 from sink.hudi.options import (
     arrow_codec,
@@ -148,8 +149,12 @@ class HudiEngine(Engine):
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         super().__init__(spark, settings, schema)
         self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
+        self._looks_for_instants = True
 
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
+        # The Arrow engine's tasks look themselves, before a file counts.
+        if self._looks_for_instants:
+            self._looks_for_instants = require_begun(self._settings, instant)
         reported: Accumulator[Reports] = self._spark.sparkContext.accumulator({}, MergedReports())
         reads = task_input.reads
         decode_tasks = partial(decode, reads, spec, tolerated(self._settings), reported)

@@ -233,6 +233,23 @@ def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restore
     first.assert_exactly_once(2700)
 
 
+@pytest.mark.thorough
+def test_a_second_sink_of_a_topic_halts_and_its_records_are_in_the_table_once(make_fleet: MakeFleet) -> None:
+    first = make_fleet(records=300)
+    second = beside(first, make_fleet(name=first.topic))
+    first.start("a1")
+    first.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
+    second.start("b1")
+    halt = second.wait("a halt", lambda view: view.halt is not None and not view.transactions).halt
+    assert halt is not None
+    assert f"sink {first.name} has landed {first.topic}-" in halt.reason
+    first.assert_exactly_once(300)
+    second.workers["b1"].kill()
+    produce_events(first.kafka, first.topic, 300, PARTITIONS, first=300)
+    first.wait_landed(dict.fromkeys(range(PARTITIONS), 200))
+    first.assert_exactly_once(600)
+
+
 def test_a_table_with_an_index_that_a_fleet_cannot_update_is_refused(make_shared: MakeShared) -> None:
     spec = TableSpec(columns="region", properties="'hoodie.metadata.record.level.index.enable'='true'")
     shared = make_shared(spec)

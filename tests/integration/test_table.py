@@ -437,6 +437,10 @@ def test_a_table_is_made_where_a_validation_that_was_killed_has_left_its_probe(
             "record key: _kafka_topic,_kafka_partition,_kafka_offset; the settings ask for id",
         ),
         ({"hoodie__populate__meta__fields": "false"}, "meta columns: true; the settings ask for false"),
+        (
+            {"hoodie__write__lock__zookeeper__base_path": "/elsewhere"},
+            "lock: /hudi/orders; the settings ask for /elsewhere/orders",
+        ),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_with_both_sides(

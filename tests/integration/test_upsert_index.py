@@ -15,6 +15,7 @@ from sink.audit import audit
 from sink.config import Settings, load
 from sink.hudi.existing_rows import rows_conflict
 from sink.operations.validation import validate
+from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings
 from tests.integration.table_kit import SINK, connected
 from tests.integration.upsert_kit import BUCKETS, DDL, NO_METADATA, ON_READ, RECORD_INDEX, Change, Upserts, send
@@ -80,6 +81,22 @@ def test_rows_that_the_index_would_not_find_are_told_before_a_key_gets_a_second_
         assert problems == [str(told_by_worker.value)]
 
 
+@pytest.mark.parametrize("options", [BLOOM, pytest.param(RECORD_INDEX, marks=pytest.mark.thorough)])
+def test_rows_that_a_sink_has_appended_are_not_upserted(
+    spark, kafka, client, topic, tmp_path: Path, options: Mapping[str, str]
+) -> None:
+    name = topic(1)
+    send(kafka.address, name, [change(key, 1) for key in (1, 1)])
+    kept = {"record__key__fields": "id", "provenance__columns": "false", **NO_METADATA}
+    zookeeper = {"zookeeper__connect": ",".join(f"{host}:{port}" for host, port in client.hosts)}
+    Landing(spark, make_settings(tmp_path, kafka.address, name, DDL, **zookeeper, **kept), client).land(1, name, 0, 2)
+    told = r"the table has rows that sink \S+ has appended: a key may have several there"
+    with pytest.raises(TableError, match=told) as told_by_worker:
+        Upserts(spark, client, tmp_path, kafka.address, name, **options)
+    problems = [result.sentence for result in validate(load(tmp_path / "sink.properties", {})) if result.wrong]
+    assert problems == [str(told_by_worker.value)]
+
+
 MERGES_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 FOUR_BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
 DIVIDING = {
@@ -109,6 +126,16 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
     spark_writes(spark, tmp_path, [*MONDAY, (key, "tue")], "delete", **FOUR_BUCKETS)
     conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
     assert "no base file with keys that could be compared" in str(conflict)
+
+
+def test_files_without_a_bloom_filter_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
+    java_hudi = spark._jvm.org.apache.hudi
+    spark_writes(spark, tmp_path, MONDAY)
+    assert rows_conflict(by_settings(tmp_path, "bloom", 4), nullcontext(java_hudi)) is None
+    spark_writes(spark, tmp_path, [(100, "tue")], **{"hoodie.parquet.bloom.filter.enabled": "false"})
+    conflict = rows_conflict(by_settings(tmp_path, "bloom", 4), nullcontext(java_hudi))
+    assert "files without a bloom filter (tue/" in str(conflict)
+    assert rows_conflict(by_settings(tmp_path, "record", 4), nullcontext(java_hudi)) is None
 
 
 @pytest.mark.thorough

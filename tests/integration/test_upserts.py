@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordination.errors import BadRecord, TableError
+from coordination.errors import BadRecord, TableError, Unavailable
 from sink import cli
 from sink.audit import audit
 from sink.audit.report import FindingKind
@@ -375,6 +375,16 @@ def test_debeziums_events_land_by_their_place_in_the_source(make_upserts: MakeUp
     send(kafka.address, upserts.topic, [event("u", 3, 11, "late"), event("u", 1, 21, "nobody remembers the delete")])
     upserts.land((0, 10, 12))
     assert upserts.brief() == {1: (21, "nobody remembers the delete"), 3: (12, "a"), 4: (23, "a")}
+
+
+def test_a_worker_that_sees_another_storage_at_the_tables_path_changes_nothing_there(
+    make_upserts: MakeUpserts, kafka
+) -> None:
+    upserts, elsewhere = make_upserts(**NO_METADATA), make_upserts(**NO_METADATA)
+    send(kafka.address, upserts.topic, [row(1, 1)])
+    with pytest.raises(Unavailable, match="this worker has another storage at that path than its coordinator"):
+        elsewhere.write(upserts.begin(), (0, 0, 1))
+    assert not elsewhere.files()
 
 
 def test_a_bad_record_is_named_and_leaves_nothing_behind(make_upserts: MakeUpserts, kafka) -> None:

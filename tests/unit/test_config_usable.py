@@ -15,7 +15,7 @@ from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
 from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, preflight_errors, service_options
-from sink.hudi.placement import placements
+from sink.hudi.placement import BUCKETS, LOCK, notes, placements
 from sink.schema import TableSchema, parse_ddl
 from sink.write.engine import ENGINES
 
@@ -182,6 +182,23 @@ def test_a_table_that_merges_otherwise_is_not_upserted(settings_with, differing:
     assert list(schema_conflicts(settings, usual)) == []
     (sentence,) = schema_conflicts(settings, usual | differing)
     assert sentence.startswith(expected)
+
+
+@pytest.mark.parametrize("operation", ["append", "insert"])
+def test_a_table_that_a_sink_upserts_gets_no_second_row_of_a_key(settings_with, operation: str):
+    settings, _ = settings_with(write__operation=operation)
+    assert list(schema_conflicts(settings, PROPERTIES)) == []
+    (sentence,) = schema_conflicts(settings, PROPERTIES | {BUCKETS: ""})
+    assert f"write.operation={operation} would give keys a second row" in sentence
+
+
+def test_a_table_has_one_lock_for_all_its_sinks(settings_with):
+    elsewhere, _ = settings_with(hoodie__write__lock__zookeeper__lock_key="elsewhere")
+    noted = {LOCK: notes(elsewhere)[LOCK].value}
+    assert list(schema_conflicts(elsewhere, PROPERTIES | noted)) == []
+    settings, _ = settings_with()
+    (sentence,) = schema_conflicts(settings, PROPERTIES | noted)
+    assert sentence.startswith("the table's lock: /hudi/elsewhere; the settings ask for /hudi/orders")
 
 
 INDEXED = "hoodie.table.metadata.partitions"
