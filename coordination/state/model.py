@@ -324,11 +324,19 @@ class InstantState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """The broker's view of one partition: offsets `[start, end)` can be read."""
+    """The broker's view of one partition: offsets `[start, end)` can be read. Those from `end` up to the high watermark
+    are acknowledged and wait for an open Kafka transaction, which holds `[end, high_watermark)` back. 0: not asked for.
+    """
 
     topic_id: str
     start: int
     end: int
+    high_watermark: int = 0
+
+    @property
+    def held_back(self) -> int:
+        """Counts the offsets that an open Kafka transaction holds back."""
+        return max(0, self.high_watermark - self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Asks the Kafka brokers for topic ids, log starts, read-committed ends and the cluster id.
+"""Asks the Kafka brokers for topic ids, log starts, read-committed ends, high watermarks and the cluster id.
 
 Guarantee: a view shows one incarnation of each topic: it asks for ids and partitions before and after the offsets, and
-starts again if they changed. An end is the last stable offset: no offset before it belongs to an open transaction. A
-view is bounded in time and changes nothing. Brokers without topic ids (before 2.8) void this: a recreated topic looks
-the same there. Raises Unavailable, UnknownTopic, AccessDenied, and ConfigError for settings that librdkafka refuses.
+starts again if they changed. An end is the last stable offset: no offset before it belongs to an open transaction. The
+high watermark was asked for before it, so that offsets between them belong to, or lie behind, an open transaction. A
+view is bounded in time and changes nothing. Raises Unavailable, UnknownTopic, AccessDenied, and ConfigError for
+settings that librdkafka refuses and for brokers without topic ids (before 2.8): a recreated topic looks the same there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
-from coordination.errors import SinkError, Unavailable
+from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.librdkafka import refusal
 
@@ -57,6 +58,10 @@ _UNSETTLED = {
     _Code._UNKNOWN_TOPIC,
 }
 """Error codes of a partition while its topic is created or moved."""
+
+_COMMITTED = ck.IsolationLevel.READ_COMMITTED
+_NO_ID = "A" * 22
+"""The topic id, all zeros, of brokers that know none."""
 
 _T = TypeVar("_T")
 _Topics = dict[str, tuple[str, tuple[int, ...]]]
@@ -133,22 +138,8 @@ class Log:
         if not partitions:
             return {}
         self._deadline = time.monotonic() + self._timeout
-        admin = self._connected()
-        timestamp_spec = OffsetSpec.for_timestamp(int(seconds * 1000))
-        futures = self._submit(
-            lambda seconds_left: admin.list_offsets(
-                {
-                    ck.TopicPartition(topic_partition.topic, topic_partition.partition): timestamp_spec
-                    for topic_partition in partitions
-                },
-                isolation_level=ck.IsolationLevel.READ_COMMITTED,
-                request_timeout=seconds_left,
-            )
-        )
-        offsets = {
-            TopicPartition(partition.topic, partition.partition): self._offset(partition, future)
-            for partition, future in futures.items()
-        }
+        spec = OffsetSpec.for_timestamp(int(seconds * 1000))
+        offsets = self._results(self._list_offsets(self._connected(), partitions, spec, _COMMITTED))
         return {topic_partition: offset if offset >= 0 else None for topic_partition, offset in offsets.items()}
 
     def close(self) -> None:
@@ -185,16 +176,23 @@ class Log:
                 raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
             if any(topic in (matching or ()) for topic in missing):
                 raise Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
+        if without_id := [topic for topic, (topic_id, _) in descriptions.items() if topic_id == _NO_ID]:
+            raise ConfigError(
+                f"Kafka at {self._bootstrap} gives {', '.join(without_id)} no topic id, by which the sink tells a topic"
+                " from one that was created again. Upgrade the brokers to 2.8 or later."
+            )
         if not descriptions:
             return LogView(cluster, {}, matching=matching, deleted=missing)
         partitions = [TopicPartition(topic, number) for topic in descriptions for number in descriptions[topic][1]]
-        starts, ends = self._offsets(admin, partitions)
+        starts, high_watermarks, ends = self._offsets(admin, partitions)
         if self._describe(admin, tuple(descriptions)) != (descriptions, ()):
             raise Unsettled(
                 f"{', '.join(topics)} changed on {self._bootstrap} during the view. The sink takes it again."
             )
         log_ranges = {
-            partition: PartitionLog(descriptions[partition.topic][0], starts[partition], ends[partition])
+            partition: PartitionLog(
+                descriptions[partition.topic][0], starts[partition], ends[partition], high_watermarks[partition]
+            )
             for partition in partitions
         }
         return LogView(cluster, log_ranges, matching=matching, deleted=missing)
@@ -235,29 +233,31 @@ class Log:
 
     def _offsets(
         self, admin: AdminClient, partitions: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Returns log starts and ends, with two requests to each leader for any number of partitions."""
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Returns log starts, high watermarks and ends, with three requests to each leader for any number of
+        partitions. Asks for the ends last.
+        """
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
         requests = [
-            self._submit(
-                lambda seconds_left, spec=spec: admin.list_offsets(  # type: ignore[misc]
-                    {
-                        ck.TopicPartition(topic_partition.topic, topic_partition.partition): spec
-                        for topic_partition in partitions
-                    },
-                    isolation_level=ck.IsolationLevel.READ_COMMITTED,
-                    request_timeout=seconds_left,
-                )
-            )
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            self._list_offsets(admin, partitions, spec, isolation)
+            for spec, isolation in ((earliest, _COMMITTED), (latest, ck.IsolationLevel.READ_UNCOMMITTED))
         ]
-        starts, ends = (
-            {
-                TopicPartition(partition.topic, partition.partition): self._offset(partition, future)
-                for partition, future in futures.items()
-            }
-            for futures in requests
+        starts, high_watermarks = (self._results(request) for request in requests)
+        return starts, high_watermarks, self._results(self._list_offsets(admin, partitions, latest, _COMMITTED))
+
+    def _list_offsets(
+        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: ck.IsolationLevel
+    ) -> Mapping[ck.TopicPartition, Future[Any]]:
+        wanted = {ck.TopicPartition(partition.topic, partition.partition): spec for partition in partitions}
+        return self._submit(
+            lambda seconds_left: admin.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds_left)
         )
-        return starts, ends
+
+    def _results(self, request: Mapping[ck.TopicPartition, Future[Any]]) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(partition.topic, partition.partition): self._offset(partition, future)
+            for partition, future in request.items()
+        }
 
     def _offset(self, partition: ck.TopicPartition, future: Future[Any]) -> int:
         question = f"offsets of {partition.topic}-{partition.partition}"

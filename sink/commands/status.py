@@ -188,7 +188,8 @@ def _members(sink_status: Status) -> Table:
 
 
 def _partitions(sink_status: Status) -> Table:
-    names = ("partition", "state", "start>", "end>", "committed to>", "log end>", "lag>", "generation>")
+    holds_back = ["held back>"] if any(partition.held_back for partition in sink_status.partitions) else []
+    names = ("partition", "state", "start>", "end>", "committed to>", "log end>", *holds_back, "lag>", "generation>")
     rows = [
         (
             f"{partition.topic}-{partition.partition}",
@@ -197,6 +198,7 @@ def _partitions(sink_status: Status) -> Table:
             f"{partition.end:,}",
             f"{partition.committed:,}",
             _number(partition.log_end),
+            *(_number(partition.held_back) for _ in holds_back),
             _number(partition.lag),
             str(partition.generation),
         )
@@ -207,7 +209,7 @@ def _partitions(sink_status: Status) -> Table:
     if hidden > 0:
         table.add_row(f"and {hidden:,} less behind")
     table.add_section()
-    table.add_row(f"{len(sink_status.partitions):,} in all", "", "", "", "", "", _number(sink_status.lag))
+    table.add_row(f"{len(sink_status.partitions):,} in all", *[""] * (len(names) - 3), _number(sink_status.lag))
     return table
 
 

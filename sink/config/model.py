@@ -61,6 +61,11 @@ class Settings(SettingsFields):
         return 3 * self.interval_ms / 1000
 
     @property
+    def open_seconds(self) -> float:
+        """Seconds after which an open Kafka transaction is a fault."""
+        return self.open_transaction_ms / 1000
+
+    @property
     def key_is_global(self) -> bool:
         """Whether a record key is one row in the whole table, and not one in each of its partitions."""
         return self.index_type == "record"

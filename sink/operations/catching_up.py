@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Event
 
 from coordination.errors import Conflict
@@ -28,9 +28,23 @@ ASK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The offsets to be committed of each partition, `[start, end)`, without empty ranges."""
+    """The offsets to be committed of each partition, `[start, end)`, without empty ranges. Those of open Kafka
+    transactions belong to it: they are acknowledged. `held_back` has the offset of each such transaction.
+    """
 
     logs: Mapping[TopicPartition, PartitionLog]
+    held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def waits_for(self, states: Mapping[TopicPartition, PartitionState]) -> str:
+        """Returns the open Kafka transactions, as of when the target was set, that nothing can be committed beyond;
+        empty without any.
+        """
+        blocking = [
+            f"{partition} (offset {offset})"
+            for partition, offset in sorted(self.held_back.items())
+            if _committed(states.get(partition), self.logs[partition].topic_id) <= offset
+        ]
+        return f"; it waits for the end of open Kafka transactions: {', '.join(blocking[:5])}" if blocking else ""
 
     def missing(self, states: Mapping[TopicPartition, PartitionState]) -> int:
         """Returns the number of uncommitted offsets: an upper bound of the records."""
@@ -57,17 +71,26 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
 
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
-    """Returns the offsets up to the present end of each partition, or up to its first record of the time `at`."""
+    """Returns the offsets up to the present high watermark of each partition, or up to its first record of the time
+    `at`: records of open Kafka transactions are acknowledged, and waited for.
+    """
     unfinished = unfinished_topics(view.states, settings.topics)
     log_view = log.view(settings.topics, settings.topic_pattern, unfinished)
     offsets = {} if at is None else positions_at(log, log_view, at)
     log_ranges = {
-        partition: replace(log_range, end=offsets.get(partition, log_range.end))
+        partition: replace(log_range, end=_target_end(log_range, offsets.get(partition)))
         for partition, log_range in log_view.partitions.items()
     }
-    return Target(
-        {partition: log_range for partition, log_range in log_ranges.items() if log_range.end > log_range.start}
-    )
+    logs = {partition: log_range for partition, log_range in log_ranges.items() if log_range.end > log_range.start}
+    readable = {partition: log_view.partitions[partition].end for partition in logs}
+    return Target(logs, {partition: end for partition, end in readable.items() if end < logs[partition].end})
+
+
+def _target_end(log_range: PartitionLog, first_later: int | None) -> int:
+    """Returns the end of a partition's target. `first_later`: its first readable record that is too late."""
+    if first_later is not None and first_later < log_range.end:
+        return first_later
+    return max(log_range.end, log_range.high_watermark)
 
 
 def positions_at(log: Log, log_view: LogView, at: float) -> dict[TopicPartition, int]:
@@ -86,13 +109,14 @@ def wait_for(
     """Waits until the target is reached, or `stop` is set. With `hurry` it asks the sink to commit at once, without
     regard to its interval.
     """
-    missing = target.missing({})
+    missing, waits_for = target.missing({}), ""
     is_flush_asked = not hurry
     next_question = time.monotonic() + ASK_SECONDS
 
     def outcome(view: KeeperView) -> str | None:
-        nonlocal missing, is_flush_asked, next_question
+        nonlocal missing, waits_for, is_flush_asked, next_question
         missing_before, missing = missing, target.missing(view.states)
+        waits_for = target.waits_for(view.states)
         if target.is_reached(view.states):
             return f"sink {control.name} has committed what was there, up to transaction {view.ledger.committed}"
         if view.halt is not None:
@@ -112,7 +136,10 @@ def wait_for(
             _require_topics(control, target.topics_behind(view.states), missing)
         return None
 
-    return control.wait(outcome, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end", stop)
+    def late() -> str:
+        return f"sink {control.name} is {missing:,} offsets before the end{waits_for}"
+
+    return control.wait(outcome, seconds, late, stop)
 
 
 def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:

@@ -2,14 +2,16 @@
 
 A sink is healthy while it has a coordinator, no halt, and either no record waits or the last commit is newer than three
 intervals or the write deadline, whichever is longer. New records in a quiet topic have their interval, too: records
-that may have come a moment ago are a note. A pause is a note, no fault. A table service that has been due for
-`services.overdue.after` without success is a fault; before, its failure is a note. Pure; raises nothing.
+that may have come a moment ago are a note. A pause is a note, no fault. An open Kafka transaction is a note, and a
+fault after `kafka.open.transaction.limit`. A table service that has been due for `services.overdue.after` without
+success is a fault; before, its failure is a note. Pure; raises nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from itertools import chain
 
 from coordination.state.model import Phase
@@ -98,6 +100,7 @@ def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[F
     if view.halt is None and not evidence.paused:
         yield from _overdue(evidence, view, status)
     yield from _overdue_services(evidence, status)
+    yield from _open_transactions(evidence, are_too_long=True)
 
 
 def _overdue_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
@@ -116,6 +119,29 @@ def _names_of_overdue(evidence: Evidence, run: TableServiceRun) -> tuple[str, ..
 
 def _title(service: str) -> str:
     return "the table services have been" if service == RUN else f"the table service {service} has been"
+
+
+def _open_transactions(evidence: Evidence, are_too_long: bool) -> Iterator[Finding]:
+    """Yields one finding for the open Kafka transactions that have been seen for longer than the setting allows, or for
+    the other ones. It names the oldest.
+    """
+    limit = evidence.settings.open_seconds
+    transactions = [
+        transaction
+        for transaction in evidence.trend.open_transactions.open
+        if (evidence.wall - transaction.since > limit) is are_too_long
+    ]
+    if not transactions:
+        return
+    oldest = min(transactions, key=lambda transaction: (transaction.since, transaction.partition))
+    since = datetime.fromtimestamp(oldest.since, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = (
+        f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, seen since {since}, and holds back"
+        f" {oldest.offsets:,} acknowledged offsets"
+    )
+    if len(transactions) > 1:
+        text += f"; so do transactions in {len(transactions) - 1} other partitions"
+    yield finding("open-transaction", f"{text}; allowed are {duration(limit)}" if are_too_long else text)
 
 
 def _refusals(evidence: Evidence) -> list[Finding]:
@@ -180,6 +206,7 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
     if status.catalog is not None and status.catalog.failures:
         yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
     yield from _retention(evidence)
+    yield from _open_transactions(evidence, are_too_long=False)
     growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
     if growing and evidence.trend.age.known > evidence.settings.commit_allowance:
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.state.model import LogView, TopicPartition
+from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka import DEFAULTS, AccessDenied, Log, topics_of
 from sink.config import Settings
 from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
@@ -67,6 +67,20 @@ class Sample:
     values: tuple[bytes | None, ...]
     cut: bool = False
     """Whether it ended because of its size."""
+    held_back: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
+    """The partitions of which an open Kafka transaction held records back."""
+
+    @property
+    def waiting(self) -> str:
+        """Tells what open Kafka transactions hold back; empty without any."""
+        if not self.held_back:
+            return ""
+        offsets = sum(log.held_back for log in self.held_back.values())
+        places = [f"{partition} from offset {log.end}" for partition, log in sorted(self.held_back.items())]
+        return (
+            f"open Kafka transactions hold back {offsets:,} acknowledged offsets, which cannot be read before they end:"
+            f" {', '.join(places[:5])}"
+        )
 
     def where(self, index: int) -> str:
         return "{} offset {}".format(*self.positions[index])
@@ -114,7 +128,7 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
         draft = _columns_of_registry(settings, topics, sample)
     else:
         draft = _columns_of_file(settings)
-    warnings = list(draft.warnings)
+    warnings = [*draft.warnings, *filter(None, [sample.waiting])]
     columns = nameable(draft.columns, warnings)
     if not columns.fields:
         reason = f" ({warnings[0]})" if warnings else ""
@@ -164,6 +178,8 @@ def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) 
 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:
+    if not sample.values and sample.waiting:
+        raise ConfigError(f"{', '.join(topics)}: no record can be read yet: {sample.waiting}. Try again then.")
     if not sample.values:
         is_single = len(topics) == 1
         raise ConfigError(
@@ -270,7 +286,7 @@ def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Sampl
     if not sample.values and not request.from_beginning:
         # Compaction and aborted transactions leave offsets without a record: there may be older records.
         sample = _read(native, spans(view, request.records, from_beginning=True))
-    return sample
+    return replace(sample, held_back={p: log for p, log in view.partitions.items() if log.held_back})
 
 
 def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:

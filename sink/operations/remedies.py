@@ -105,6 +105,23 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"\S+: sink \S+ has landed ",
+        Remedy(
+            "two sinks of one table read one topic",
+            "Stop one of the two sinks, or give it a table of its own. To go on with this one behind the other: stop"
+            " its workers, run `sink reset --offset TOPIC:PARTITION=OFFSET --yes`: the reason names the offset.",
+            "halt-landed-by-another",
+        ),
+    ),
+    (
+        r"\S+: changed by another writer: ",
+        Remedy(
+            "another writer has changed the table's properties",
+            "Put the properties back with Hudi's tools. Then stop all workers, run `sink reset --yes`, start them.",
+            "halt-table-changed",
+        ),
+    ),
+    (
         r"another fleet commits under the sink name",
         Remedy(
             "another fleet commits under this sink's name",
@@ -193,6 +210,12 @@ DO = {
         "incidents",
     ),
     "kafka": ("Bring Kafka back, or make the topic. The sink goes on by itself.", "incidents"),
+    "open-transaction": (
+        "Nothing behind it can be read until its producer ends it, or Kafka's coordinator after the producer's"
+        " `transaction.timeout.ms`. Find the producer: `kafka-transactions.sh find-hanging` or `describe-producers`."
+        " Where it is dead, abort it: `kafka-transactions.sh abort`.",
+        "an-open-kafka-transaction",
+    ),
     "not-read": ("Ask again in some seconds.", ""),
     "paused": ("Run `sink resume` when it is to go on.", ""),
     "worker-gone": ("Start it again, unless it was meant to end. The others have taken over its work.", "the-log"),

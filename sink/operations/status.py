@@ -53,8 +53,9 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts readable offsets that are not
-    committed. The log's fields are None if Kafka does not answer."""
+    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts acknowledged offsets that are not
+    committed; `held_back` of them lie behind an open Kafka transaction, from `log_end` on. The log's fields are None if
+    Kafka does not answer."""
 
     topic: str
     partition: int
@@ -66,6 +67,7 @@ class PartitionStatus:
     log_start: int | None
     log_end: int | None
     lag: int | None
+    held_back: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,9 @@ def _partition(
     if state is not None:
         start, end = (state.end, state.planned_end) if state.open else (state.start, state.end)
         recorded = (state.status.value, start, end, state.end, state.generation)
-    in_log = (None, None, None) if log_range is None else (log_range.start, log_range.end, lag(state, log_range))
+    in_log: tuple[int | None, ...] = (None,) * 4
+    if log_range is not None:
+        in_log = log_range.start, log_range.end, lag(state, log_range), log_range.held_back
     return PartitionStatus(partition.topic, partition.partition, *recorded, *in_log)
 
 

@@ -38,8 +38,10 @@ from sink.decode.registry import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.files import Content, inspect_base_path
+from sink.hudi.lock import lock_path
 from sink.hudi.options import preflight_errors
-from sink.hudi.placement import BUCKETS
+from sink.hudi.placement import BUCKETS, LOCK_IDENTITY
+from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.table_version import require_own_table
 from sink.schema import TableSchema
@@ -74,6 +76,7 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
         ("Kafka", lambda: _reader(settings)),
         ("schema registry", lambda: _registry(settings, schema)),
         ("table", lambda: _table(settings, schema, jvm)),
+        ("table", lambda: _lock(settings)),
         ("errors table", lambda: _errors(settings)),
         ("offsets", lambda: _offsets(settings)),
         ("catalogue", lambda: _catalog(settings)),
@@ -180,6 +183,9 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
         log_ranges = [log_range for partition, log_range in view.partitions.items() if partition.topic == topic]
         unread = sum(log_range.end - log_range.start for log_range in log_ranges)
         yield CheckResult("Kafka", f"topic {topic}: {len(log_ranges)} partitions, {unread:,} offsets to read")
+        if held_back := sum(log_range.held_back for log_range in log_ranges):
+            sentence = f"topic {topic}: an open Kafka transaction holds back {held_back:,} acknowledged offsets"
+            yield CheckResult("Kafka", sentence, note=True)
     if topics:
         yield from _permissions(settings, topics)
 
@@ -274,6 +280,17 @@ def _java_hudi(settings: Settings, jvm: Jvm) -> Iterator[Any]:
             yield gateway.jvm.org.apache.hudi
         except JAVA_ERRORS as error:
             raise Unavailable(f"Java: {message(error)}") from None
+
+
+def _lock(settings: Settings) -> Iterator[CheckResult]:
+    """Checks whether the table lock of this ensemble is the one that the table notes."""
+    if not is_reachable(settings.base_path, settings.storage):
+        return
+    noted = inspect_base_path(settings.base_path, settings.storage).properties.get(LOCK_IDENTITY)
+    with connected(settings) as client:
+        found = LockIdentity(client, lock_path(settings)).read()
+    if conflict := lock_conflict(noted, found, is_known=True):
+        yield CheckResult("table", f"{settings.base_path}: {conflict}", wrong=True)
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:

@@ -1,11 +1,12 @@
 """The age of the records that have not landed: one answer for `sink status`, HTTP, metrics, health and alerts.
 
-A record waits from when Kafka has it until its offset is committed. No reading tells when a record came, so an age has
-two bounds: for how long the record is known to wait, and how long it may have waited at most. A record is known to wait
-since a reading of the log first showed it, or since it was planned for a transaction that has not committed. At most it
-came right after the reading before, or after the newest commit was planned, whichever is later. So a quiet topic whose
-first record has just come has not waited for days, and a takeover forgets nothing that was planned. Voided by a batch
-that was limited: what it left over may have come before it was planned. Times are seconds since 1970. Raises nothing.
+A record waits from when Kafka lets it be read until its offset is committed. No reading tells when that was, so an age
+has two bounds: for how long the record is known to wait, and how long it may have waited at most. A record is known to
+wait since a reading of the log first showed it, or since it was planned for a transaction that has not committed. At
+most it came right after the reading before, or after the newest commit was planned, whichever is later. So a quiet
+topic whose first record has just come has not waited for days, and a takeover forgets nothing that was planned. Voided
+by a batch that was limited: what it left over may have come before it was planned. Times are seconds since 1970. Raises
+nothing.
 
 `Trend` follows one sink from look to look: ages, rates, and the time to catch up. Its memory and the work of a look
 grow with the partitions, not with time.
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import KeeperView
+from sink.telemetry.open_transactions import OpenTransactions
 
 LOOKS = 16
 """Readings that are remembered; more are thinned out."""
@@ -75,7 +77,7 @@ class Backlog:
         """Returns the age of the sink's oldest record that waits by `states`."""
         looks = self._looks
         for number, look in enumerate(looks):
-            if any(lag(states.get(partition), log_range) for partition, log_range in look.partitions.items()):
+            if any(readable_lag(states.get(partition), log_range) for partition, log_range in look.partitions.items()):
                 self._forget(looks, number)
                 return look.age(wall)
         self._forget(looks, len(looks))
@@ -85,7 +87,7 @@ class Backlog:
         """Returns the age of one partition's oldest record that waits."""
         for look in self._looks:
             log_range = look.partitions.get(partition)
-            if log_range is not None and lag(state, log_range):
+            if log_range is not None and readable_lag(state, log_range):
                 return look.age(wall)
         return NONE_WAITS
 
@@ -101,7 +103,12 @@ def committed_offset(state: PartitionState | None, log_range: PartitionLog) -> i
 
 
 def lag(state: PartitionState | None, log_range: PartitionLog) -> int:
-    """Counts the readable offsets of a partition that are not committed."""
+    """Counts the acknowledged offsets of a partition that are not committed, whether they can be read yet or not."""
+    return max(0, max(log_range.end, log_range.high_watermark) - committed_offset(state, log_range))
+
+
+def readable_lag(state: PartitionState | None, log_range: PartitionLog) -> int:
+    """Counts the offsets of a partition that can be read and are not committed."""
     return max(0, log_range.end - committed_offset(state, log_range))
 
 
@@ -181,6 +188,7 @@ class Trend:
         """`normal`: the most seconds that a record waits where nothing is wrong."""
         self._normal = normal
         self._backlog = Backlog()
+        self.open_transactions = OpenTransactions()
         self._points: dict[TopicPartition, deque[tuple[float, int, int]]] = {}
         """Occasional samples of `(time, committed, end)`."""
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
@@ -205,7 +213,8 @@ class Trend:
         if log is None:
             self._sample(Sample(wall, None, None, commit_age))
             return
-        lags = {partition: lag(view.states.get(partition), ends) for partition, ends in log.partitions.items()}
+        self.open_transactions.look(log.partitions, wall)
+        lags = {partition: readable_lag(view.states.get(partition), ends) for partition, ends in log.partitions.items()}
         self._backlog.look(view, {partition: log.partitions[partition] for partition in lags if lags[partition]}, wall)
         self.age = self._backlog.oldest(view.states, wall)
         trends: dict[TopicPartition, PartitionTrend] = {}
@@ -218,7 +227,8 @@ class Trend:
         for removed in self._points.keys() - log.partitions.keys():
             del self._points[removed]
         self.partitions = trends
-        self._sample(Sample(wall, sum(lags.values()), self.age.known, commit_age))
+        acknowledged = sum(lag(view.states.get(partition), ends) for partition, ends in log.partitions.items())
+        self._sample(Sample(wall, acknowledged, self.age.known, commit_age))
 
     def _sample(self, sample: Sample) -> None:
         if not self.samples or sample.at - self.samples[-1].at >= SAMPLE_SECONDS * 0.8:

@@ -57,6 +57,13 @@ class Families:
         self.freshness = self._gauge(
             "sink_freshness_seconds", "For how long the oldest record that has not landed has been known to wait"
         )
+        self.open_transaction = self._gauge(
+            "sink_open_transaction_seconds",
+            "For how long an open Kafka transaction has been seen that holds records back; 0 without any",
+        )
+        self.open_transaction_allowance = self._gauge(
+            "sink_open_transaction_allowance_seconds", "After how long an open Kafka transaction is a fault"
+        )
         self.retention_left = self._gauge(
             "sink_retention_left_seconds", "Time until Kafka's retention deletes the oldest record that has not landed"
         )

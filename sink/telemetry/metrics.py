@@ -133,10 +133,11 @@ class SinkMetrics:
         self.offsets.clear()
 
     @harmless
-    def configured(self, commit_allowance: float, service_allowance: float) -> None:
-        """Takes the seconds after which a commit is overdue, and a table service."""
-        self._child(self._families.commit_allowance).set(commit_allowance)
-        self._child(self._families.service_allowance).set(service_allowance)
+    def configured(self, commit: float, service: float, open_transaction: float) -> None:
+        """Takes the seconds after which each is a fault: a commit that waits, a service, an open Kafka transaction."""
+        self._child(self._families.commit_allowance).set(commit)
+        self._child(self._families.service_allowance).set(service)
+        self._child(self._families.open_transaction_allowance).set(open_transaction)
 
     @harmless
     def note(self, note: Note) -> None:
@@ -308,7 +309,9 @@ class SinkMetrics:
         if not self.offsets.is_known:
             self._drop(families.freshness)
             self._drop(families.retention_left)
+            self._drop(families.open_transaction)
             return
+        self._child(families.open_transaction).set(self.offsets.open_transaction_seconds())
         self._child(families.freshness).set(self.offsets.freshness())
         retention = self.retention_by_topic
         seconds_left = [retention[topic] - age for topic, age in self.offsets.ages(retention)]

@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from coordination.state.model import PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperView
-from sink.telemetry.backlog import Backlog, committed_offset, lag
+from sink.telemetry.backlog import Backlog, committed_offset, lag, readable_lag
 from sink.telemetry.exposition import ESCAPES
+from sink.telemetry.open_transactions import OpenTransactions
 
 PARTITION_GAUGES = (
     ("sink_partition_committed_offset", "The offset after the last one that is in the table"),
     ("sink_partition_log_start_offset", "The first offset that Kafka still has"),
     ("sink_partition_log_end_offset", "The offset after the last one that can be read"),
-    ("sink_partition_lag_offsets", "Readable offsets that have not landed"),
+    ("sink_partition_lag_offsets", "Acknowledged offsets that have not landed, whether they can be read yet or not"),
+    ("sink_partition_held_back_offsets", "Acknowledged offsets behind an open Kafka transaction"),
 )
 
 
@@ -32,6 +34,7 @@ class PartitionOffsets:
         self._view: KeeperView | None = None
         self._partitions: Mapping[TopicPartition, PartitionLog] | None = None
         self._backlog = Backlog()
+        self._open = OpenTransactions()
 
     def read_tree(self, view: KeeperView) -> None:
         self._view = view
@@ -39,12 +42,15 @@ class PartitionOffsets:
     def read_log(self, partitions: Mapping[TopicPartition, PartitionLog]) -> None:
         if self._view is not None:
             self._partitions = partitions
-            self._backlog.look(self._view, partitions, self._wall())
+            wall = self._wall()
+            self._backlog.look(self._view, partitions, wall)
+            self._open.look(partitions, wall)
 
     def clear(self) -> None:
         """Drops all figures: this worker no longer reads the log, and old figures mislead."""
         # In this order: a scrape in another thread must not take all records for waiting.
         self._backlog, self._partitions, self._view = Backlog(), None, None
+        self._open = OpenTransactions()
         self._labels.clear()
 
     @property
@@ -55,16 +61,20 @@ class PartitionOffsets:
         """Returns the seconds for which the oldest waiting record is known to wait; 0 if all records have landed."""
         return self._backlog.oldest(self._states, self._wall()).known
 
+    def open_transaction_seconds(self) -> float:
+        """Returns for how many seconds the oldest open Kafka transaction has been seen; 0 without any."""
+        return self._open.longest(self._wall())
+
     def ages(self, topics: Collection[str]) -> Iterator[tuple[str, float]]:
         """Yields the topic of each partition that has records waiting, and how old the oldest may be at most. Looks at
         these topics only.
         """
         wall, states = self._wall(), self._states
         for partition, log_range in (self._partitions or {}).items():
-            if partition.topic in topics and lag(state := states.get(partition), log_range):
+            if partition.topic in topics and readable_lag(state := states.get(partition), log_range):
                 yield partition.topic, self._backlog.age(partition, state, wall).at_most
 
-    def values(self) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    def values(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yields each partition's labels as Prometheus' text, and its figures in the order of PARTITION_GAUGES."""
         states = self._states
         for partition, log_range in (self._partitions or {}).items():
@@ -74,10 +84,8 @@ class PartitionOffsets:
                 labels = f'{{sink="{self._sink}",topic="{topic}",partition="{partition.partition}"}}'
                 self._labels[partition] = labels
             state = states.get(partition)
-            yield (
-                labels,
-                (committed_offset(state, log_range), log_range.start, log_range.end, lag(state, log_range)),
-            )
+            lags = lag(state, log_range), log_range.held_back
+            yield labels, (committed_offset(state, log_range), log_range.start, log_range.end, *lags)
 
     @property
     def _states(self) -> Mapping[TopicPartition, PartitionState]:

@@ -393,7 +393,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
 def test_a_checkpoint_beyond_the_end_of_the_log_is_found(make_orders: OrdersFactory) -> None:
     orders = make_orders()
     orders.produce(map(str, range(10)))
-    orders.table.commit(AddedFile(0, range(10), 0, 25))
+    orders.table.commit(orders.added(0, range(10), 0, 25))
     report = orders.audit()
     assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert "the checkpoint ends at 25, the log at 10" in sentences(report, FindingKind.NOT_IN_LOG)

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from tests.fleet import Fleet
+from tests.fleet import Fleet, produce
 from tests.http_kit import Client, client_on_free_port
+from tests.integration.commands_kit import command
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
 from tests.workers import Part
@@ -24,7 +25,8 @@ def listen(client: Client) -> dict[str, object]:
 
 
 def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(make_fleet: MakeFleet) -> None:
-    fleet, client = make_fleet(**{"errors.tolerance": "all"}), client_on_free_port()
+    fleet = make_fleet(**{"errors.tolerance": "all", "kafka.open.transaction.limit": "5s"})
+    client = client_on_free_port()
     worker = fleet.start("w1", **listen(client))
     # Before Spark is up: a slow start is no reason to start the worker again.
     assert client.wait("/liveness", 200).json["reasons"] == []
@@ -43,6 +45,7 @@ def test_a_worker_tells_of_itself_and_of_the_fleet_from_its_start_to_its_end(mak
     assert sum(ended["records"] for ended in history) == RECORDS
     assert f'sink_coordinator{{sink="{fleet.name}"}} 1.0' in client.ask("/metrics").body.decode()
     assert_files_and_bad_records_are_told(fleet, client)
+    assert_an_open_transaction_is_told(fleet, client)
     worker.pause_part(Part.JVM)
     assert "JVM" in client.wait("/liveness", 503).json["reasons"][0]
     worker.signal(signal.SIGCONT, Part.JVM)
@@ -73,6 +76,41 @@ def assert_files_and_bad_records_are_told(fleet: Fleet, client: Client) -> None:
         return any(note["kind"] == "bad-records" for note in notes)
 
     eventually("the bad records are noted", noted)
+
+
+def assert_an_open_transaction_is_told(fleet: Fleet, client: Client) -> None:
+    """Records behind it are acknowledged and cannot land: a note, then ill health, and never a lag of 0."""
+    start = LANDED[2]
+    producer = Producer({"bootstrap.servers": fleet.kafka, "transactional.id": fleet.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(fleet.topic, b'{"id": 1, "kind": "held", "amount": 1.0}', partition=2)
+    assert producer.flush(30) == 0
+    produce(fleet.kafka, fleet.topic, PARTITIONS, PARTITIONS, first=RECORDS)
+
+    def findings(group: str) -> list[str]:
+        told = client.ask("/health").json["sinks"][fleet.name][group]
+        return [finding["text"] for finding in told if finding["kind"] == "open-transaction"]
+
+    eventually("the open transaction is noted", lambda: findings("notes"))
+    [note] = findings("notes")
+    assert f"{fleet.topic}-2: a Kafka transaction is open at offset {start}, seen since 20" in note
+    waited = command(fleet, "wait", "--caught-up", "--timeout", "1", fails=True)
+    assert f"it waits for the end of open Kafka transactions: {fleet.topic}-2 (offset {start})" in waited.stderr
+    assert client.wait("/health", 503).json["reasons"][0]["kind"] == "open-transaction"
+    eventually("all that can be read has landed", lambda: lag_of(client) == 2)
+    labels = f'{{sink="{fleet.name}",topic="{fleet.topic}",partition="2"}}'
+    metrics = client.ask("/metrics").body.decode()
+    assert f"sink_partition_held_back_offsets{labels} 2\n" in metrics
+    assert f"sink_partition_lag_offsets{labels} 2\n" in metrics
+    producer.commit_transaction(30)
+    client.wait("/health", 200)
+    eventually("all has landed", lambda: lag_of(client) == 0)
+
+
+def lag_of(client: Client) -> int:
+    lag: int = client.ask("/status").json["sinks"][0]["lag"]
+    return lag
 
 
 def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(make_fleet: MakeFleet) -> None:

@@ -153,6 +153,9 @@ def test_only_committed_records_count_and_those_before_aborted_ones_are_found(
     for number in range(20):
         producer.produce(name, json.dumps({"aborted": number}).encode())
     producer.flush(30)
+    _, out, err = infer(configured(name), "--records", 5)
+    assert out == "committed BIGINT\n"
+    assert f"hold back 20 acknowledged offsets, which cannot be read before they end: {name}-0 from offset 1" in err
     producer.abort_transaction(30)
     _, out, err = infer(configured(name), "--records", 5)
     assert out == "committed BIGINT\n"

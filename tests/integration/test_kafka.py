@@ -191,9 +191,11 @@ def test_an_open_transaction_holds_the_end_back_until_it_is_committed(
     produce(address, name, 5)
     producer = transaction(address, name, 3)
     produce(address, name, 2)
-    assert span(log, name) == (0, 5)
+    seen = partition_log(log, name)
+    assert (seen.start, seen.end, seen.high_watermark, seen.held_back) == (0, 5, 10, 5)
     producer.commit_transaction(30)
     eventually("what was committed can be read", lambda: span(log, name) == (0, 11))
+    assert partition_log(log, name).held_back == 0
 
 
 def test_an_aborted_transaction_lets_the_end_go_on_past_its_marker(
@@ -245,7 +247,21 @@ def test_a_topic_recreated_during_a_view_never_lends_its_offsets_to_the_old_id(
         seen = partition_log(meddled, name)
         assert meddled.looks > 1
         assert seen.topic_id != old.topic_id
-        assert seen == partition_log(plain, name) == PartitionLog(seen.topic_id, 0, 40)
+        assert seen == partition_log(plain, name) == PartitionLog(seen.topic_id, 0, 40, 40)
+
+
+def test_brokers_that_give_topics_no_ids_are_refused(address: str, admin: AdminClient, name: str) -> None:
+    class Old(Log):
+        def _describe(self, *args: Any) -> Any:
+            described, missing = super()._describe(*args)
+            return {topic: (str(ck.Uuid(0, 0)), partitions) for topic, (_, partitions) in described.items()}, missing
+
+    create(admin, name)
+    with (
+        closing(Old({"bootstrap.servers": address})) as log,
+        pytest.raises(ConfigError, match=f"gives {name} no topic"),
+    ):
+        log.view([name])
 
 
 def test_added_partitions_are_in_the_next_view(admin: AdminClient, log: Log, name: str) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from coordination.errors import TableError, Unavailable
+from coordination.errors import TableError
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult
 from sink.hudi import TableOutcome
 from sink.hudi.shared_lock import LockIdentity
@@ -100,25 +100,6 @@ def test_a_table_whose_properties_another_writer_has_changed_gets_no_commit(driv
     with pytest.raises(TableError, match="changed by another writer: the table's record key: id; the settings ask"):
         driver.table.complete(instant, stats, checkpoint(1), allow)
     assert driver.table._timeline.state(instant).name == "PENDING"
-
-
-@pytest.mark.thorough
-def test_a_sink_waits_until_an_index_is_dropped_that_its_commits_cannot_update(make_driver: MakeDriver) -> None:
-    driver = make_driver(hoodie__metadata__enable="true")
-    driver.land(1)
-    instant = driver.table.begin(2, 1)
-    stats = driver.write(instant, 20)
-    driver.spark.sql(f"CREATE TABLE indexed USING hudi LOCATION '{driver.settings.base_path}'")
-    try:
-        expression = "CREATE INDEX by_day ON indexed USING column_stats (_kafka_timestamp) OPTIONS (expr='day')"
-        driver.spark.sql(expression)
-        with pytest.raises(Unavailable, match=r"the table's index: expr_index_by_day; .* goes on when it is gone"):
-            driver.table.complete(instant, stats, checkpoint(2), allow)
-        driver.spark.sql("DROP INDEX by_day ON indexed")
-    finally:
-        driver.spark.sql("DROP TABLE indexed")
-    assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
-    assert driver.count() == driver.count(metadata=False) == 20
 
 
 @pytest.fixture

@@ -128,6 +128,7 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
     assert "no base file with keys that could be compared" in str(conflict)
 
 
+@pytest.mark.thorough
 def test_files_without_a_bloom_filter_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
     java_hudi = spark._jvm.org.apache.hudi
     spark_writes(spark, tmp_path, MONDAY)

@@ -59,6 +59,7 @@ WORKER_SERIES = {
     "sink_paused": steady(0),
     "sink_commit_allowance_seconds": steady(300),
     "sink_table_service_allowance_seconds": steady(86_400),
+    "sink_open_transaction_allowance_seconds": steady(900),
     "sink_bad_records_total": steady(0),
 }
 COORDINATOR_SERIES = {
@@ -71,6 +72,8 @@ COORDINATOR_SERIES = {
     f"sink_partition_log_start_offset{{{P0}}}": rising(100_000, 150),
     f"sink_partition_log_end_offset{{{P0}}}": rising(1_000_100, 150),
     f"sink_partition_lag_offsets{{{P0}}}": steady(100),
+    f"sink_partition_held_back_offsets{{{P0}}}": steady(0),
+    f"sink_open_transaction_seconds{{{A}}}": steady(0),
 }
 QUIET: dict[str, str] = {
     **{f"{name}{{{worker}}}": values for name, values in WORKER_SERIES.items() for worker in (A, B)},
@@ -117,6 +120,15 @@ B_ENDS = ended({name: values for name, values in QUIET.items() if B in name})
 STANDSTILL = {FRESHNESS: turning(20, 0, STEP), LAST_COMMIT: turning(-10, STEP, 0)}
 
 CASES: dict[str, Case] = {
+    "an open Kafka transaction": fires(
+        "SinkOpenTransaction",
+        after=930,
+        series={
+            series_name(A, "sink_open_transaction_seconds"): turning(0, 0, STEP),
+            LAG: turning(100, 0, 150),
+            series_name(P0, "sink_partition_held_back_offsets"): turning(0, 0, 150),
+        },
+    ),
     "a quiet hour": fires(after=3000, series={}),
     "ZooKeeper away": fires("SinkWaiting", after=30, series=waiting("zookeeper")),
     "Kafka away": fires("SinkWaiting", after=30, series=waiting("kafka")),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from coordination.errors import ConfigError
 from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log
-from sink.operations.catching_up import Target, positions_at
+from sink.operations.catching_up import Target, positions_at, target_of
 from sink.operations.reset import ResetRequest, with_offsets
+from tests.unit.settings_kit import minimal_settings
 
 P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("returns", 0)
 
@@ -41,6 +45,28 @@ def test_a_target_is_reached_when_each_partition_is_committed_that_far() -> None
     assert not target.is_reached({P0: state(10)})
     assert target.missing({P0: state(10), P1: state(7)}) == 2
     assert target.is_reached({P0: state(12), P1: state(9)})
+
+
+class SeenLog(TimedLog):
+    def __init__(self, log_view: LogView, **offsets: int | None) -> None:
+        super().__init__(**offsets)
+        self.log_view = log_view
+
+    def view(self, *_: object) -> LogView:
+        return self.log_view
+
+
+def test_records_behind_an_open_kafka_transaction_are_waited_for_and_named(tmp_path: Path) -> None:
+    settings, view = minimal_settings(tmp_path), cast(KeeperView, SimpleNamespace(states={}))
+    logs = {P0: PartitionLog("id", 0, 10, 16), P1: PartitionLog("id", 5, 9, 9)}
+    log = SeenLog(LogView("cluster", logs), p0=None, p1=7)
+    target = target_of(cast(Log, log), settings, view)
+    landed = {P0: state(10), P1: state(9)}
+    assert (target.is_reached(landed), target.missing(landed)) == (False, 6)
+    assert target.waits_for(landed) == "; it waits for the end of open Kafka transactions: orders-0 (offset 10)"
+    assert target.waits_for({P0: state(16), P1: state(9)}) == ""
+    before = target_of(cast(Log, log), settings, view, at=1.0)
+    assert before.is_reached({P0: state(16), P1: state(7)})
 
 
 def test_what_is_planned_and_not_committed_does_not_count() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,26 @@ def test_a_sink_is_ill_when_records_wait_and_no_commit_comes(
     judgement = judge(evidence_of(settings, a_view(settings, committed_ago), end, waiting))
     assert kinds(judgement)[0] == reasons
     assert judgement.healthy == (not reasons)
+
+
+@pytest.mark.parametrize("limit", ["15m", "1m"])
+def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp_path: Path, limit: str) -> None:
+    settings = minimal_settings(tmp_path, kafka__open__transaction__limit=limit)
+    held = LogView("cluster", {SOURCE: PartitionLog("id", 0, 100, 6_100)})
+    evidence, view = evidence_of(settings, a_view(settings)), a_view(settings)
+    for seconds in (70, 30, 0):
+        evidence.trend.observe(view, held, WALL - seconds)
+    evidence = replace(evidence, status=build(settings, view, held, None, WALL))
+    judgement = judge(evidence)
+    assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
+    [told] = judgement.reasons or judgement.notes
+    since = datetime.fromtimestamp(WALL - 70, timezone.utc).strftime("%H:%M:%S")
+    assert f"{SOURCE}: a Kafka transaction is open at offset 100, seen since" in told.text
+    assert f"{since} UTC, and holds back 6,000 acknowledged offsets" in told.text
+    # What can be read has landed: nobody is late, and the lag is not 0.
+    assert (evidence.trend.age.known, evidence.status and evidence.status.lag) == (0, 6_000)
+    evidence.trend.observe(view, LogView("cluster", {SOURCE: PartitionLog("id", 0, 6_100, 6_100)}), WALL)
+    assert kinds(judge(evidence)) == ([], [])
 
 
 def test_without_a_coordinator_a_sink_is_ill(settings: Settings) -> None:
@@ -277,6 +298,8 @@ HALTS = {
     "truncated": (reason_of(STATE, PartitionLog("id", 0, 20)), False, "--offset"),
     "interrupted": (INTERRUPTED, False, "again"),
     "cluster": ("the table was filled from the Kafka cluster a, this one is b: correct", False, "bootstrap.servers"),
+    "twice": ("/lake/t: sink a has landed t-0 up to offset 10 into this table, and", False, "--offset"),
+    "changed": ("/lake/t: changed by another writer: the table's record key: id", False, "Hudi's tools"),
     "ids": ("the table already holds file ids of transaction 7 (a); `sink reset", False, "sink audit"),
     "prepared": (f"transaction 7 is PREPARED, but its plan is gone; {tree.REMEDY}", False, "--forget"),
     "absent": ("transaction 7 is PREPARED, but its instant 1 is not on the timeline: the", False, "--to checkpoint"),

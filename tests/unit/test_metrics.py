@@ -203,6 +203,29 @@ def test_each_partition_shows_its_offsets_and_its_lag_while_this_worker_coordina
     assert by_partition("sink_partition_lag_offsets") == [None] * 3
 
 
+def test_an_open_kafka_transaction_shows_what_it_holds_back_and_for_how_long(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    source = TopicPartition("orders", 0)
+    metrics.keeper(replace(empty_view(), states=states(p0=10)))
+
+    def look(end: int, high_watermark: int) -> list[float | None]:
+        metrics.log(LogView("c", {source: PartitionLog("id", 0, end, high_watermark)}))
+        labels = {"topic": "orders", "partition": "0"}
+        lags = [value(process, f"sink_partition_{name}_offsets", **labels) for name in ("lag", "held_back")]
+        return [*lags, value(process, "sink_open_transaction_seconds"), value(process, "sink_freshness_seconds")]
+
+    assert look(10, 10) == [0, 0, 0, 0]
+    assert look(10, 40) == [30, 30, 0, 0]
+    clock.now += 5
+    assert look(10, 50) == [40, 40, 5, 0]
+    # Another transaction holds what follows.
+    assert look(45, 50) == [40, 5, 0, 0]
+    assert look(50, 50) == [40, 0, 0, 0]
+    metrics.coordinating(False)
+    assert value(process, "sink_open_transaction_seconds") is None
+
+
 def test_freshness_is_the_time_since_the_oldest_record_that_has_not_landed_was_seen(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
@@ -299,10 +322,13 @@ def test_a_worker_that_has_started_again_counts_once_though_its_old_session_live
     assert value(process, "sink_workers") == 2
 
 
-def test_the_allowances_of_a_commit_and_of_a_service_show(process: ProcessMetrics, metrics: SinkMetrics) -> None:
-    metrics.configured(300, 86_400)
+def test_the_allowances_of_a_commit_a_service_and_a_kafka_transaction_show(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    metrics.configured(300, 86_400, 900)
     assert value(process, "sink_commit_allowance_seconds") == 300
     assert value(process, "sink_table_service_allowance_seconds") == 86_400
+    assert value(process, "sink_open_transaction_allowance_seconds") == 900
 
 
 def test_a_scrape_asks_the_jvms_watchdog_the_watches_of_servers_and_the_clock(

@@ -26,6 +26,8 @@ HALTS = {
     "orders-0: the broker has no such topic or partition": "halt-partitions-gone",
     "orders-0: the log was truncated to 5": "halt-log-truncated",
     "the table was filled from the Kafka cluster a, this one is b": "halt-another-cluster",
+    "/lake/t: sink a has landed t-0 up to offset 10 into this table, and sink b would": "halt-landed-by-another",
+    "/lake/t: changed by another writer: the table's record key: id; the settings": "halt-table-changed",
     "the table already holds file ids of transaction 7": "halt-file-ids",
     "another fleet commits under the sink name": "halt-another-fleet",
     "transaction 7 is PREPARED, but its plan is gone": "halt-znodes-gone",

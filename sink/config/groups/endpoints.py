@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Annotated, Literal
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import BasePath, Flag, Name, Servers, TopicNames, TopicRegex
+from sink.config.values import BasePath, DurationMs, Flag, Name, Servers, TopicNames, TopicRegex
 
 TOPICS = ("kafka.topic.names", "kafka.topic.regex")
 """Exactly one of them selects the topics that land in the table."""
@@ -43,6 +43,15 @@ class EndpointSettings(Group):
         " own tools show the lag. After each commit, as far as Kafka takes it; never read back. It needs the right to"
         " READ that group.",
         default=True,
+    )
+    open_transaction_ms: DurationMs = setting(
+        "kafka.open.transaction.limit",
+        "After how long an open Kafka transaction, which holds back acknowledged records behind it, makes `/health`"
+        " fail. The default is the longest time that brokers by default let a transaction be open"
+        " (`transaction.max.timeout.ms`).",
+        default=900_000,
+        ge=1000,
+        le=7 * 86_400_000,
     )
     base_path: BasePath = setting(
         "target.base.path",

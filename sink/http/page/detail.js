@@ -106,6 +106,7 @@ const COLUMNS = [
   ["Lands/s", (p) => number(p.landed_per_second), true],
   ["Committed", (p) => number(p.committed), true],
   ["Log end", (p) => number(p.log_end), true],
+  ["Held back", (p) => number(p.held_back), true],
 ];
 let partitions = [];
 

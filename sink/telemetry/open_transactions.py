@@ -1,0 +1,45 @@
+"""Open Kafka transactions, as a reader of the log sees them: records are acknowledged and cannot be read.
+
+Guarantee: a transaction is open since a reading that first showed the partition's readable end where it still is, with
+records behind it. It may have been open before: no reading tells since when. A topic with one transaction after another
+has an end that moves, and so a short one each time. Times are seconds since 1970. Raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordination.state.model import PartitionLog, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that holds `offsets` offsets of a partition back, from `offset` on."""
+
+    partition: TopicPartition
+    offset: int
+    offsets: int
+    since: float
+
+
+class OpenTransactions:
+    """Remembers readings of one sink's log. One thread calls `look`; any thread may read `open`, which a new reading
+    replaces as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.open: tuple[OpenTransaction, ...] = ()
+
+    def look(self, partitions: Mapping[TopicPartition, PartitionLog], wall: float) -> None:
+        """Adds a reading of the log."""
+        known = {(transaction.partition, transaction.offset): transaction.since for transaction in self.open}
+        self.open = tuple(
+            OpenTransaction(partition, log.end, log.held_back, known.get((partition, log.end), wall))
+            for partition, log in partitions.items()
+            if log.high_watermark > log.end
+        )
+
+    def longest(self, wall: float) -> float:
+        """Returns for how many seconds the oldest of them has been open at least; 0 without any."""
+        return max((max(0.0, wall - transaction.since) for transaction in self.open), default=0.0)
