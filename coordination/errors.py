@@ -51,6 +51,10 @@ class OffsetError(SinkError):
         super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
         self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason
 
+    def __reduce__(self) -> tuple[type[OffsetError], tuple[str, int, int, str]]:
+        """Pickles the arguments: by default Python would pickle the text."""
+        return type(self), (self.topic, self.partition, self.offset, self.reason)
+
 
 class BadRecord(OffsetError):
     """A record that cannot be decoded, with its coordinates."""
@@ -58,3 +62,23 @@ class BadRecord(OffsetError):
 
 class DataLoss(OffsetError):
     """The log no longer holds a range that a plan names."""
+
+
+class WrongLog(SinkError):
+    """Records would come from another Kafka cluster, or from another topic of that name, than planned."""
+
+    def __init__(self, topic: str, planned: tuple[str, str], found: tuple[str, str]) -> None:
+        """`planned` and `found` are cluster and topic id; an empty text is unknown."""
+        self.topic, self.planned, self.found = topic, planned, found
+        if planned[0] and found[0] != planned[0]:
+            remedy = "The brokers of this process belong to another cluster: correct kafka.bootstrap.servers"
+        else:
+            remedy = f"The topic was created again: to read the new one, run `sink reset --to earliest --topic {topic}`"
+        super().__init__(
+            f"topic {topic}: to be read from cluster {planned[0] or '?'}, topic id {planned[1] or '?'}, but the brokers"
+            f" gave cluster {found[0] or '?'}, topic id {found[1] or '?'}. {remedy}."
+        )
+
+    def __reduce__(self) -> tuple[type[WrongLog], tuple[str, tuple[str, str], tuple[str, str]]]:
+        """Pickles the arguments: by default Python would pickle the text."""
+        return WrongLog, (self.topic, self.planned, self.found)

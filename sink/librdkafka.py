@@ -1,34 +1,210 @@
-"""Consumers of Kafka, and the sentence for settings that librdkafka refuses: in one place for all rooms.
+"""Clients of Kafka: every consumer, admin client and producer of the sink is made here, with the same settings.
 
-Guarantee: a consumer reads committed records unless it is told otherwise, checks the checksum of every batch, tells
-where a partition ends, and stores no offset. Imports only what every executor has. Raises ConfigError.
+Guarantee: a `LogConsumer` gives records only of the topics, by id, and of the cluster that it was told to expect; it
+raises WrongLog otherwise, also where its connections come to another cluster, or the topic is created again, while it
+reads. librdkafka fetches by topic id (from Kafka 3.1 on), and logs each id that a topic's name stands for before it
+fetches by it; the consumer reads these lines. They come without a request. A consumer reads committed records unless
+it is told otherwise, checks the checksum of every batch, tells where a partition ends, and stores no offset. Void for
+brokers before 3.1, which are asked by name. Imports only what every executor has. Raises ConfigError for settings that
+librdkafka refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, WrongLog
 
+DEFAULTS: Mapping[str, Any] = {
+    "reconnect.backoff.ms": "250",
+    "reconnect.backoff.max.ms": "2000",
+    # A broker sends whole record batches, however small the fetch: accept every size.
+    "receive.message.max.bytes": str((1 << 31) - 1),
+}
+"""Defaults of all clients, which a user's `kafka.*` may override."""
 REQUIRED: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "check.crcs": True,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    # The lines that name clusters and topic ids are at the level of debugging.
+    "log_level": 7,
 }
-"""Settings that no user changes."""
+"""Settings of a consumer that no user changes."""
+_IDENTITIES = "metadata"
+"""The kind of librdkafka's debug lines that name clusters and topic ids."""
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
+_TOPIC_ID = re.compile(r"Topic (?P<topic>\S+) changed id from \S+ to (?P<id>\S+)\Z")
+_CLUSTER = re.compile(r"ClusterId: (?P<cluster>\S+), ControllerId: ")
+_DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
+NO_TOPIC_ID = "A" * 22
+"""The id of topics of brokers that give none: a UUID of zeros."""
 
 
-def make_consumer(settings: Mapping[str, Any], logger: Any, isolation: str = "read_committed") -> Consumer:
+class Logger(Protocol):
+    """Takes librdkafka's lines: level, format, facility, client, text."""
+
+    def log(self, level: int, msg: str, /, *values: Any) -> None: ...
+
+
+class LogConsumer:
+    """A consumer that is bound to clusters and topic ids. Not thread-safe."""
+
+    def __init__(self, settings: Mapping[str, Any], logger: Logger, isolation: str = "read_committed") -> None:
+        kinds = [kind for kind in str(settings.get("debug", "")).split(",") if kind]
+        debug = ",".join(dict.fromkeys([*kinds, _IDENTITIES]))
+        self._identities = _Identities(logger)
+        self._expected: Mapping[str, str] = {}
+        self._cluster = ""
+        forced = {**REQUIRED, "isolation.level": isolation, "debug": debug}
+        try:
+            self._client = Consumer({**DEFAULTS, **settings, **forced}, logger=self._identities)
+        except KafkaException as error:
+            raise refusal(error) from error
+
+    def fits(self, cluster: str, topic_ids: Mapping[str, str]) -> bool:
+        """Whether it may read from this cluster and these topics: it has seen no other ids of them. An empty cluster is
+        any."""
+        known = self._identities.topic_ids
+        is_same_cluster = not (cluster and self._identities.clusters) or self._identities.clusters == {cluster}
+        return is_same_cluster and all(known.get(topic, topic_id) == topic_id for topic, topic_id in topic_ids.items())
+
+    def expect(self, cluster: str, topic_ids: Mapping[str, str]) -> None:
+        """Binds it to a cluster and to topics by their ids, in URL-safe base64. Call it before `assign`. An empty
+        cluster is any. Raises WrongLog if it knows others already."""
+        self._cluster, self._expected = cluster, dict(topic_ids)
+        self._identities.changed = True
+        self._verify()
+
+    def read_from(self, topic: str) -> tuple[str, str]:
+        """Returns cluster and topic id that the records came from which it gave so far. Raises WrongLog if the brokers
+        have not said which."""
+        self._verify()
+        cluster, topic_id = self._client.cluster_id(0.0) or "", self._identities.topic_ids.get(topic, NO_TOPIC_ID)
+        if topic_id != self._expected[topic] or (self._cluster and cluster != self._cluster):
+            raise WrongLog(topic, (self._cluster, self._expected[topic]), (cluster, topic_id))
+        return cluster, topic_id
+
+    def consume(self, count: int, seconds: float) -> list[Message]:
+        """Returns up to `count` messages after at most `seconds`. Raises WrongLog."""
+        messages = self._client.consume(count, seconds)
+        self._verify()
+        return messages
+
+    def _verify(self) -> None:
+        """Raises WrongLog if a topic or cluster has become another one since the last call, even for a moment."""
+        if not self._identities.changed:
+            return
+        self._identities.changed = False
+        history, self._identities.history = self._identities.history, []
+        for topic, topic_id in (*self._identities.topic_ids.items(), *history):
+            if self._expected.get(topic, topic_id) != topic_id:
+                self._raise_wrong(topic, topic_id)
+        if self._cluster and self._identities.clusters - {self._cluster}:
+            topic = next(iter(self._expected), "")
+            self._raise_wrong(topic, self._identities.topic_ids.get(topic, ""))
+
+    def _raise_wrong(self, topic: str, topic_id: str) -> None:
+        # A later call must not pass.
+        self._identities.changed = True
+        self._identities.history.append((topic, topic_id))
+        others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
+        found = (", ".join(sorted(others)) or self._cluster, topic_id)
+        raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), found)
+
+    # The rest of the consumer
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self._require_expected(partitions)
+        self._client.assign(list(partitions))
+
+    def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
+        self._require_expected(partitions)
+        self._client.incremental_assign(list(partitions))
+
+    def _require_expected(self, partitions: Sequence[TopicPartition]) -> None:
+        unexpected = {partition.topic for partition in partitions} - self._expected.keys()
+        assert not unexpected, f"no topic id is expected of {unexpected}: call `expect`"
+
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
+        self._client.incremental_unassign(list(partitions))
+
+    def unassign(self) -> None:
+        self._client.unassign()
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self._client.pause(list(partitions))
+
+    def watermarks(self, partition: TopicPartition, seconds: float) -> tuple[int, int]:
+        """Returns log start and high watermark. Raises KafkaException."""
+        low, high = self._client.get_watermark_offsets(partition, timeout=seconds)
+        return int(low), int(high)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Identities:
+    """Reads clusters and topic ids from librdkafka's lines, and hands the lines on. librdkafka calls it within
+    `consume`, in the order in which its threads wrote the lines and fetched the records."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self.topic_ids: dict[str, str] = {}
+        self.clusters: set[str] = set()
+        self.history: list[tuple[str, str]] = []
+        """Topics and the ids that they got since the consumer looked last."""
+        self.changed = False
+
+    def log(self, level: int, msg: str, *values: Any) -> None:
+        text = str(values[-1]) if values else ""
+        if "hanged id from" in text and (match := _TOPIC_ID.search(text)) is not None:
+            topic, topic_id = match["topic"], url_safe(match["id"])
+            self.topic_ids[topic] = topic_id
+            self.history.append((topic, topic_id))
+            self.changed = True
+        elif "ClusterId: " in text and (match := _CLUSTER.search(text)) is not None:
+            self.changed |= match["cluster"] not in self.clusters
+            self.clusters.add(match["cluster"])
+        self._logger.log(level, msg, *values)
+
+
+def damage_of(message: Message) -> str | None:
+    """Returns the sentence for a batch that cannot be read as it is in the broker's log; None for anything else.
+    librdkafka goes on behind that batch: its records would be missing."""
+    error = message.error()
+    if error is None or error.code() not in _DAMAGED:
+        return None
+    return (
+        f"Kafka: {message.topic()}-{message.partition()} offset {message.offset()}: {error.str()}. The broker's log is"
+        " damaged there: let another replica lead the partition, or delete its records up to there (see on.data.loss)."
+    )
+
+
+def make_admin(settings: Mapping[str, Any], logger: Logger) -> AdminClient:
     try:
-        return Consumer({**settings, **REQUIRED, "isolation.level": isolation}, logger=logger)
+        return AdminClient({**DEFAULTS, **settings}, logger=logger)
     except KafkaException as error:
         raise refusal(error) from error
+
+
+def make_producer(settings: Mapping[str, Any], logger: Logger) -> Producer:
+    try:
+        return Producer({**DEFAULTS, **settings}, logger=logger)
+    except KafkaException as error:
+        raise refusal(error) from error
+
+
+def url_safe(topic_id: object) -> str:
+    """Returns a topic id in the URL-safe base64 of Kafka's tools; librdkafka prints plain base64."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
 
 
 def refusal(error: KafkaException) -> ConfigError:

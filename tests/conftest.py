@@ -25,6 +25,7 @@ from kazoo.client import KazooClient
 from sink.clients.child_environment import overrides_a_setting
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.kafka_tools import note_topic_id
 from tests.storage.hdfs_cluster import HdfsCluster, a_cluster
 from tests.storage.s3_server import Store, a_store
 from tests.thorough import is_thorough
@@ -177,6 +178,7 @@ def topics(address: str) -> Iterator[TopicFactory]:
         name = name or f"t{uuid.uuid4().hex[:12]}"
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([new])[name].result(timeout=30)
+        note_topic_id(admin, name)
         created.append(name)
         return name
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import duckdb
 import yaml
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
@@ -170,6 +171,12 @@ class Fleet:
         report = self.audit()
         assert report.held, report.to_json()
         assert report.rows == records, report.to_json()
+
+    def largest(self, column: str) -> int:
+        """Returns the largest value of a column in the data files of the table, which has no replaced ones."""
+        files = [str(path) for path in self.table.rglob("*.parquet") if ".hoodie" not in path.parts]
+        [(value,)] = duckdb.sql(f"SELECT max({column}) FROM read_parquet({files!r})").fetchall()
+        return int(value)
 
     def log(self, worker: str) -> str:
         """Returns all that the worker has logged; empty before its first line."""

@@ -6,9 +6,13 @@ It calls librdkafka in C, as producers in C, Go and Rust do.
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Sequence
 
-from confluent_kafka import Producer, cimpl
+from confluent_kafka import Producer, TopicPartition, cimpl
+
+from coordination.errors import WrongLog
+from sink.librdkafka import LogConsumer
 
 _PRODUCER = 0
 # The tags of the arguments of `rd_kafka_producev`.
@@ -44,3 +48,17 @@ def mock_cluster() -> tuple[Producer, str]:
     owner = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1})
     brokers = owner.list_topics(timeout=10).brokers.values()
     return owner, ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+def mock_identity(address: str, topic: str) -> tuple[str, str]:
+    """Returns cluster and topic id of a broker of `mock_cluster`, which describes no topics: by expecting another."""
+    consumer = LogConsumer({"bootstrap.servers": address, "group.id": "g"}, logging.getLogger("quiet"))
+    consumer.expect("", {topic: "another"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        while True:
+            consumer.consume(1, 0.1)
+    except WrongLog as error:
+        return error.found
+    finally:
+        consumer.close()

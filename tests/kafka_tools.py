@@ -1,12 +1,33 @@
-"""Kafka's command-line tools, for tests."""
+"""Kafka's command-line tools, and the ids of the tests' topics."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
 from sink.clients.java import fetch
 from sink.devtools.jars import KAFKA, kafka_jars
+from sink.librdkafka import url_safe
+
+_TOPIC_IDS: dict[str, str] = {}
+
+
+def note_topic_id(admin: AdminClient, topic: str) -> str:
+    """Asks the broker for the id of a topic, and remembers it for `topic_id_of`."""
+    _TOPIC_IDS[topic] = ask_topic_id(admin, topic)
+    return _TOPIC_IDS[topic]
+
+
+def ask_topic_id(admin: AdminClient, topic: str) -> str:
+    return url_safe(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+
+
+def topic_id_of(topic: str) -> str:
+    """Returns the id of a topic that a test has created, and a made-up one for any other."""
+    return _TOPIC_IDS.get(topic, f"id-of-{topic}")
 
 
 def tools_jars() -> list[Path]:

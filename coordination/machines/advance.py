@@ -91,6 +91,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
                 return None
             if (inconsistency := term.inconsistency(t)) is not None:
                 return term.abort(t, inconsistency)
+            if (change := transactions.changed_log(t, term.keeper_view.states)) is not None:
+                return term.abort(t, change.reason, change)
             return term.enter(t, Phase.PREPARED)
         case _:
             return None

@@ -67,7 +67,8 @@ def set_flush_target(term: Term, log: LogView) -> None:
             for source, partition in log.partitions.items()
             if partition.end > partition.start or source in states
         }
-        term.flush_target = FlushTarget(term.flush_seen, ends)
+        topic_ids = {source.topic: log.partitions[source].topic_id for source in ends}
+        term.flush_target = FlushTarget(term.flush_seen, ends, topic_ids)
 
 
 def is_flushing(term: Term) -> bool:
@@ -79,9 +80,8 @@ def _with_done_flush(term: Term, control: Control) -> Control:
     target = term.flush_target
     if target is None or not is_flushing(term) or term.keeper_view.halt is not None:
         return control
-    states = term.keeper_view.states
-    is_covered = all(source in states and states[source].end >= end for source, end in target.ends.items())
-    return control.with_flush_done(target.request) if is_covered else control
+    is_reached = target.is_reached(term.keeper_view.states)
+    return control.with_flush_done(target.request) if is_reached else control
 
 
 def _without_a_stale_switchover(term: Term, control: Control) -> Control:

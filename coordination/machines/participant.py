@@ -122,7 +122,9 @@ class Participant(Exchange):
             if (status := self._written.get(header.number)) is not None:
                 return self._report(assigned, status)
             assert header.instant is not None
-            return WriteTasks(header.number, header.instant, assigned.tasks, header.columns, header.attempt)
+            return WriteTasks(
+                header.number, header.instant, assigned.tasks, header.columns, header.attempt, header.cluster
+            )
         return None
 
     def _report(self, assigned: Assignment, status: WriteStatus) -> Operation:

@@ -86,7 +86,7 @@ def followed(
         state = states.get(source)
         topic_id = checkpoint.topics[source.topic]
         if state is None:
-            changed[source] = PartitionState(topic_id, table_end.end, table_end.end, table_end.generation)
+            changed[source] = _settled_at(table_end, topic_id)
         elif _has_to_follow(state, table_end, is_behind):
             changed[source] = _following(state, table_end, topic_id)
     return changed
@@ -116,8 +116,12 @@ def _has_to_follow(state: PartitionState, table_end: PartitionCheckpoint, is_beh
 def _following(state: PartitionState, table_end: PartitionCheckpoint, topic_id: str) -> PartitionState:
     """Returns a state that is settled up to the checkpoint, with its open ranges from there on."""
     if state.generation != table_end.generation or state.end > table_end.end:
-        return PartitionState(topic_id, table_end.end, table_end.end, table_end.generation)
+        return _settled_at(table_end, topic_id)
     kept_ranges = tuple(r for r in state.open if r.start >= table_end.end)
     if kept_ranges and kept_ranges[0].start != table_end.end:
         kept_ranges = ()
-    return PartitionState(topic_id, state.end, table_end.end, table_end.generation, kept_ranges)
+    return PartitionState(topic_id, state.end, table_end.end, table_end.generation, kept_ranges, table_end.anchor)
+
+
+def _settled_at(table_end: PartitionCheckpoint, topic_id: str) -> PartitionState:
+    return PartitionState(topic_id, table_end.end, table_end.end, table_end.generation, anchor=table_end.anchor)

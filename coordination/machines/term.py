@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coordination.machines import recovery, transactions, writes
 from coordination.machines.exchange import Exchange
 from coordination.machines.pacing import BatchSizeController, WorkerHealth, retry_after
+from coordination.planning import log_continuity
 from coordination.planning.config import CoordinatorConfig
 from coordination.state import tree
 from coordination.state.messages import Operation
@@ -23,6 +24,7 @@ from coordination.state.model import (
     Failure,
     FailureKind,
     LogView,
+    PartitionState,
     Phase,
     TableView,
     TopicPartition,
@@ -48,10 +50,20 @@ class TransactionProgress:
 
 @dataclass(frozen=True, slots=True)
 class FlushTarget:
-    """The end of each partition's log when it was read for the flush `request`, and for earlier ones."""
+    """The end of each partition's log when it was read for the flush `request`, and for earlier ones. The offsets are
+    those of `topic_ids`."""
 
     request: int
     ends: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def is_reached(self, states: Mapping[TopicPartition, PartitionState]) -> bool:
+        return all(
+            (state := states.get(source)) is not None
+            and state.end >= end
+            and self.topic_ids.get(source.topic, state.topic_id) == state.topic_id
+            for source, end in self.ends.items()
+        )
 
 
 class Term(Exchange):
@@ -177,7 +189,7 @@ class Term(Exchange):
                 self.failures_by_servers += 1
             # Failures of the store are no attempts: by attempts alone the batch would be tried again at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
-            if failure.kind is FailureKind.BAD_RECORD and self.keeper_view.halt is None:
+            if failure.kind in (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED) and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)
         return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))
@@ -191,6 +203,14 @@ class Term(Exchange):
             records=sum(result.records for result in results),
             errors=sum(result.errors for result in results),
         )
+        if t.header.phase is Phase.COMMITTED:
+            evidence = log_continuity.evidence(transactions.reads(t), self.keeper_view.states)
+            self.note(
+                "log.compared",
+                transaction=t.header.number,
+                partitions=evidence.compared,
+                without_record=evidence.absent,
+            )
         return self.fence_and_queue(writes.end(self.keeper_view, t, self.wall, self.config.divide_after))
 
     def halt(self, reason: Halt) -> Operation | None:

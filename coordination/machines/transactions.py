@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordination.planning import write_tasks
+from coordination.planning import log_continuity, write_tasks
+from coordination.state.log_records import ReadRange
 from coordination.state.model import (
     Checkpoint,
     Failure,
@@ -76,6 +77,20 @@ def report_mismatch(transaction: Transaction) -> str | None:
     return None
 
 
+def misread(transaction: Transaction) -> tuple[str, str] | None:
+    """Returns the incarnation that read another log than was planned, and how it differs; None if none did."""
+    for incarnation in sorted(transaction.statuses):
+        tasks, reads = transaction.plan.tasks.get(incarnation, ()), transaction.statuses[incarnation].reads
+        if (difference := log_continuity.misread(tasks, reads, transaction.header.cluster)) is not None:
+            return incarnation, difference
+    return None
+
+
+def changed_log(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> Failure | None:
+    """Returns the failure for a log that is not the one which was read before; None if there is no such evidence."""
+    return log_continuity.changed_log(reads(transaction), states)
+
+
 def _names_all_bad_records(transaction: Transaction) -> bool:
     """Whether every counted bad record was kept for the errors table."""
     counted = sum(result.errors for status in transaction.statuses.values() for result in status.results)
@@ -88,6 +103,8 @@ def inconsistency(transaction: Transaction, states: Mapping[TopicPartition, Part
         return "its plan is not the one that its header names"
     if (missing := report_mismatch(transaction)) is not None:
         return f"its write statuses do not make up its plan: {missing}"
+    if (difference := misread(transaction)) is not None:
+        return f"{difference[0]} read another log than was planned: {difference[1]}"
     if not _names_all_bad_records(transaction):
         return "its write statuses do not name all its bad records"
     if not _matches_the_record(transaction, states):
@@ -100,7 +117,7 @@ def _matches_the_record(transaction: Transaction, states: Mapping[TopicPartition
     was grouped from a part of its ranges has not.
     """
     recorded = write_tasks.grouped(
-        (source, state.topic_id, state.open[0])
+        (source, state, state.open[0])
         for source, state in states.items()
         if state.open and state.open[0].batch == transaction.header.batch
     )
@@ -120,6 +137,8 @@ def readiness(transaction: Transaction, members: Collection[str], waited: float)
     if not missing:
         if (missing_report := report_mismatch(transaction)) is not None:
             return MustAbort(f"what was written is not what was planned: {missing_report}")
+        if (difference := misread(transaction)) is not None:
+            return MustAbort(": ".join(difference), (difference[0],))
         if not _names_all_bad_records(transaction):
             return MustAbort("bad records were counted that nobody has set aside")
         return AllReported()
@@ -148,6 +167,11 @@ def results(transaction: Transaction) -> tuple[SliceResult, ...]:
     return tuple(sorted((r for status in transaction.statuses.values() for r in status.results), key=lambda r: r.slice))
 
 
+def reads(transaction: Transaction) -> tuple[ReadRange, ...]:
+    """Returns what the transaction's tasks read of the log."""
+    return tuple(read for status in transaction.statuses.values() for read in status.reads)
+
+
 def size(transaction: Transaction) -> int:
     """Returns the bytes of the values that the transaction read."""
     return sum(status.size for status in transaction.statuses.values())
@@ -168,18 +192,27 @@ def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
     )
 
 
-def settled(states: Mapping[TopicPartition, PartitionState], header: Header) -> dict[TopicPartition, PartitionState]:
+def settled(
+    states: Mapping[TopicPartition, PartitionState], transaction: Transaction
+) -> dict[TopicPartition, PartitionState]:
     """Returns the states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
     aborted one stay BEFORE.
     """
+    header = transaction.header
     changed: dict[TopicPartition, PartitionState] = {}
     if header.phase is Phase.ABORTED:
         return changed
+    anchors = log_continuity.last_records(reads(transaction))
     for source, state in states.items():
         if state.open and state.open[0].batch == header.batch:
             open_range = state.open[0]
             changed[source] = PartitionState(
-                state.topic_id, open_range.start, open_range.end, open_range.generation, state.open[1:]
+                state.topic_id,
+                open_range.start,
+                open_range.end,
+                open_range.generation,
+                state.open[1:],
+                anchors.get(source, state.anchor),
             )
     return changed
 
@@ -193,7 +226,7 @@ def checkpoint(
     epoch: int,
 ) -> Checkpoint:
     """Returns the checkpoint for the commit of `transaction`: cumulative, idle partitions included."""
-    after = {**states, **settled(states, transaction.header)}
+    after = {**states, **settled(states, transaction)}
     return Checkpoint(
         sink=sink,
         keeper=info.uuid,
@@ -203,7 +236,7 @@ def checkpoint(
         base=transaction.header.base,
         config=info.config,
         topics={source.topic: state.topic_id for source, state in after.items()},
-        ends={source: PartitionCheckpoint(s.end, s.generation) for source, s in after.items()},
+        ends={source: PartitionCheckpoint(s.end, s.generation, s.anchor) for source, s in after.items()},
         results=results(transaction),
         gaps=gaps,
     )

@@ -117,7 +117,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
         if attempts != ledger.attempts.get(header.batch, 0):
             ledger = replace(ledger, attempts={**ledger.attempts, header.batch: attempts})
     ledger = _pruned(ledger, view.states)
-    changed = transactions.settled(view.states, header)
+    changed = transactions.settled(view.states, transaction)
     header_deletion = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), header_deletion), ledger)
 

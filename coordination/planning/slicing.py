@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
-from coordination.state.model import OpenRange, PartitionState, Slice, TopicPartition
+from coordination.state.model import NO_ANCHOR, OpenRange, PartitionState, Slice, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,20 @@ class Limits:
             raise ValueError(f"limits must be at least 1: {self}")
 
 
-def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[Slice, ...]:
-    """Cuts a recorded range into slices: at every multiple of its step, from offset 0 of the partition."""
+def cut(source: TopicPartition, topic_id: str, open_range: OpenRange, anchor: int = NO_ANCHOR) -> tuple[Slice, ...]:
+    """Cuts a recorded range into slices: at every multiple of its step, from offset 0 of the partition. `anchor` is
+    that of the first one; the others begin at the offset before them.
+    """
     return tuple(
-        Slice(source.topic, source.partition, start, end, topic_id, open_range.generation)
+        Slice(
+            source.topic,
+            source.partition,
+            start,
+            end,
+            topic_id,
+            open_range.generation,
+            anchor if start == open_range.start else start - 1,
+        )
         for start, end in pairwise(_bounds(open_range))
     )
 

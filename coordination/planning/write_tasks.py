@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordination.planning import slicing
-from coordination.state.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.state.model import (
+    NO_ANCHOR,
+    Member,
+    OpenRange,
+    PartitionState,
+    Slice,
+    TopicPartition,
+    WorkerState,
+    WriteTask,
+)
 
 MIB = 1 << 20
 ASSUMED_BYTES = 1024.0
@@ -40,21 +49,31 @@ USUAL_SIZES = TaskSizes()
 def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tuple[WriteTask, ...]:
     """Returns the write tasks of a recorded batch."""
     return grouped(
-        (source, state.topic_id, recorded)
+        (source, state, recorded)
         for source, state in states.items()
         for recorded in state.open
         if recorded.batch == batch
     )
 
 
-def grouped(ranges: Iterable[tuple[TopicPartition, str, OpenRange]]) -> tuple[WriteTask, ...]:
-    """Returns the write tasks of these ranges, each with its partition and topic id. Ranges that record different
+def grouped(ranges: Iterable[tuple[TopicPartition, PartitionState, OpenRange]]) -> tuple[WriteTask, ...]:
+    """Returns the write tasks of these ranges, each with its partition and its state. Ranges that record different
     targets, as those of a batch that is divided only in part, share no task.
     """
     slices: dict[int, list[Slice]] = {}
-    for source, topic_id, recorded in sorted(ranges, key=lambda item: (item[0], item[2].start)):
-        slices.setdefault(recorded.task_records, []).extend(slicing.cut(source, topic_id, recorded))
+    for source, state, recorded in sorted(ranges, key=lambda item: (item[0], item[2].start)):
+        cut = slicing.cut(source, state.topic_id, recorded, _anchor(state, recorded))
+        slices.setdefault(recorded.task_records, []).extend(cut)
     return tuple(task for target in sorted(slices) for task in _packed(slices[target], target))
+
+
+def _anchor(state: PartitionState, recorded: OpenRange) -> int:
+    """Returns the offset of the last record before the range. Behind a range that is open, nobody knows it yet: its
+    reader looks at the offset before.
+    """
+    if recorded.start > state.end:
+        return recorded.start - 1
+    return NO_ANCHOR if state.anchor is None else state.anchor.offset
 
 
 def _packed(slices: Iterable[Slice], target: int) -> Iterator[WriteTask]:

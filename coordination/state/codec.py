@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from coordination.errors import Corrupt
+from coordination.state.log_records import decode_anchor, decode_reads, encode_anchor, encode_reads
 from coordination.state.model import (
     Checkpoint,
     Failure,
@@ -84,21 +85,22 @@ def _decode_slices(value: Any) -> tuple[Slice, ...]:
             require_int(end),
             require_str(topic_id),
             require_int(generation),
+            require_int(anchor),
         )
         for topic, topic_id, rows in value
-        for partition, start, end, generation in rows
+        for partition, start, end, generation, anchor in rows
     )
 
 
 def encode_tasks(tasks: Iterable[WriteTask]) -> list[Any]:
-    """`[[[topic, topic id, [[partition, start, end, generation], ...]], ...], ...]`: a task's slices stay in their
-    order, which its file ids are made of."""
+    """`[[[topic, topic id, [[partition, start, end, generation, anchor], ...]], ...], ...]`: a task's slices stay in
+    their order, which its file ids are made of."""
     return [_encode_slices(task.slices) for task in tasks]
 
 
 def _encode_slices(slices: Iterable[Slice]) -> list[Any]:
     return [
-        [topic, topic_id, [[s.partition, s.start, s.end, s.generation] for s in run]]
+        [topic, topic_id, [[s.partition, s.start, s.end, s.generation, s.anchor] for s in run]]
         for (topic, topic_id), run in groupby(slices, lambda s: (s.topic, s.topic_id))
     ]
 
@@ -117,6 +119,7 @@ def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> byt
                     s.end,
                     s.generation,
                     [_range(r) for r in s.open],
+                    encode_anchor(s.anchor),
                 ]
                 for p, s in sorted(states.items())
             }
@@ -138,8 +141,9 @@ def decode_states(data: bytes, origin: str, version: int | None = None) -> dict[
                 require_int(end),
                 require_int(generation),
                 tuple(OpenRange(*map(require_int, row)) for row in rows),
+                decode_anchor(anchor),
             )
-            for p, (topic_id, start, end, generation, rows) in document["states"].items()
+            for p, (topic_id, start, end, generation, rows, anchor) in document["states"].items()
         }
 
     return from_bytes(data, origin, build, version)
@@ -201,6 +205,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "seconds": s.seconds,
             "size": s.size,
             "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
+            "reads": encode_reads(s.reads),
             "failure": None
             if failure is None
             else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
@@ -231,6 +236,7 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
                 )
                 for path, records, topic, partition, offset, reason in d["errors"]
             ),
+            reads=decode_reads(d["reads"]),
         )
 
     return from_bytes(data, origin, build, version)
@@ -279,11 +285,12 @@ def decode_gaps(value: Any) -> tuple[Gap, ...]:
 def encode_checkpoint(c: Checkpoint) -> str:
     """Returns the text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
     ends: dict[str, dict[str, list[int]]] = {}
+    anchors: dict[str, dict[str, list[Any]]] = {}
     for source, partition_checkpoint in sorted(c.ends.items()):
-        ends.setdefault(source.topic, {})[str(source.partition)] = [
-            partition_checkpoint.end,
-            partition_checkpoint.generation,
-        ]
+        number, anchor = str(source.partition), encode_anchor(partition_checkpoint.anchor)
+        ends.setdefault(source.topic, {})[number] = [partition_checkpoint.end, partition_checkpoint.generation]
+        if anchor is not None:
+            anchors.setdefault(source.topic, {})[number] = anchor
     raw = to_bytes(
         {
             "sink": c.sink,
@@ -295,6 +302,7 @@ def encode_checkpoint(c: Checkpoint) -> str:
             "config": c.config,
             "topics": dict(sorted(c.topics.items())),
             "ends": ends,
+            "anchors": anchors,
             "results": _results(c.results),
             "gaps": encode_gaps(c.gaps),
         }
@@ -307,6 +315,7 @@ def encode_checkpoint(c: Checkpoint) -> str:
 def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
     def build(d: Any) -> Checkpoint:
         topics = {require_str(t): require_str(i) for t, i in d["topics"].items()}
+        anchors = d.get("anchors", {})
         return Checkpoint(
             sink=require_str(d["sink"]),
             keeper=require_str(d["keeper"]),
@@ -317,7 +326,9 @@ def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
             config=require_str(d["config"]),
             topics=topics,
             ends={
-                TopicPartition(t, int(p)): PartitionCheckpoint(require_int(end), require_int(generation))
+                TopicPartition(t, int(p)): PartitionCheckpoint(
+                    require_int(end), require_int(generation), decode_anchor(anchors.get(t, {}).get(p))
+                )
                 for t, rows in d["ends"].items()
                 for p, (end, generation) in rows.items()
             },

@@ -110,13 +110,15 @@ class RollBack:
 @dataclass(frozen=True, slots=True)
 class WriteTasks:
     """Run write tasks under a started instant, with these columns. Answer: `WriteStatus`; failed with a `Failure` says
-    why. `attempt` counts the tries at the same ranges: a writer may take smaller buffers with each."""
+    why. `cluster` is the Kafka cluster of which the offsets are. `attempt` counts the tries at the same ranges: a
+    writer may take smaller buffers with each."""
 
     number: int
     instant: str
     tasks: tuple[WriteTask, ...]
     columns: str = ""
     attempt: int = 1
+    cluster: str = ""
 
 
 Operation = ReadKeeper | ReadTable | ReadLog | Write | Begin | FindExistingFiles | Complete | RollBack | WriteTasks

@@ -10,8 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from coordination.state.log_records import Anchor, ReadRange
+
 NO_TRANSACTION = 0
 """The number before the first transaction: the base of a table without a checkpoint."""
+NO_ANCHOR = -1
+"""The offset of no record."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -28,7 +32,8 @@ class Slice:
     """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
 
     `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
-    topic nor a replay can ever produce a file id that the table already holds.
+    topic nor a replay can ever produce a file id that the table already holds. `anchor` is the offset at which a reader
+    begins, that of the last record before the slice; NO_ANCHOR: at its start. It is no part of the slice's identity.
     """
 
     topic: str
@@ -37,9 +42,10 @@ class Slice:
     end: int
     topic_id: str
     generation: int
+    anchor: int = field(default=NO_ANCHOR, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start < self.end:
+        if not NO_ANCHOR <= self.anchor < self.start < self.end:
             raise ValueError(f"{self.topic}-{self.partition}: [{self.start}, {self.end}) is not a slice")
 
     @property
@@ -69,6 +75,17 @@ class WriteTask:
     def size(self) -> int:
         """Offsets covered."""
         return sum(piece.size for piece in self.slices)
+
+    @property
+    def ranges(self) -> tuple[Slice, ...]:
+        """The slices, with those joined that follow one another without a hole: what a reader reads in one piece."""
+        ranges: list[Slice] = []
+        for piece in self.slices:
+            if ranges and ranges[-1].source == piece.source and ranges[-1].end == piece.start:
+                ranges[-1] = replace(ranges[-1], end=piece.end)
+            else:
+                ranges.append(piece)
+        return tuple(ranges)
 
 
 class RangeStatus(Enum):
@@ -101,7 +118,8 @@ class OpenRange:
 class PartitionState:
     """The record of one partition: `[start, end)` is AFTER; `open` follows it without a hole.
 
-    More than one open range exists only while several transactions are in flight.
+    More than one open range exists only while several transactions are in flight. `anchor` is the last record before
+    `end`, None if none was read.
     """
 
     topic_id: str
@@ -109,6 +127,7 @@ class PartitionState:
     end: int
     generation: int
     open: tuple[OpenRange, ...] = ()
+    anchor: Anchor | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
@@ -118,6 +137,8 @@ class PartitionState:
             if open_range.start != expected_start:
                 raise ValueError(f"open range starts at {open_range.start}, expected {expected_start}")
             expected_start = open_range.end
+        if self.anchor is not None and self.anchor.offset >= self.end:
+            raise ValueError(f"{self.anchor} is not before offset {self.end}")
 
     @property
     def status(self) -> RangeStatus:
@@ -191,6 +212,8 @@ class FailureKind(Enum):
     """The log no longer holds the recorded range: planning looks again at the log."""
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     """Too much for a worker's memory: the batch is divided before its next attempt."""
+    LOG_CHANGED = "LOG_CHANGED"
+    """The log is not the one that was read before: the sink halts and names the record that differs."""
     AWAY = "AWAY"
     """A server that the write needs was away, or refused: the table's store, or the schema registry. It counts as no
     attempt at the batch, whose size was not the cause."""
@@ -246,12 +269,17 @@ class WriteStatus:
     size: int = 0
     """Bytes of the values that were read."""
     errors: tuple[QuarantinedRecords, ...] = ()
+    reads: tuple[ReadRange, ...] = ()
+    """The ranges of each task, in the order of the tasks: one for each of `WriteTask.ranges`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheckpoint:
+    """`anchor` is the last record before `end` that was read, None if none was."""
+
     end: int
     generation: int
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,17 @@ from enum import Enum
 from typing import Any
 
 from confluent_kafka import (
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from coordination.errors import Unavailable
 from coordination.state.model import TopicPartition
-from sink.librdkafka import make_consumer, refusal
+from sink.librdkafka import LogConsumer, damage_of, make_admin
 
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
@@ -95,15 +94,13 @@ class LogReader:
             **settings,
             "group.id": f"audit-{uuid.uuid4()}",
             "auto.offset.reset": "error",
-            "allow.auto.create.topics": False,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             "queued.max.messages.kbytes": 64 * 1024,
         }
-        try:
-            self._admin = AdminClient(dict(settings), logger=_QUIET)
-        except KafkaException as error:
-            raise refusal(error) from error
-        self._consumer = make_consumer(self._options, _QUIET)
+        self._admin = make_admin(settings, _QUIET)
+        self._consumer = LogConsumer(self._options, _QUIET)
+        self._topic_ids: dict[str, str] = {}
+        """The ids by which the described topics are read."""
 
     def close(self) -> None:
         self._consumer.close()
@@ -123,41 +120,43 @@ class LogReader:
                 states[name] = TopicState(None, frozenset(), Cleanup.UNKNOWN)
                 continue
             partitions = frozenset(partition.id for partition in topic.partitions)
-            states[name] = TopicState(as_kafka_prints(topic.topic_id), partitions, self._cleanup(name))
+            self._topic_ids[name] = as_kafka_prints(topic.topic_id)
+            states[name] = TopicState(self._topic_ids[name], partitions, self._cleanup(name))
         return states
 
     def span(self, source: TopicPartition) -> LogRange:
         """Returns the offsets that the log still has."""
         partition = KafkaPartition(source.topic, source.partition)
         try:
-            low, high = self._consumer.get_watermark_offsets(partition, timeout=REQUEST_SECONDS)
+            return LogRange(*self._consumer.watermarks(partition, REQUEST_SECONDS))
         except KafkaException as error:
             raise self._unavailable(error) from error
-        return LogRange(int(low), int(high))
 
     def read(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> dict[TopicPartition, int]:
-        """Delivers the records of every range in pieces, rising. Returns the partitions whose log ends too early."""
+        """Delivers the records of every range in pieces, rising. Returns the partitions whose log ends too early.
+        Raises WrongLog if a topic is no longer the one that `topics` described."""
         return self._read(self._consumer, ranges, receive)
 
     def read_uncommitted(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> None:
         """Delivers the records of every range, also aborted ones."""
         if not ranges:
             return
-        with closing(make_consumer(self._options, _QUIET, "read_uncommitted")) as consumer:
+        with closing(LogConsumer(self._options, _QUIET, "read_uncommitted")) as consumer:
             self._read(consumer, ranges, receive)
 
     def _read(
-        self, consumer: Consumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
+        self, consumer: LogConsumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
     ) -> dict[TopicPartition, int]:
         pending = {source: span for source, span in ranges.items() if span.start < span.end}
         short: dict[TopicPartition, int] = {}
         if not pending:
             return short
+        consumer.expect("", {source.topic: self._topic_ids[source.topic] for source in pending})
         consumer.assign([KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()])
         last_message_at = time.monotonic()
         try:
             while pending:
-                messages = consumer.consume(BATCH, timeout=POLL_SECONDS)
+                messages = consumer.consume(BATCH, POLL_SECONDS)
                 if messages:
                     last_message_at = time.monotonic()
                     short |= self._deliver(consumer, messages, pending, receive)
@@ -175,7 +174,7 @@ class LogReader:
 
     def _deliver(
         self,
-        consumer: Consumer,
+        consumer: LogConsumer,
         messages: Sequence[Message],
         pending: dict[TopicPartition, LogRange],
         receive: Receiver,
@@ -190,6 +189,8 @@ class LogReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 ended.append((source, int(message.offset() or 0)))
+            elif (damage := damage_of(message)) is not None:
+                raise Unavailable(damage)
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():
@@ -225,7 +226,7 @@ class LogReader:
         return Unavailable(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}). Check address and access.")
 
 
-def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
+def _finish(consumer: LogConsumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
     del pending[source]
     consumer.pause([KafkaPartition(source.topic, source.partition)])
 

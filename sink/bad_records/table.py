@@ -31,6 +31,7 @@ from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
 from sink.layout.quarantine import QUARANTINE
+from sink.librdkafka import make_producer
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Columns that `sink errors replay` sets when it adds the record to the table."""
@@ -53,7 +54,7 @@ def send_dead_letters(settings: Settings, topic: str, rows: DataFrame) -> None:
             failed.append(error.str())
 
     try:
-        producer = ck.Producer({**settings.kafka_native, **_PRODUCER}, logger=LOG)
+        producer = make_producer({**settings.kafka_native, **_PRODUCER}, LOG)
         for row in rows.toLocalIterator():
             _produce(
                 producer,

@@ -25,7 +25,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.librdkafka import refusal
+from sink.librdkafka import make_admin, url_safe
 
 if TYPE_CHECKING:
     from sink.config import Settings
@@ -36,7 +36,6 @@ GRACE_SECONDS = 1.0
 """Seconds to look for a missing topic: not every broker knows a new one at once."""
 LIST_SECONDS = 30.0
 """Seconds between two requests for the list of all topics: a cluster may have many thousands of partitions."""
-DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
 
 _Code = ck.KafkaError
 _MISSING = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC, _Code.TOPIC_EXCEPTION}
@@ -148,11 +147,8 @@ class Log:
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
-            settings: dict[str, Any] = {**DEFAULTS, **self._native, "error_cb": self._note_connection_error}
-            try:
-                self._admin = AdminClient(settings, logger=QuietLogger())
-            except ck.KafkaException as error:
-                raise refusal(error) from error
+            settings: dict[str, Any] = {**self._native, "error_cb": self._note_connection_error}
+            self._admin = make_admin(settings, QuietLogger())
         return self._admin
 
     def _note_connection_error(self, error: ck.KafkaError) -> None:
@@ -226,7 +222,7 @@ class Log:
                 raise self._no_answer(f"topic {topic}") from error
             else:
                 topics_found[topic] = (
-                    _topic_id(description.topic_id),
+                    url_safe(description.topic_id),
                     tuple(sorted(partition.id for partition in description.partitions)),
                 )
         return topics_found, tuple(missing)
@@ -357,10 +353,5 @@ def topics_of(settings: Settings) -> tuple[str, ...]:
 class QuietLogger:
     """Logs librdkafka's lines at debug level instead of stderr. Errors contain the important ones."""
 
-    def log(self, _level: int, line: str, *values: object) -> None:
-        LOG.debug("librdkafka " + line, *values)
-
-
-def _topic_id(uuid: ck.Uuid) -> str:
-    """Returns the id in URL-safe base64, like Kafka's tools; librdkafka prints plain base64."""
-    return str(uuid).replace("+", "-").replace("/", "_")
+    def log(self, _level: int, msg: str, *values: object) -> None:
+        LOG.debug("librdkafka " + msg, *values)

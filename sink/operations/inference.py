@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import DEFAULTS, AccessDenied, Log, topics_of
+from sink.clients.kafka import AccessDenied, Log, topics_of
 from sink.config import Settings
 from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
 from sink.decode.cursors import Cursors
@@ -32,7 +32,7 @@ from sink.decode.registry import Registry, UnknownSchema, registry
 from sink.infer.json_samples import infer_json, nameable
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered, nullable
-from sink.librdkafka import make_consumer
+from sink.librdkafka import LogConsumer, damage_of
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning
@@ -282,10 +282,10 @@ def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Sampl
     """Reads a sample. Raises UnknownTopic for a missing topic; a sample of empty topics is empty."""
     with closing(Log(native)) as log:
         view = log.view(topics)
-    sample = _read(native, spans(view, request.records, request.from_beginning))
+    sample = _read(native, view, spans(view, request.records, request.from_beginning))
     if not sample.values and not request.from_beginning:
         # Compaction and aborted transactions leave offsets without a record: there may be older records.
-        sample = _read(native, spans(view, request.records, from_beginning=True))
+        sample = _read(native, view, spans(view, request.records, from_beginning=True))
     return replace(sample, held_back={p: log for p, log in view.partitions.items() if log.held_back})
 
 
@@ -303,16 +303,18 @@ def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartit
     return chosen_spans
 
 
-def _read(native: Mapping[str, str], wanted: Mapping[TopicPartition, Span]) -> Sample:
+def _read(native: Mapping[str, str], view: LogView, wanted: Mapping[TopicPartition, Span]) -> Sample:
+    """Reads from the topics of the view, by their ids. Raises WrongLog for any others."""
     if not wanted:
         return Sample((), ())
     bootstrap, reading, last_message_at = native["bootstrap.servers"], _Reading(wanted), time.monotonic()
     consumer = _consumer(native)
     try:
+        consumer.expect(view.cluster, {partition.topic: view.partitions[partition].topic_id for partition in wanted})
         # Assigned, not subscribed: no group is joined.
         consumer.assign([ck.TopicPartition(p.topic, p.partition, span.start) for p, span in wanted.items()])
         while reading.pending and reading.size < MAX_SAMPLE_BYTES:
-            messages = consumer.consume(BATCH, timeout=1.0)
+            messages = consumer.consume(BATCH, 1.0)
             if messages:
                 last_message_at = time.monotonic()
             elif time.monotonic() - last_message_at > QUIET_SECONDS:
@@ -344,6 +346,8 @@ class _Reading:
         offset, error, span = int(message.offset() or 0), message.error(), self.pending.get(partition)
         at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF
         if error is not None and not at_end:
+            if (damage := damage_of(message)) is not None:
+                raise Unavailable(damage)
             if not error.retriable():
                 raise ck.KafkaException(error)
             return None
@@ -365,18 +369,16 @@ class _Reading:
         return Sample(positions, tuple(value for _, _, value in rows), cut=bool(self.pending))
 
 
-def _consumer(native: Mapping[str, str]) -> ck.Consumer:
+def _consumer(native: Mapping[str, str]) -> LogConsumer:
     settings: dict[str, Any] = {
-        **DEFAULTS,
         **native,
         "group.id": GROUP,
         # If offsets were deleted meanwhile, read the rest of the partition.
         "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
         "fetch.message.max.bytes": 4 * 1024 * 1024,
         "queued.max.messages.kbytes": 64 * 1024,
     }
-    return make_consumer(settings, _QUIET)
+    return LogConsumer(settings, _QUIET)
 
 
 def _cannot_read(error: ck.KafkaError, bootstrap: str) -> SinkError:

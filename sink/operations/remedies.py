@@ -88,6 +88,16 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"\S+: the log is not the one that was read",
+        Remedy(
+            "the log lost its end and grew again: an unclean leader election, a restored disk",
+            "Run `sink audit` to see which records differ. Then stop all workers and run `sink reset --to checkpoint"
+            " --yes` to go on in this log, or `sink reset --offset TOPIC:PARTITION=OFFSET --yes` to read its new"
+            " records from where it changed. Rows of the lost records stay in the table.",
+            "halt-log-changed",
+        ),
+    ),
+    (
         r"the table was filled from the Kafka cluster",
         Remedy(
             "the wrong brokers, or a move of the topic",

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
@@ -42,6 +41,7 @@ from sink.hudi.lock import lock_path
 from sink.hudi.options import preflight_errors
 from sink.hudi.placement import BUCKETS, LOCK_IDENTITY
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
+from sink.librdkafka import make_admin
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.table_version import require_own_table
 from sink.schema import TableSchema
@@ -224,7 +224,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
     """Reports this user's permissions, as the brokers describe them. A broker without authorisation lists none, or
     all.
     """
-    admin = AdminClient({**settings.kafka_native}, logger=QuietLogger())
+    admin = make_admin(settings.kafka_native, QuietLogger())
     topics = ck.TopicCollection(list(names))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
     for topic, answer in answers.items():

@@ -277,7 +277,11 @@ class ParticipantEffectHandler:
         started = time.monotonic()
         try:
             report = self._engine.write(
-                operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
+                operation.instant,
+                operation.tasks,
+                operation.columns,
+                attempt=operation.attempt,
+                cluster=operation.cluster,
             )
         except OffsetError as error:
             kind = FailureKind.BAD_RECORD if isinstance(error, BadRecord) else FailureKind.DATA_LOSS
@@ -297,6 +301,7 @@ class ParticipantEffectHandler:
                 seconds=seconds,
                 size=report.size,
                 errors=report.errors,
+                reads=report.reads,
             )
         )
 

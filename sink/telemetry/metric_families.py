@@ -77,6 +77,11 @@ class Families:
     def _transactions(self) -> None:
         self.records = self._counter("sink_records", "Records committed by this coordinator")
         self.bad_records = self._counter("sink_bad_records", "Bad records that this coordinator's commits left aside")
+        self.logs_compared = self._counter(
+            "sink_logs_compared",
+            "Partitions whose log was compared with the record that was read last: the same, or no record there",
+            "outcome",
+        )
         self.phases = self._counter("sink_transactions", "Transactions by phase entered", "phase")
         self.outcomes = self._counter("sink_transactions_ended", "Transactions by outcome", "outcome")
         self.phase_seconds = self._histogram(

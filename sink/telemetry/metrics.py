@@ -156,6 +156,9 @@ class SinkMetrics:
                 self._enter(fields["transaction"], Phase.ABORTED)
             case "transaction.ended":
                 self._end(fields["transaction"], fields["outcome"], fields["records"], fields["errors"])
+            case "log.compared":
+                self._child(self._families.logs_compared, "same").inc(fields["partitions"])
+                self._child(self._families.logs_compared, "no record").inc(fields["without_record"])
 
     @harmless
     def coordinating(self, is_coordinator: bool) -> None:

@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
+from coordination.state.log_records import ReadRange
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
@@ -79,6 +80,8 @@ class WriteResult:
     size: int
     """Bytes of the values that were read."""
     errors: tuple[QuarantinedRecords, ...] = ()
+    reads: tuple[ReadRange, ...] = ()
+    """What the tasks read of the log, in their order; empty for records that were given to them."""
 
 
 class Engine(ABC):
@@ -106,18 +109,23 @@ class Engine(ABC):
         columns: str = "",
         records: DataFrame | None = None,
         attempt: int = 1,
+        cluster: str = "",
     ) -> WriteResult:
         """Writes the files of the tasks. `columns` is a `TableSchema.columns_json`; by default the engine's own schema.
 
         The Spark job runs in the job group of sink and instant. If `records` is given, the engine takes them instead of
         reading Kafka: the columns of `sink.write.read_batches.ReadBatch` and topic, one Spark partition for each task,
-        offsets rising in each Kafka partition. Each further `attempt` at a transaction uses less memory.
+        offsets rising in each Kafka partition. Each further `attempt` at a transaction uses less memory. Records of
+        other topics than the slices name by their ids, or of another `cluster` unless that is empty, are not written:
+        it raises WrongLog.
         """
         enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
         try:
             inputs = self._inputs
             task_input = (
-                inputs.of_tasks(tasks, attempt) if records is None else inputs.of_frame(records, tasks, attempt)
+                inputs.of_tasks(tasks, attempt, cluster)
+                if records is None
+                else inputs.of_frame(records, tasks, attempt)
             )
             unordered_reports, stats = self._run(instant, task_input, self.spec(columns))
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
@@ -130,6 +138,7 @@ class Engine(ABC):
             (*stats, *(stat for report in reports for stat in report.stats)),
             sum(report.size for report in reports),
             quarantine(self._inputs, self._settings, instant, reports),
+            tuple(read for report in reports for read in report.reads),
         )
 
     def cancel(self, instant: str) -> None:
@@ -192,7 +201,8 @@ def decode(
     decode_batch = spec.decoder()
     for number in reads.task_numbers():
         counter = SliceCounter(number, reads.tasks[number], tolerated)
-        for batch in reads.source.batches(reads.tasks[number], arrow):
+        read_ranges: list[ReadRange] = []
+        for batch in reads.source.batches(reads.tasks[number], arrow, read_ranges):
             _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
             try:
                 counter.count(batch, bad)
@@ -200,7 +210,7 @@ def decode(
                 raise failed_task(error) from None
             if rows is not None:
                 yield rows
-        reported.add({number: counter.report()})
+        reported.add({number: counter.report(read_ranges)})
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:

@@ -9,13 +9,13 @@ for settings that librdkafka refuses.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from sink.librdkafka import make_consumer
+from sink.librdkafka import LogConsumer
 
 DEFAULTS: Mapping[str, str] = {
     # librdkafka fetches again 5 ms after its queue was full. Its default of a second stalls every reader.
@@ -24,12 +24,8 @@ DEFAULTS: Mapping[str, str] = {
     "fetch.max.bytes": str(16 << 20),
     # Twice the records of one `consume`. More would only be read beyond the end of a slice.
     "queued.min.messages": "16384",
-    # A broker sends whole record batches, however small the fetch: accept every size.
-    "receive.message.max.bytes": str((1 << 31) - 1),
-    "reconnect.backoff.ms": "250",
-    "reconnect.backoff.max.ms": "2000",
 }
-"""Defaults, which a user's `kafka.*` may override."""
+"""Defaults beside those of all clients, which a user's `kafka.*` may override."""
 _KEPT = 4
 """Consumers that a process keeps: one for each cluster, queue size and fetch size in use."""
 _RECORD_BYTES = 32
@@ -68,7 +64,7 @@ class KeptConsumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.forget_errors()
-        self.client = make_consumer({**settings, "error_cb": self._note_error}, _NoLog())
+        self.client = LogConsumer({**settings, "error_cb": self._note_error}, _NoLog())
 
     def forget_errors(self) -> None:
         self.trouble = ""
@@ -84,10 +80,16 @@ class KeptConsumer:
 _kept: OrderedDict[tuple[tuple[str, str], ...], KeptConsumer] = OrderedDict()
 
 
-def kept_consumer(settings: Mapping[str, Any]) -> KeptConsumer:
-    """Returns this process's consumer with these settings."""
+def kept_consumer(settings: Mapping[str, Any], cluster: str, topic_ids: Mapping[str, str]) -> KeptConsumer:
+    """Returns this process's consumer with these settings, bound to the cluster and the topics by their ids. One that
+    knows others is closed: a topic was created again, or the brokers' names mean another cluster."""
     key = _key(settings)
-    consumer = _kept.pop(key, None) or KeptConsumer(settings)
+    consumer = _kept.pop(key, None)
+    if consumer is not None and not consumer.client.fits(cluster, topic_ids):
+        consumer.client.close()
+        consumer = None
+    consumer = consumer or KeptConsumer(settings)
+    consumer.client.expect(cluster, topic_ids)
     _kept[key] = consumer
     while len(_kept) > _KEPT:
         _kept.popitem(last=False)[1].client.close()
@@ -108,4 +110,4 @@ def _key(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 class _NoLog:
     """Drops librdkafka's log lines, which would go to stderr; `trouble` has the ones that matter."""
 
-    log: Callable[..., None] = staticmethod(lambda *_arguments: None)
+    def log(self, level: int, msg: str, /, *values: object) -> None: ...

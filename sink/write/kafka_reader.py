@@ -4,8 +4,10 @@ Guarantee: exactly the committed records of each slice, slice after slice, by ri
 the consumer has seen a record, or the end of the partition, at or beyond its end: compaction, transaction markers and
 aborted transactions leave gaps. Memory is bounded in bytes, whatever the number of partitions: the reader assigns
 partitions ahead as far as their records are estimated to fit a window, and unassigns the last ones if their records
-were larger. Void for a topic that is recreated during the read. Raises DataLoss for an offset that the log does not
-have, Unavailable for a damaged batch and when it waits `SILENT_SECONDS` without a record, and SinkError.
+were larger. The records come from the cluster and the topic ids that the consumer is bound to (`sink.librdkafka`), and
+`reads` says so for each range, with the records by which the log can be told from another one. Raises WrongLog,
+DataLoss for an offset that the log does not have, Unavailable for a damaged batch and when it waits `SILENT_SECONDS`
+without a record, and SinkError.
 
 A message without a timestamp has -1 ms, one without headers has null; `sink.write.record_headers` tells of the headers
 that cannot be read. A timestamp that no column can hold is null.
@@ -25,21 +27,22 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.state.model import Slice
+from coordination.state.log_records import ReadRange
+from coordination.state.model import NO_ANCHOR, Slice, WriteTask
+from sink.librdkafka import LogConsumer, damage_of
+from sink.write.anchors import LastMessage
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
 from sink.write.record_digests import Hashes, partition_seed, record_digests
-from sink.write.record_headers import headers_column
+from sink.write.record_headers import Headers, headers_column, headers_of
 
 SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
 _MESSAGES = 4096
 _SMALL_PART = 4
-_DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
-"""Errors of a batch that librdkafka cannot read. It goes on behind that batch."""
 _IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka looks up the consumer group, which the sink does not use."""
 _TIME = pa.timestamp("us", "UTC")
@@ -52,9 +55,9 @@ def message_columns(
     partitions: npt.NDArray[np.int32],
     offsets: npt.NDArray[np.int64],
     seeds: Hashes,
-    headers: bool,
+    headers: Sequence[Headers] | None,
 ) -> pa.RecordBatch:
-    """Returns the columns value, key, partition, offset, timestamp, digest and, if `headers`, headers.
+    """Returns the columns value, key, partition, offset, timestamp, digest and, if there are `headers`, headers.
 
     `seeds` has the digest seed of each message's partition.
     """
@@ -71,8 +74,8 @@ def message_columns(
         "timestamp": pa.array(micros, mask=micros // 1000 != times).view(_TIME),
         "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
     }
-    if headers:
-        columns["headers"] = headers_column(messages)
+    if headers is not None:
+        columns["headers"] = headers_column(headers)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -102,43 +105,70 @@ class ReadLimits:
 
 @dataclass(slots=True)
 class _Run:
-    """Offsets `[start, end)` of one partition: adjacent slices of the task."""
+    """Offsets `[start, end)` of one partition: adjacent slices of the task. Reading begins at its anchor."""
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    range: Slice
     position: int
     """The offset to read next."""
     pieces: deque[pa.RecordBatch] = field(default_factory=deque)
     bytes: int = 0
     is_complete: bool = False
+    before: LastMessage | None = None
+    """The last record before `start`, from the anchor on."""
+    last: LastMessage | None = None
+    """The last record so far."""
+
+    @classmethod
+    def of(cls, range: Slice) -> _Run:
+        return cls(range, range.start if range.anchor == NO_ANCHOR else range.anchor)
+
+    @property
+    def topic(self) -> str:
+        return self.range.topic
+
+    @property
+    def partition(self) -> int:
+        return self.range.partition
+
+    @property
+    def start(self) -> int:
+        return self.range.start
+
+    @property
+    def end(self) -> int:
+        return self.range.end
 
     @property
     def source(self) -> tuple[str, int]:
-        return self.topic, self.partition
+        return self.range.topic, self.range.partition
+
+    def read(self, read_from: tuple[str, str]) -> ReadRange:
+        cluster, topic_id = read_from
+        before = self.before.anchor() if self.before else None
+        last = self.last.anchor() if self.last else None
+        return ReadRange(cluster, self.topic, topic_id, self.partition, self.start, self.end, before, last)
 
 
 class TaskReader:
     """Reads the slices of a task once. Iterate over it, then `close` it."""
 
-    def __init__(
-        self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
-    ) -> None:
+    def __init__(self, consumer: KeptConsumer, task: WriteTask, limits: ReadLimits, headers: bool = False) -> None:
         # Errors of an earlier task do not explain errors of this one.
         consumer.forget_errors()
         self._consumer = consumer
-        self._client: Consumer = consumer.client
+        self._client: LogConsumer = consumer.client
         self._limits = limits
-        self._index = SliceIndex(slices)
-        self._ahead = _runs(slices)
+        self._index = SliceIndex(task.slices)
+        self._ahead = deque(map(_Run.of, task.ranges))
         self._window: dict[tuple[str, int], _Run] = {}
         self._headers = headers
-        self._topics = len({piece.topic for piece in slices})
+        self._topics = len({piece.topic for piece in task.slices})
         self._offsets_read = self._bytes_read = 0
         self._silent_seconds = 0.0
         """How long it has waited in vain since the last message; what the engine does between two polls is no wait."""
         self._last_end = ""
+        self.reads: list[ReadRange] = []
+        """What was read, one for each of the task's ranges that ended so far."""
 
     def __iter__(self) -> Iterator[ReadBatch]:
         builder = BatchBuilder(self._limits.batch_bytes)
@@ -156,6 +186,7 @@ class TaskReader:
                 yield from builder.add(head.topic, piece, parts)
             if head.is_complete:
                 del self._window[head.source]
+                self.reads.append(head.read(self._client.read_from(head.topic)))
         yield from builder.flush()
 
     def close(self) -> None:
@@ -202,7 +233,7 @@ class TaskReader:
             if not run.is_complete:
                 self._client.incremental_unassign([TopicPartition(run.topic, run.partition)])
             del self._window[run.source]
-            self._ahead.appendleft(_Run(run.topic, run.partition, run.start, run.end, run.start))
+            self._ahead.appendleft(_Run.of(run.range))
 
     # Messages
 
@@ -252,19 +283,24 @@ class TaskReader:
                 self._silent_seconds = 0.0
                 self._at_end(run, message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            if run is not None and run.position < run.end:
+            if run is not None and run.position < run.start:
+                self._begin_at_start(run)
+            elif run is not None and run.position < run.end:
                 reason = f"the log no longer has this offset of [{run.start}, {run.end}). See on.data.loss."
                 raise DataLoss(run.topic, run.partition, run.position, reason)
-        elif code in _DAMAGED:
+        elif (damage := damage_of(message)) is not None:
             if run is not None and (message.offset() or 0) < run.end:
-                raise Unavailable(
-                    f"Kafka: {run.topic}-{run.partition}: {error.str()}. The broker's log is damaged there: let another"
-                    " replica lead the partition, or delete its records up to there (see on.data.loss)."
-                )
+                raise Unavailable(damage)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in _IGNORED:
             self._consumer.trouble = error.str()
+
+    def _begin_at_start(self, run: _Run) -> None:
+        """Reads a range without its anchor, which the log no longer has."""
+        run.position = run.start
+        self._client.incremental_unassign([TopicPartition(run.topic, run.partition)])
+        self._client.incremental_assign([TopicPartition(run.topic, run.partition, run.position)])
 
     def _at_end(self, run: _Run, end: int) -> None:
         if end >= run.end:
@@ -284,18 +320,24 @@ class TaskReader:
         seeds = np.empty(len(messages), np.uint64)
         for start, stop in pairwise(bounds):
             seeds[start:stop] = partition_seed(messages[start].topic() or "", int(partitions[start]))
-        records = message_columns(messages, partitions, offsets, seeds, self._headers)
+        headers = headers_of(messages) if self._headers else None
+        records = message_columns(messages, partitions, offsets, seeds, headers)
         for start, stop in pairwise(bounds):
             run = self._window.get((messages[start].topic() or "", int(partitions[start])))
             if run is not None and not run.is_complete:
-                self._add_records(run, records, offsets, start, stop)
+                rows = self._add_records(run, records, offsets, start, stop)
+                before = rows.start - 1
+                if before >= start and NO_ANCHOR < run.range.anchor <= offsets[before] < run.start:
+                    run.before = LastMessage.of(messages, headers, before)
+                if rows:
+                    run.last = LastMessage.of(messages, headers, rows.stop - 1)
 
-    def _add_records(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
-        """Adds the records from the position of the run up to its end."""
-        first_row = start + int(np.searchsorted(offsets[start:stop], run.position))
+    def _add_records(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> range:
+        """Adds the records from the position of the run up to its end. Returns their rows."""
+        first_row = start + int(np.searchsorted(offsets[start:stop], max(run.position, run.start)))
         end_row = start + int(np.searchsorted(offsets[start:stop], run.end))
         earlier_position = run.position
-        if first_row < stop:
+        if offsets[stop - 1] >= run.position:
             run.position = min(int(offsets[stop - 1]) + 1, run.end) if end_row == stop else run.end
         if first_row < end_row:
             piece = _rows_of(records, first_row, end_row - first_row)
@@ -303,6 +345,7 @@ class TaskReader:
             run.bytes += piece.nbytes
             self._bytes_read += piece.nbytes
         self._offsets_read += run.position - earlier_position
+        return range(first_row, end_row)
 
     def _finish(self) -> None:
         """Unassigns the partitions that were read to their end."""
@@ -339,13 +382,3 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _runs(slices: Sequence[Slice]) -> deque[_Run]:
-    runs: deque[_Run] = deque()
-    for piece in slices:
-        if runs and runs[-1].source == (piece.topic, piece.partition) and runs[-1].end == piece.start:
-            runs[-1].end = piece.end
-        else:
-            runs.append(_Run(piece.topic, piece.partition, piece.start, piece.end, piece.start))
-    return runs

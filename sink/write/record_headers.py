@@ -18,17 +18,19 @@ from confluent_kafka import Message
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 UNREADABLE = "the name of one of its headers is not UTF-8: have the producer give headers names in UTF-8"
 _Pairs = list[tuple[str | None, bytes | None]]
+Headers = _Pairs | None
+"""The headers of a message, in order; None without any. A name is None where the client could not read them."""
 
 
-def headers_column(messages: Sequence[Message]) -> pa.ListArray:
-    headers = _headers_of(messages)
+def headers_column(headers: Sequence[Headers]) -> pa.ListArray:
     if not any(headers):
         return pa.nulls(len(headers), HEADERS_TYPE)
     return pa.array([[{"key": k, "value": v} for k, v in pairs] if pairs else None for pairs in headers], HEADERS_TYPE)
 
 
-def _headers_of(messages: Sequence[Message]) -> list[_Pairs | None]:
-    headers: list[_Pairs | None] = []
+def headers_of(messages: Sequence[Message]) -> list[Headers]:
+    """Returns the headers of each message. Ask for those of a message once."""
+    headers: list[Headers] = []
     # Not `message.headers()`: the client returns a broken list and sets an exception. `map` looks for the exception
     # after each call, CPython's specialized bytecode of a call does not.
     calls = cast("Iterator[_Pairs | None]", map(Message.headers, messages))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordination.errors import BadRecord
+from coordination.state.log_records import ReadRange
 from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
@@ -65,13 +66,14 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
     attempt = Attempt(job.sink, job.table, job.instant, token, task)
     files = SliceFiles(cached_storage(job.base_path, job.access), attempt, job.limits, job.codec, job.meta_fields)
     try:
-        for batch in job.reads.source.batches(task, arrow):
+        reads: list[ReadRange] = []
+        for batch in job.reads.source.batches(task, arrow, reads):
             good, decoded, bad = separate_bad(batch.records, batch.topic, decoder.decode)
             counter.count(batch, bad)
             if decoded is not None:
                 rows, groups = decoded
                 files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
-        return counter.report(files.close())
+        return counter.report(reads, files.close())
     except BadRecord as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
         files.discard()

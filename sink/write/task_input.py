@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from coordination.errors import DataLoss
+from coordination.errors import DataLoss, WrongLog
+from coordination.state.log_records import ReadRange
 from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
 from sink.decode.formats import WIRE
@@ -38,8 +39,9 @@ _RAW = (
 class BatchSource(Protocol):
     """Gives a task its records. Spark ships it to the executors."""
 
-    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
-        """Yields the records of the task. `arrow` are the batches that Spark hands to it."""
+    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch], reads: list[ReadRange]) -> Iterator[ReadBatch]:
+        """Yields the records of the task, and adds to `reads` what it read of the log. `arrow` are the batches that
+        Spark hands to it."""
         ...
 
 
@@ -66,22 +68,26 @@ class TaskInput:
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """The task reads Kafka itself; Spark hands it no records."""
+    """The task reads Kafka itself, from the topic ids of its slices; Spark hands it no records."""
 
     settings: ConsumerSettings
     limits: ReadLimits
     headers: bool
+    cluster: str = ""
+    """The only cluster to read from; empty for any. A topic id is of one cluster alone."""
 
-    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
+    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch], reads: list[ReadRange]) -> Iterator[ReadBatch]:
         for _ in arrow:
             pass
         partitions = {piece.source for piece in task.slices}
         settings = self.settings.for_reading(self.limits.queue_bytes, task.size // len(partitions))
-        reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
+        topic_ids = {piece.topic: piece.topic_id for piece in task.slices}
+        reader = TaskReader(kept_consumer(settings, self.cluster, topic_ids), task, self.limits, self.headers)
         try:
             yield from reader
             reader.close()
-        except DataLoss as error:
+            reads.extend(reader.reads)
+        except (DataLoss, WrongLog) as error:
             drop_consumer(settings)
             raise failed_task(error) from None
         except BaseException:
@@ -96,7 +102,12 @@ class FrameSource:
 
     batch_bytes: int
 
-    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
+    def batches(
+        self,
+        task: WriteTask,
+        arrow: Iterator[pa.RecordBatch],
+        reads: list[ReadRange],  # noqa: ARG002 - not from a log
+    ) -> Iterator[ReadBatch]:
         index, builder = SliceIndex(task.slices), BatchBuilder(self.batch_bytes)
         for batch in arrow:
             records = batch.drop_columns(["topic"])
@@ -134,7 +145,7 @@ def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]
 
 def _raw(reads: TaskReads, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for number in reads.task_numbers():
-        for batch in reads.source.batches(reads.tasks[number], arrow):
+        for batch in reads.source.batches(reads.tasks[number], arrow, []):
             topic = pa.array([batch.topic] * batch.records.num_rows)
             yield batch.records.append_column("topic", topic)
 
@@ -147,13 +158,13 @@ class Inputs:
         self._spark = spark
         self._settings = settings
 
-    def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
-        """Returns the input of these tasks. `attempt` counts the attempts at the transaction from 1."""
+    def of_tasks(self, tasks: Sequence[WriteTask], attempt: int, cluster: str) -> TaskInput:
+        """Returns the input of these tasks, from this cluster. `attempt` counts attempts at the transaction from 1."""
         # On a cluster Spark may add executors when there is work for them.
         is_bounded = str(self._spark.sparkContext.master).startswith("local") or self.memory.is_short
         task_limit = self.memory.tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(task_limit, len(tasks)))
-        source = self._source(attempt, _reads_headers(self._settings))
+        source = self._source(attempt, _reads_headers(self._settings), cluster)
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
         return TaskInput(frame, TaskReads(tuple(tasks), source, side_by_side))
 
@@ -166,9 +177,9 @@ class Inputs:
         """Returns the records of the slices, with key, value and headers."""
         return records_of(self._spark, self._source(1, headers=True), slices)
 
-    def _source(self, attempt: int, headers: bool) -> KafkaSource:
+    def _source(self, attempt: int, headers: bool, cluster: str = "") -> KafkaSource:
         size = self.memory.task_bytes(attempt)
-        return KafkaSource(_consumer_settings(self._settings), ReadLimits(size, size, size), headers)
+        return KafkaSource(_consumer_settings(self._settings), ReadLimits(size, size, size), headers, cluster)
 
 
 def require_reader(settings: Settings) -> None:

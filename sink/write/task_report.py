@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from coordination.errors import BadRecord, SinkError
+from coordination.state.log_records import ReadRange
 from coordination.state.model import Slice, SliceResult, WriteTask
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
@@ -41,6 +42,8 @@ class TaskReport:
     bad: Mapping[Slice, tuple[BadOffset, ...]] = field(default_factory=dict)
     stats: tuple[str, ...] = ()
     """Hudi's write stats, one for each file, if the task writes files."""
+    reads: tuple[ReadRange, ...] = ()
+    """What the task read of the log, one for each of `WriteTask.ranges`."""
 
 
 class SliceCounter:
@@ -80,7 +83,7 @@ class SliceCounter:
             position = min(self._bad)
             raise too_many(self._slices[position], self._bad[position][0], self._tolerated)
 
-    def report(self, stats: Iterable[str] = ()) -> TaskReport:
+    def report(self, reads: Iterable[ReadRange], stats: Iterable[str] = ()) -> TaskReport:
         results = tuple(
             SliceResult(piece, int(records), int(digest), len(self._bad.get(position, ())))
             for position, (piece, records, digest) in enumerate(
@@ -88,7 +91,7 @@ class SliceCounter:
             )
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
-        return TaskReport(self._number, results, self._size, bad, tuple(stats))
+        return TaskReport(self._number, results, self._size, bad, tuple(stats), tuple(reads))
 
 
 def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:

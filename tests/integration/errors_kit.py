@@ -22,6 +22,7 @@ from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow
+from tests.kafka_tools import topic_id_of
 
 DDL = "id bigint, name string"
 HEADERS = [("trace", b"\x00\xff"), ("empty", None)]
@@ -60,7 +61,7 @@ class Sink:
             number=self.number,
             base=self.number - 1,
             config="",
-            topics={self.topic: f"id-of-{self.topic}"},
+            topics={self.topic: topic_id_of(self.topic)},
             ends=ends,
             results=written.results,
         )

@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from coordination.state.model import Slice, WriteTask
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.read_batches import ReadBatch
@@ -132,10 +133,11 @@ def consumer_settings(kafka: str, **more: str) -> ConsumerSettings:
     return ConsumerSettings({"bootstrap.servers": kafka, **overrides}, "tests")
 
 
-def task_reader(kafka: str, slices: Sequence[Any], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
+def task_reader(kafka: str, slices: Sequence[Slice], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
     """A reader with a consumer of its own."""
     consumer = KeptConsumer(consumer_settings(kafka).for_reading(limits.queue_bytes, 100_000))
-    return TaskReader(consumer, slices, limits, headers)
+    consumer.client.expect("", {piece.topic: piece.topic_id for piece in slices})
+    return TaskReader(consumer, WriteTask(tuple(slices)), limits, headers)
 
 
 def rows_of(batches: Iterable[ReadBatch]) -> list[tuple[int, str, int, int, bytes | None]]:

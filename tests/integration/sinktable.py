@@ -15,6 +15,7 @@ from coordination.state.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings, load
 from tests.integration.reader_kit import kept_producer
+from tests.kafka_tools import topic_id_of
 
 FIRST_TIMESTAMP = int(time.time()) * 1000
 """Milliseconds of a partition's first record. It is recent, because the broker deletes by the records' own age."""
@@ -60,7 +61,7 @@ def topic_id(kafka: str, topic: str) -> str:
 
 def slices_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[Slice]:
     """One slice for each `(partition, start, end)`."""
-    return [Slice(topic, partition, start, end, f"id-of-{topic}", generation) for partition, start, end in ranges]
+    return [Slice(topic, partition, start, end, topic_id_of(topic), generation) for partition, start, end in ranges]
 
 
 def tasks_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[WriteTask]:

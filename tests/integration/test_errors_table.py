@@ -24,6 +24,7 @@ from sink.write.row_spec import table_schema
 from tests.header_kit import produce_with_headers
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
+from tests.kafka_tools import topic_id_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
 
 pytestmark = pytest.mark.integration
@@ -82,7 +83,11 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
         assert reason in row["reason"]
         assert [tuple(header) for header in row["_kafka_headers"]] == HEADERS
         assert row["_kafka_timestamp"].timestamp() * 1000 == pytest.approx(FIRST_TIMESTAMP + offset)
-        assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (sink.topic, 0, f"id-of-{sink.topic}")
+        assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (
+            sink.topic,
+            0,
+            topic_id_of(sink.topic),
+        )
         assert (row["instant"], row["transaction"], row["replayed_at"]) == (instant, 1, None)
 
 

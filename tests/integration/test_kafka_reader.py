@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordination.errors import DataLoss, Unavailable
-from coordination.state.model import Slice, TopicPartition, WriteTask
+from coordination.errors import DataLoss, Unavailable, WrongLog
+from coordination.planning import log_continuity
+from coordination.state.log_records import ReadRange
+from coordination.state.model import NO_ANCHOR, PartitionState, Slice, TopicPartition, WriteTask
 from sink.audit import TopicAccess
 from sink.audit.log import LogRange, LogReader
 from sink.devtools.local.kafka import KafkaServer
@@ -33,6 +36,9 @@ from tests.integration.reader_kit import (
     task_reader,
 )
 from tests.integration.sinktable import slices_of
+from tests.kafka_log import lose_end
+from tests.kafka_tools import note_topic_id
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -181,7 +187,7 @@ def test_data_loss_in_a_task_is_told_with_its_coordinates_and_the_consumer_is_no
     delete_before(kafka.address, name, 0, 30)
     source = KafkaSource(consumer_settings(kafka.address, client__id=name), AMPLE, False)
     with pytest.raises(TaskFailed) as failure:
-        rows_of(source.batches(WriteTask(tuple(slices_of(name, (0, 10, 50)))), iter([])))
+        rows_of(source.batches(WriteTask(tuple(slices_of(name, (0, 10, 50)))), iter([]), []))
     error = task_error(failure.value)
     assert isinstance(error, DataLoss)
     assert (error.topic, error.partition, error.offset) == (name, 0, 10)
@@ -197,7 +203,7 @@ def test_a_consumer_is_kept_from_one_task_to_the_next_and_reads_what_it_is_asked
     # The same offsets twice, then others of the same partitions, and fewer than are there.
     for ranges in (((0, 0, 50), (1, 0, 50)), ((0, 0, 50), (1, 0, 50)), ((2, 10, 20), (0, 90, 95), (1, 50, 51))):
         slices = slices_of(name, *ranges)
-        rows = rows_of(source.batches(WriteTask(tuple(slices)), iter([])))
+        rows = rows_of(source.batches(WriteTask(tuple(slices)), iter([]), []))
         assert [(row[2], row[3], row[4]) for row in rows] == [
             (planned_slice.partition, at, b"%s %d %d" % (name.encode(), planned_slice.partition, at))
             for planned_slice in slices
@@ -212,7 +218,7 @@ def test_a_reading_that_is_given_up_leaves_no_consumer_to_the_next_task(kafka: A
     name = topic()
     send(kafka.address, name, numbered(name, 0, 40_000))
     source = KafkaSource(consumer_settings(kafka.address, client__id=name), AMPLE, False)
-    reading = source.batches(WriteTask(tuple(slices_of(name, (0, 0, 40_000)))), iter([]))
+    reading = source.batches(WriteTask(tuple(slices_of(name, (0, 0, 40_000)))), iter([]), [])
     next(reading)
     assert len(kept_consumers(name)) == 1
     reading.close()  # type: ignore[attr-defined]
@@ -227,6 +233,7 @@ def topic_slices(server: KafkaServer, name: str, partitions: int = 1) -> list[Sl
     """Makes a topic with records in each partition, and returns their slices."""
     admin = AdminClient({"bootstrap.servers": server.address})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    note_topic_id(admin, name)
     for partition in range(partitions):
         send(server.address, name, [SentRecord(b"%d" % at + b"v" * 200) for at in range(10_000)], partition)
     return slices_of(name, *((partition, 0, 10_000) for partition in range(partitions)))
@@ -269,6 +276,7 @@ def test_a_byte_that_changed_in_a_brokers_segment_is_found_and_no_record_of_its_
     """The second one of three batches is damaged."""
     admin = AdminClient({"bootstrap.servers": own_kafka.address})
     admin.create_topics([NewTopic("flipped", 1)])["flipped"].result(30)
+    note_topic_id(admin, "flipped")
     for first in (0, 10, 20):
         send(
             own_kafka.address,
@@ -282,11 +290,75 @@ def test_a_byte_that_changed_in_a_brokers_segment_is_found_and_no_record_of_its_
     for intact in ((0, 0, 10), (0, 20, 30)):
         assert len(rows_of(task_reader(own_kafka.address, slices_of("flipped", intact)))) == 10
     for damaged in ((0, 0, 30), (0, 15, 16), (0, 10, 20), (0, 3, 11)):
-        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0: .*offset 10 .*CRC32C.* damaged there: ") as refusal:
+        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0 offset 10: .*CRC32C.* damaged there: ") as refusal:
             rows_of(task_reader(own_kafka.address, slices_of("flipped", damaged)))
         assert "\n" not in str(refusal.value)
-    with closing(LogReader(TopicAccess(own_kafka.address))) as audit, pytest.raises(Unavailable, match="CRC32C"):
-        audit.read({TopicPartition("flipped", 0): LogRange(0, 30)}, lambda *_: None)
+    with closing(LogReader(TopicAccess(own_kafka.address))) as audit:
+        audit.topics(["flipped"])
+        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0 offset 10: .*CRC32C"):
+            audit.read({TopicPartition("flipped", 0): LogRange(0, 30)}, lambda *_: None)
+
+
+def test_a_topic_that_is_created_again_in_mid_read_gives_no_record_of_the_new_one(own_kafka: KafkaServer) -> None:
+    (old,) = topic_slices(own_kafka, "again")
+    batches = iter(task_reader(own_kafka.address, [old], ReadLimits(64 << 10, 64 << 10, 64 << 10)))
+    rows = rows_of([next(batches)])
+    admin = AdminClient({"bootstrap.servers": own_kafka.address})
+    admin.delete_topics(["again"])["again"].result(30)
+    eventually("it is created again", lambda: _created(admin, "again"))
+    new_id = note_topic_id(admin, "again")
+    send(own_kafka.address, "again", [SentRecord(b"new" + b"v" * 200)] * 11_000)
+    with pytest.raises(WrongLog) as refusal:
+        rows += rows_of(batches)
+    assert (refusal.value.planned[1], refusal.value.found[1]) == (old.topic_id, new_id)
+    assert "sink reset --to earliest --topic again" in str(refusal.value)
+    assert not [row for row in rows if row[4] is None or row[4].startswith(b"new")]
+
+
+def _created(admin: AdminClient, name: str) -> bool:
+    """Creates a topic, unless its deletion, which is acknowledged earlier, has not taken effect."""
+    try:
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_a_log_that_lost_its_end_and_grew_again_is_told_by_the_record_before(own_kafka: KafkaServer) -> None:
+    admin = AdminClient({"bootstrap.servers": own_kafka.address})
+    admin.create_topics([NewTopic("rewritten", 1)])["rewritten"].result(30)
+    topic_id = note_topic_id(admin, "rewritten")
+    partition = TopicPartition("rewritten", 0)
+
+    def read(start: int, end: int, anchor: int = NO_ANCHOR) -> ReadRange:
+        reader = task_reader(own_kafka.address, [Slice("rewritten", 0, start, end, topic_id, 0, anchor)])
+        assert [row[3] for row in rows_of(reader)] == list(range(start, end))
+        (done,) = reader.reads
+        assert done.topic_id == topic_id
+        return done
+
+    for first in range(0, 40, 10):
+        send(own_kafka.address, "rewritten", [SentRecord(b"old %d" % at) for at in range(first, first + 10)])
+    first_read = read(0, 30)
+    assert first_read.before is None
+    assert first_read.last is not None
+    states = {partition: PartitionState(topic_id, 0, 30, 0, anchor=first_read.last)}
+    next_read = read(30, 40, first_read.last.offset)
+    assert next_read.before == first_read.last
+    assert log_continuity.changed_log([next_read], states) is None
+    assert log_continuity.evidence([next_read], states) == log_continuity.Evidence(1, 0)
+
+    lose_end(own_kafka, "rewritten", 0, kept=0.4)
+    send(own_kafka.address, "rewritten", [SentRecord(b"new %d" % at) for at in range(40)])
+    failure = log_continuity.changed_log([read(30, 40, first_read.last.offset)], states)
+    assert failure is not None
+    assert (failure.topic, failure.partition, failure.offset) == ("rewritten", 0, 29)
+    assert str(first_read.last) in failure.reason
+
+    delete_before(own_kafka.address, "rewritten", 0, 30)
+    expired = read(30, 40, first_read.last.offset)
+    assert log_continuity.changed_log([expired], states) is None
+    assert log_continuity.evidence([expired], states) == log_continuity.Evidence(0, 1)
 
 
 def test_a_log_that_ends_before_its_slice_is_named_when_nothing_comes(

@@ -29,6 +29,7 @@ from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of
 from tests.integration.table_kit import SINK, allow, checkpoint, other_writer_options
+from tests.kafka_tools import topic_id_of
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
 NO_METADATA = {"hoodie__metadata__enable": "false"}
@@ -143,7 +144,10 @@ class Upserts:
         for result in written.results:
             ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
         new_checkpoint = replace(
-            checkpoint(self.number + 1), topics={self.topic: f"id-of-{self.topic}"}, ends=ends, results=written.results
+            checkpoint(self.number + 1),
+            topics={self.topic: topic_id_of(self.topic)},
+            ends=ends,
+            results=written.results,
         )
         outcome = (table or self.table).complete(instant, written.stats, new_checkpoint, allow, self._columns)
         if outcome is TableOutcome.COMPLETED:

@@ -13,6 +13,7 @@ from coordination.machines.pacing import Backoff
 from coordination.machines.participant import Participant
 from coordination.machines.term import Term
 from coordination.state import tree
+from coordination.state.log_records import ReadRange
 from coordination.state.messages import Answered, Complete, Done, RollBack, Unknown, Write
 from coordination.state.model import Phase, SliceResult, WriteStatus
 from coordination.state.tree import Check, Create, Delete, Set
@@ -204,7 +205,13 @@ def failed_slices_reported_as_written(patch: Patch) -> None:
         if status.failure is None:
             return status
         results = tuple(SliceResult(piece, piece.size, 0) for task in operation.tasks for piece in task.slices)
-        return WriteStatus(status.number, status.incarnation, results, tuple(map(stat_of, operation.tasks)))
+        reads = tuple(
+            ReadRange(operation.cluster, piece.topic, piece.topic_id, piece.partition, piece.start, piece.end)
+            for task in operation.tasks
+            for piece in task.ranges
+        )
+        stats = tuple(map(stat_of, operation.tasks))
+        return WriteStatus(status.number, status.incarnation, results, stats, reads=reads)
 
     patch(Participant, "_status", status)
 

@@ -15,6 +15,7 @@ from coordination.errors import Conflict, Corrupt, NotLeader
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.state import tree
+from coordination.state.log_records import ReadRange
 from coordination.state.messages import (
     Answered,
     Begin,
@@ -245,6 +246,7 @@ class Effects:
         pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
         results: list[SliceResult] = []
         done_tasks: list[WriteTask] = []
+        reads: list[ReadRange] = []
         bad: list[tuple[Slice, int]] = []
         will_fail = rng.random() < world.profile.slices_fail * world.faulty
 
@@ -262,7 +264,9 @@ class Effects:
                 size = 100 * sum(r.records for r in results)
                 incarnation = self._process.incarnation
                 errors = world.table.quarantine(op.instant, incarnation, bad)
-                status = WriteStatus(op.number, incarnation, tuple(results), stats, size=size, errors=errors)
+                status = WriteStatus(
+                    op.number, incarnation, tuple(results), stats, size=size, errors=errors, reads=tuple(reads)
+                )
                 self._answer(machine, request, Done(status))
                 return
             task, piece = pieces.pop(0)
@@ -287,6 +291,7 @@ class Effects:
             if piece == task.slices[-1]:
                 world.table.write_file(op.instant, task, op.columns)
                 done_tasks.append(task)
+                reads.extend(world.log.reads(task))
             bad.extend((piece, offset) for offset in world.log.bad(piece))
             world.after(rng.random() * pace, step)
 

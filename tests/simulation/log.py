@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from random import Random
+from zlib import crc32
 
-from coordination.state.model import LogView, PartitionLog, Slice, TopicPartition
+from coordination.state.log_records import Anchor, ReadRange
+from coordination.state.model import LogView, PartitionLog, Slice, TopicPartition, WriteTask
 
 
 @dataclass
@@ -23,6 +25,19 @@ class _Partition:
     """Below this offset records may differ from the planned ones: the log was truncated, and grew again."""
     truncations: list[int] = field(default_factory=list)
     """The ends to which the log was truncated, oldest first."""
+    elections: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Pairs of the first offset of a leader epoch and the epoch; both rise."""
+
+    def record(self, topic_id: str, offset: int) -> Anchor:
+        epoch = max(epoch for start, epoch in self.epochs if start <= offset)
+        return Anchor(offset, epoch, crc32(f"{topic_id} {offset} {epoch}".encode()))
+
+    def last_record(self, topic_id: str, start: int, end: int) -> Anchor | None:
+        """Returns the last record of `[start, end)`; None if there is none."""
+        offsets = range(end - 1, max(start, self.start) - 1, -1)
+        last = next((offset for offset in offsets if offset not in self.holes), None)
+        return None if last is None else self.record(topic_id, last)
 
 
 class SimLog:
@@ -59,6 +74,9 @@ class SimLog:
         partition.replaced = max(partition.replaced, partition.end)
         partition.end = end
         partition.truncations.append(end)
+        partition.elections += 1
+        partition.epochs = [(start, epoch) for start, epoch in partition.epochs if start < end]
+        partition.epochs.append((end, partition.elections))
         partition.holes = {offset for offset in partition.holes if offset < end}
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
 
@@ -106,6 +124,18 @@ class SimLog:
         offsets = self._records(piece)
         bad = len(self.bad(piece))
         return len(offsets) - bad, sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64, bad
+
+    def reads(self, task: WriteTask) -> tuple[ReadRange, ...]:
+        """Returns what a task reports of its ranges, read now."""
+        ranges = []
+        for piece in task.ranges:
+            partition = self.partitions.get(piece.source, _Partition())
+            topic_id = self.ids.get(piece.topic, "")
+            before = partition.last_record(topic_id, piece.anchor, piece.start) if piece.anchor >= 0 else None
+            last = partition.last_record(topic_id, piece.start, piece.end)
+            where = (self._cluster, piece.topic, topic_id, piece.partition, piece.start, piece.end)
+            ranges.append(ReadRange(*where, before, last))
+        return tuple(ranges)
 
     def bad(self, piece: Slice) -> list[int]:
         """Returns the offsets of the slice's bad records, the same in every process."""

@@ -195,7 +195,9 @@ class Scale:
         began = time.process_time()
         results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
         stats = tuple(STAT.format(task.slices[0].partition) for task in tasks)
-        *pieces, last = tree.status_ops(WriteStatus(number, incarnation, results, stats, size=100 * len(results)))
+        reads = tuple(read for task in tasks for read in self.log.reads(task))
+        status = WriteStatus(number, incarnation, results, stats, size=100 * len(results), reads=reads)
+        *pieces, last = tree.status_ops(status)
         groups = [group for group in tree.batched(pieces, [last]) if group]
         self.seconds += time.process_time() - began
         for group in groups:

@@ -98,7 +98,8 @@ class Environment:
         results = tuple(
             SliceResult(task_slice, *self.log.read(task_slice)) for task in tasks for task_slice in task.slices
         )
-        return WriteStatus(header.number, incarnation, results, tuple(map(stat_of, tasks)))
+        reads = tuple(read for task in tasks for read in self.log.reads(task))
+        return WriteStatus(header.number, incarnation, results, tuple(map(stat_of, tasks)), reads=reads)
 
 
 class Driver:

@@ -120,17 +120,17 @@ def test_a_value_that_librdkafka_refuses_is_named(load_settings: Load) -> None:
 
 def test_a_consumer_is_kept_by_its_settings_until_it_is_dropped(load_settings: Load) -> None:
     settings = consumer_of(load_settings({}))
-    first = kept_consumer(settings)
-    assert kept_consumer(dict(settings)) is first
-    assert kept_consumer(consumer_of(load_settings({}), 2 << 20)) is not first
+    first = kept_consumer(settings, "", {})
+    assert kept_consumer(dict(settings), "", {}) is first
+    assert kept_consumer(consumer_of(load_settings({}), 2 << 20), "", {}) is not first
     drop_consumer(settings)
-    assert kept_consumer(settings) is not first
+    assert kept_consumer(settings, "", {}) is not first
 
 
 def test_few_consumers_are_kept_and_the_oldest_is_closed_first(load_settings: Load) -> None:
-    consumers = [kept_consumer(consumer_of(load_settings({}), size << 20)) for size in range(1, 8)]
+    consumers = [kept_consumer(consumer_of(load_settings({}), size << 20), "", {}) for size in range(1, 8)]
     assert len(kafka_consumer._kept) == kafka_consumer._KEPT
-    assert kept_consumer(consumer_of(load_settings({}), 7 << 20)) is consumers[-1]
-    assert kept_consumer(consumer_of(load_settings({}), 1 << 20)) is not consumers[0]
+    assert kept_consumer(consumer_of(load_settings({}), 7 << 20), "", {}) is consumers[-1]
+    assert kept_consumer(consumer_of(load_settings({}), 1 << 20), "", {}) is not consumers[0]
     with pytest.raises(RuntimeError, match="closed"):
-        consumers[0].client.assignment()
+        consumers[0].client.consume(1, 0)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.state.model import Slice
+from coordination.state.model import Slice, WriteTask
+from sink.librdkafka import LogConsumer
 from sink.write import kafka_reader
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
@@ -25,7 +26,7 @@ class PreparedConsumer(KeptConsumer):
 
     def __init__(self, *messages: Sequence[Message]) -> None:
         self.forget_errors()
-        self.client = cast("Consumer", PreparedClient(messages))
+        self.client = cast("LogConsumer", PreparedClient(messages))
 
 
 class PreparedClient:
@@ -34,6 +35,9 @@ class PreparedClient:
 
     def consume(self, _count: int, _timeout: float) -> list[Message]:
         return list(self._messages.popleft())
+
+    def read_from(self, _topic: str) -> tuple[str, str]:
+        return "cluster", "id"
 
     def incremental_assign(self, _partitions: Any) -> None: ...
 
@@ -70,7 +74,7 @@ def slow_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task_reader(wanted_slices: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
-    return TaskReader(PreparedConsumer(*messages), wanted_slices, limits)
+    return TaskReader(PreparedConsumer(*messages), WriteTask(tuple(wanted_slices)), limits)
 
 
 def test_a_slice_that_came_whole_is_not_lost_when_the_log_lost_what_is_behind_it() -> None:
@@ -86,7 +90,7 @@ def test_a_slice_of_which_a_part_came_is_lost() -> None:
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED])
 def test_a_batch_that_librdkafka_passes_over_ends_the_task_unless_it_is_behind_the_slice(code: int) -> None:
-    with pytest.raises(Unavailable, match=r"^Kafka: orders-0: .* damaged there: "):
+    with pytest.raises(Unavailable, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
         list(task_reader(slices(4), [record(0, 0), failure(code, 0, 1), record(0, 3)]))
     reader = task_reader(slices(2), [record(0, 0), record(0, 1), failure(code, 0, 2)])
     assert [batch.records.num_rows for batch in reader] == [2]
@@ -110,12 +114,12 @@ def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> No
 def test_a_consumer_that_once_lacked_a_thread_does_not_fail_the_next_task() -> None:
     consumer = PreparedConsumer([], [record(0, 0)])
     consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
-    assert [batch.records.num_rows for batch in TaskReader(consumer, slices(1), AMPLE)] == [1]
+    assert [batch.records.num_rows for batch in TaskReader(consumer, WriteTask(tuple(slices(1))), AMPLE)] == [1]
 
 
 def test_a_consumer_that_lacks_a_thread_in_this_task_fails_it_as_out_of_memory() -> None:
     consumer = PreparedConsumer([])
-    reader = TaskReader(consumer, slices(1), AMPLE)
+    reader = TaskReader(consumer, WriteTask(tuple(slices(1))), AMPLE)
     consumer._note_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
     with pytest.raises(MemoryError):
         list(reader)

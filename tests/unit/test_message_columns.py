@@ -44,4 +44,4 @@ def test_a_timestamp_that_no_column_can_hold_makes_a_bad_record() -> None:
 
 def columns_of(messages: list[Message]) -> pa.RecordBatch:
     count = len(messages)
-    return message_columns(messages, np.zeros(count, np.int32), np.arange(count), np.zeros(count, np.uint64), False)
+    return message_columns(messages, np.zeros(count, np.int32), np.arange(count), np.zeros(count, np.uint64), None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from coordination.state.model import Slice
+from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
@@ -17,7 +17,7 @@ from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
 from sink.write.record_headers import UNREADABLE, unreadable_headers
-from tests.header_kit import mock_cluster, produce_with_headers
+from tests.header_kit import mock_cluster, mock_identity, produce_with_headers
 
 MIB = 1 << 20
 TIMES = 50
@@ -37,7 +37,10 @@ def read(address: str, headers: bool) -> pa.RecordBatch:
     settings = ConsumerSettings({"bootstrap.servers": address}, "g").for_reading(MIB, 1)
     consumer = KeptConsumer(settings)
     try:
-        [batch] = TaskReader(consumer, [Slice("t", 0, 0, 4 * TIMES, "id", 0)], ReadLimits(MIB, MIB, MIB), headers)
+        _, topic_id = mock_identity(address, "t")
+        consumer.client.expect("", {"t": topic_id})
+        task = WriteTask((Slice("t", 0, 0, 4 * TIMES, topic_id, 0),))
+        [batch] = TaskReader(consumer, task, ReadLimits(MIB, MIB, MIB), headers)
         return batch.records
     finally:
         consumer.client.close()

@@ -34,7 +34,7 @@ def test_each_slice_has_its_own_count_and_digest_and_one_without_records_has_non
     counter = SliceCounter(7, TASK, 0)
     counter.count(batch({0: [1, 2], 3: [5]}, digest=10), [])
     counter.count(batch({3: [6, 7]}, digest=100), [])
-    report = counter.report(["stat"])
+    report = counter.report((), ["stat"])
     assert (report.task, report.stats, report.bad) == (7, ("stat",), {})
     counts = [(result.slice, result.records, result.digest, result.errors) for result in report.results]
     assert counts == [(SLICES[0], 2, 20, 0), (SLICES[1], 0, 0, 0), (SLICES[2], 0, 0, 0), (SLICES[3], 3, 210, 0)]
@@ -45,21 +45,21 @@ def test_a_digest_is_a_sum_modulo_two_to_the_power_of_64_without_a_warning() -> 
     counter = SliceCounter(0, TASK, 0)
     counter.count(batch({1: [1, 2]}, digest=2**64 - 1), [])
     counter.count(batch({1: [3]}, digest=5), [])
-    assert counter.report().results[1].digest == 3
+    assert counter.report(()).results[1].digest == 3
 
 
 def test_bytes_are_those_of_the_values_tombstones_are_none() -> None:
     counter = SliceCounter(0, TASK, 0)
     counter.count(batch({0: [1, 2]}, value=b"x" * 9), [])
     counter.count(batch({0: [3]}, value=None), [])
-    assert counter.report().size == 18
+    assert counter.report(()).size == 18
 
 
 def test_bad_records_are_counted_at_their_slices_and_are_in_the_digest() -> None:
     counter = SliceCounter(0, TASK, 3)
     counter.count(batch({0: [10, 11], 1: [20, 21], 2: [30]}), [BadRow(1, "value", "a"), BadRow(2, "key", "b")])
     counter.count(batch({2: [31]}), [BadRow(0, "value", "c")])
-    report = counter.report()
+    report = counter.report(())
     assert [(result.records, result.errors, result.digest) for result in report.results] == [
         (1, 1, 2),
         (1, 1, 2),
