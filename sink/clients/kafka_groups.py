@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 import confluent_kafka as ck
 import structlog
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
-from coordination.errors import Unavailable
+from coordination.errors import SinkError, Unavailable, WrongLog
 from coordination.state.model import PartitionState, TopicPartition
-from sink.clients.kafka import DEFAULTS, QuietLogger
+from sink.clients.kafka import QuietLogger
 from sink.clients.kafka_child import KafkaChild, serve
+from sink.librdkafka import make_admin, url_safe
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
@@ -30,8 +31,8 @@ RETRY_SECONDS = 30.0
 RETENTION_SECONDS = 300.0
 """Seconds between two requests for a topic's retention."""
 
-Commit = tuple[str, tuple[tuple[str, int, int], ...]]
-"""A group, and its offsets by topic and partition."""
+Commit = tuple[str, tuple[tuple[str, int, int, str], ...]]
+"""A group, and its offsets: topic, partition, offset, topic id."""
 
 
 class GroupMetrics(Protocol):
@@ -116,7 +117,7 @@ class GroupCommitter:
         """Returns whether the offer was committed."""
         try:
             if offer.group is not None and offer.states:
-                ends = ((partition.topic, partition.partition, state.end) for partition, state in offer.states.items())
+                ends = ((p.topic, p.partition, state.end, state.topic_id) for p, state in offer.states.items())
                 self._ask((offer.group, tuple(ends)))
                 offer.metrics.group_committed("done")
                 self._last_reason.pop(offer.sink, None)
@@ -150,8 +151,7 @@ class _Admin:
     """Answers questions in the child: a `Commit` with None, names of topics with their retention in seconds."""
 
     def __init__(self, native: Mapping[str, str]) -> None:
-        settings: dict[str, Any] = {**DEFAULTS, **native}
-        self._admin = AdminClient(settings, logger=QuietLogger())
+        self._admin = make_admin(native, QuietLogger())
 
     def __call__(self, question: Commit | tuple[str, ...]) -> Mapping[str, float] | None:
         try:
@@ -162,8 +162,28 @@ class _Admin:
         except ck.KafkaException as error:
             raise Unavailable(str(error.args[0].str())) from error
 
-    def _commit(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
-        request = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*offset) for offset in offsets])
+    def _commit(self, group: str, offsets: Sequence[tuple[str, int, int, str]]) -> None:
+        """Commits the offsets of the topics that have the same id here: others would be those of another log. Raises
+        WrongLog and Unavailable for the rest, afterwards."""
+        expected = {topic: topic_id for topic, _, _, topic_id in offsets}
+        problems: dict[str, SinkError] = {}
+        described = self._admin.describe_topics(ck.TopicCollection(list(expected)), request_timeout=TIMEOUT_SECONDS)
+        for topic, future in described.items():
+            try:
+                found = url_safe(future.result(TIMEOUT_SECONDS).topic_id)
+            except ck.KafkaException as error:
+                problems[topic] = Unavailable(f"topic {topic}: {error.args[0].str()}")
+                continue
+            if found != expected[topic]:
+                problems[topic] = WrongLog(topic, ("", expected[topic]), ("", found))
+        same = [ck.TopicPartition(topic, number, end) for topic, number, end, _ in offsets if topic not in problems]
+        if same:
+            self._alter(group, same)
+        if problems:
+            raise next(iter(problems.values()))
+
+    def _alter(self, group: str, partitions: list[ck.TopicPartition]) -> None:
+        request = ck.ConsumerGroupTopicPartitions(group, partitions)
         [future] = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_SECONDS).values()
         answer = future.result(TIMEOUT_SECONDS)
         failed_partitions = [partition for partition in answer.topic_partitions if partition.error is not None]

@@ -29,6 +29,7 @@ from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.times import parse_log_time
 from sink.config import Settings
 from sink.operations.catching_up import positions_at
+from sink.operations.log_anchors import find_anchors
 from sink.operations.reset import (
     NO_TABLE,
     Position,
@@ -114,7 +115,10 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     log, request = _log(settings, request, at, view)
     table = _snapshot(settings, request)
     planned_reset = plan_reset(view, request, table, log)
+    found = find_anchors(settings, planned_reset)
     _print_plan(out, planned_reset)
+    if planned_reset.moves:
+        out.print(Text(found.sentence(planned_reset)))
     if planned_reset.is_empty:
         out.print("There is nothing to reset.")
         return
@@ -122,7 +126,11 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
         out.print(UNCHANGED)
         return
     epoch_floor = table.checkpoint.epoch if table.checkpoint else 0
-    epoch = write(client, settings, epoch_floor, lambda keeper_view: plan_reset(keeper_view, request, table, log))
+
+    def plan(keeper_view: KeeperView) -> Reset:
+        return found.applied_to(plan_reset(keeper_view, request, table, log))
+
+    epoch = write(client, settings, epoch_floor, plan)
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
@@ -239,14 +247,17 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     with closing(Log(settings.kafka_native)) as reader:
         log = reader.view(settings.topics, settings.topic_pattern)
 
-    def plan_adoption(keeper_view: KeeperView) -> Reset:
-        return adoption.adopt(keeper_view, settings.name, offsets, table, log)
+    planned = adoption.adopt(Keeper(client, root, lambda: None).read(), settings.name, offsets, table, log)
+    found = find_anchors(settings, planned)
 
-    plan_adoption(Keeper(client, root, lambda: None).read())
+    def plan_adoption(keeper_view: KeeperView) -> Reset:
+        return found.applied_to(adoption.adopt(keeper_view, settings.name, offsets, table, log))
+
     out.print(
         Text(f"Commit {commit_offsets.instant} has offsets of {commit_offsets.tool.value} ({commit_offsets.key}):")
     )
     _print_offsets(out, offsets, log)
+    out.print(Text(found.sentence(planned)))
     _warn(out, settings, offsets, log, table, commit_offsets.instant)
     if not yes:
         out.print(UNCHANGED)

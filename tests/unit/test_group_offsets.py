@@ -84,7 +84,7 @@ def test_what_has_landed_is_committed_and_the_retention_asked_for(
 ) -> None:
     committer.offer("orders", "sink-orders", states_up_to(7), metrics)
     eventually("the retention is told", lambda: metrics.retentions)
-    assert kafka.commits == [("sink-orders", (("orders", 0, 7),))]
+    assert kafka.commits == [("sink-orders", (("orders", 0, 7, "id"),))]
     assert metrics.outcomes == ["done"]
     assert metrics.retentions == [{"orders": 600.0}]
 
@@ -100,10 +100,10 @@ def test_an_offer_returns_at_once_and_the_newest_wins_while_kafka_hangs(
     committer.offer("payments", "sink-payments", states_up_to(5), metrics)
     kafka.answers.set()
     eventually("both are committed", lambda: len(kafka.commits) == 3)
-    assert kafka.commits[0] == ("sink-orders", (("orders", 0, 1),))
+    assert kafka.commits[0] == ("sink-orders", (("orders", 0, 1, "id"),))
     assert sorted(kafka.commits[1:]) == [
-        ("sink-orders", (("orders", 0, 999),)),
-        ("sink-payments", (("orders", 0, 5),)),
+        ("sink-orders", (("orders", 0, 999, "id"),)),
+        ("sink-payments", (("orders", 0, 5, "id"),)),
     ]
     assert kafka.retention_requests == 2, "once for each sink, however often it commits"
 
@@ -139,7 +139,7 @@ def test_the_end_waits_for_the_newest_offer_but_not_for_a_kafka_that_hangs(kafka
     committer = GroupCommitter({}, kafka.ask)
     committer.offer("orders", "sink-orders", states_up_to(7), metrics)
     committer.close()
-    assert kafka.commits == [("sink-orders", (("orders", 0, 7),))]
+    assert kafka.commits == [("sink-orders", (("orders", 0, 7, "id"),))]
     hanging = Kafka()
     hanging.answers.clear()
     committer = GroupCommitter({}, hanging.ask)
