@@ -69,6 +69,11 @@ class LogConsumer:
         except KafkaException as error:
             raise refusal(error) from error
 
+    def serve(self) -> None:
+        """Takes the lines that librdkafka wrote while nothing was consumed. They would fill the memory of a consumer
+        that is kept and not used. Call it while nothing is assigned."""
+        self._client.consume(1, 0.0)
+
     def fits(self, cluster: str, topic_ids: Mapping[str, str]) -> bool:
         """Whether it may read from this cluster and these topics: it has seen no other ids of them. An empty cluster is
         any."""

@@ -315,7 +315,7 @@ def encode_checkpoint(c: Checkpoint) -> str:
 def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
     def build(d: Any) -> Checkpoint:
         topics = {require_str(t): require_str(i) for t, i in d["topics"].items()}
-        anchors = d.get("anchors", {})
+        anchors = d["anchors"]
         return Checkpoint(
             sink=require_str(d["sink"]),
             keeper=require_str(d["keeper"]),

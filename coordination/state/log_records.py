@@ -29,7 +29,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What a task read of one partition, `[start, end)` without a hole, and where: `cluster` and `topic_id` are those
+    """Offsets `[start, end)` of one partition that a task read, and where: `cluster` and `topic_id` are those
     that its client had while the records came. `before` is the last record before `start`, None if the log has none
     from the slice's anchor on; `last` the last record of the range, None if it has none.
     """

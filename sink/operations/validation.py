@@ -21,7 +21,8 @@ import confluent_kafka as ck
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.errors import ConfigError, SinkError, TableError, Unavailable, WrongLog
+from coordination.state.model import LogView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java, require_heap
 from sink.clients.java_errors import JAVA_ERRORS, message
@@ -44,6 +45,7 @@ from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.librdkafka import make_admin
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.table_version import require_own_table
+from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.changes import Changes
@@ -175,6 +177,7 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
     with closing(Log(settings.kafka_native)) as log:
         view = log.view(settings.topics, settings.topic_pattern)
     yield CheckResult("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
+    yield from _identities(settings, view)
     topics = settings.topics if view.matching is None else view.matching
     if not topics:
         sentence = f"kafka.topic.regex: no topic matches {settings.topic_regex} yet; the first one that does is read"
@@ -188,6 +191,23 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult("Kafka", sentence, note=True)
     if topics:
         yield from _permissions(settings, topics)
+
+
+def _identities(settings: Settings, view: LogView) -> Iterator[CheckResult]:
+    """Compares cluster and topic ids with those of the table's newest checkpoint."""
+    if not is_reachable(settings.base_path, settings.storage):
+        return
+    try:
+        checkpoint = read_timeline_snapshot(settings.base_path, settings.name, settings.storage).checkpoint
+    except (TableError, Unavailable):
+        return  # what is wrong with the table is said elsewhere
+    if checkpoint is None:
+        return
+    found = {partition.topic: log_range.topic_id for partition, log_range in view.partitions.items()}
+    for topic, topic_id in checkpoint.topics.items():
+        planned, here = (checkpoint.cluster, topic_id), (view.cluster, found.get(topic, topic_id))
+        if planned != here:
+            yield CheckResult("Kafka", str(WrongLog(topic, planned, here)), wrong=True)
 
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:

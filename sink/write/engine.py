@@ -81,7 +81,7 @@ class WriteResult:
     """Bytes of the values that were read."""
     errors: tuple[QuarantinedRecords, ...] = ()
     reads: tuple[ReadRange, ...] = ()
-    """What the tasks read of the log, in their order; empty for records that were given to them."""
+    """The ranges of the log that the tasks read, in their order; empty for records that were given to them."""
 
 
 class Engine(ABC):

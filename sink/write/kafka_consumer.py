@@ -83,6 +83,8 @@ _kept: OrderedDict[tuple[tuple[str, str], ...], KeptConsumer] = OrderedDict()
 def kept_consumer(settings: Mapping[str, Any], cluster: str, topic_ids: Mapping[str, str]) -> KeptConsumer:
     """Returns this process's consumer with these settings, bound to the cluster and the topics by their ids. One that
     knows others is closed: a topic was created again, or the brokers' names mean another cluster."""
+    for kept in _kept.values():
+        kept.client.serve()
     key = _key(settings)
     consumer = _kept.pop(key, None)
     if consumer is not None and not consumer.client.fits(cluster, topic_ids):

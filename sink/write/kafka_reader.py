@@ -168,7 +168,7 @@ class TaskReader:
         """How long it has waited in vain since the last message; what the engine does between two polls is no wait."""
         self._last_end = ""
         self.reads: list[ReadRange] = []
-        """What was read, one for each of the task's ranges that ended so far."""
+        """One for each of the task's ranges that was read to its end."""
 
     def __iter__(self) -> Iterator[ReadBatch]:
         builder = BatchBuilder(self._limits.batch_bytes)

@@ -43,7 +43,7 @@ class TaskReport:
     stats: tuple[str, ...] = ()
     """Hudi's write stats, one for each file, if the task writes files."""
     reads: tuple[ReadRange, ...] = ()
-    """What the task read of the log, one for each of `WriteTask.ranges`."""
+    """The ranges of the log that the task read, one for each of `WriteTask.ranges`."""
 
 
 class SliceCounter:

@@ -1,4 +1,4 @@
-"""What the tasks read is held against the plan, and against the record that was read last."""
+"""Reads of the log are held against the plan, and against the record that was read last."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def environment_with_bad_records(errors: int) -> Environment:
                 ),
             )
             self.table.quarantined |= {quarantined.path: frozenset() for quarantined in quarantine}
-            return WriteStatus(honest.number, honest.incarnation, results, honest.stats, errors=quarantine)
+            return replace(honest, results=results, errors=quarantine)
 
     return Bad()
 
