@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from sink.clients.java import fetch
@@ -22,7 +23,14 @@ def note_topic_id(admin: AdminClient, topic: str) -> str:
 
 
 def ask_topic_id(admin: AdminClient, topic: str) -> str:
-    return url_safe(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+    """Asks again while the broker does not know a topic that was just created."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return url_safe(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
 
 
 def topic_id_of(topic: str) -> str:

@@ -44,6 +44,13 @@ class Proxy:
         for pair in pairs:
             self._end(pair)
 
+    def switch(self, target: str) -> None:
+        """Forwards to another target from now on, as a name does that comes to mean another host."""
+        self.set(Mode.CUT)
+        host, _, port = target.partition(":")
+        self._target = host, int(port)
+        self.set(Mode.OPEN)
+
     def close(self) -> None:
         self.set(Mode.CUT)
         self._listener.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import DataLoss, Unavailable, WrongLog
@@ -349,7 +349,11 @@ def test_a_log_that_lost_its_end_and_grew_again_is_told_by_the_record_before(own
     assert log_continuity.evidence([next_read], states) == log_continuity.Evidence(1, 0)
 
     lose_end(own_kafka, "rewritten", 0, kept=0.4)
-    send(own_kafka.address, "rewritten", [SentRecord(b"new %d" % at) for at in range(40)])
+    # Not the producer of before, which knows what it has sent.
+    producer = Producer({"bootstrap.servers": own_kafka.address})
+    for at in range(40):
+        producer.produce("rewritten", b"new %d" % at, partition=0)
+    assert producer.flush(60) == 0
     failure = log_continuity.changed_log([read(30, 40, first_read.last.offset)], states)
     assert failure is not None
     assert (failure.topic, failure.partition, failure.offset) == ("rewritten", 0, 29)

@@ -81,7 +81,8 @@ class TransactionSettings(Group):
     on_data_loss: Annotated[Literal["fail", "skip"], Choice] = setting(
         "on.data.loss",
         "When Kafka deleted records before they were read: `fail` halts the sink, `skip` records the"
-        " gap in the table's checkpoint and goes on.",
+        " gap in the table's checkpoint and goes on. A log that lost records which were read, and grew again, halts the"
+        " sink in either case: no offset is missing.",
         default="fail",
         fleet=True,
     )

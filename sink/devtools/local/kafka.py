@@ -44,12 +44,24 @@ class KafkaServer(Server):
         settings: Mapping[str, str] | None = None,
         heap: str = "512m",
         listeners: Sequence[Listener] = (),
+        cluster_id: str = "",
     ) -> None:
+        """Brokers of one cluster are given the same `cluster_id`; the first one is the controller of all."""
         super().__init__(directory, port, "Kafka")
+        self._cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._controller = Listener("CONTROLLER", free_ports(1)[0], "")
         self._listeners = (Listener("PLAINTEXT", self.port, self.address), *listeners)
         self._settings = dict(settings or {})
         self._heap = heap
+
+    def override(self, settings: Mapping[str, str]) -> None:
+        """Adds settings that can only be known once the server has its address. Call it before the start."""
+        self._settings |= settings
+
+    @property
+    def controller(self) -> str:
+        """The address of its controller."""
+        return self._controller.bound
 
     def _command(self) -> list[str]:
         data = self.directory / "data"
@@ -94,8 +106,7 @@ class KafkaServer(Server):
         return self._java(self._heap, jars, "kafka.Kafka", str(config), versions=BROKER_VERSIONS)
 
     def _format(self, jars: Sequence[Path], config: Path) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(config))
+        arguments = ("kafka.tools.StorageTool", "format", f"--cluster-id={self._cluster_id}", "-c", str(config))
         command = self._java("128m", jars, "-XX:TieredStopAtLevel=1", *arguments, versions=BROKER_VERSIONS)
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if result.returncode != 0:
