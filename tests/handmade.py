@@ -100,6 +100,7 @@ class HandmadeTable:
             "config": "digest",
             "topics": {},
             "ends": {},
+            "anchors": {},
             "results": [],
             "gaps": [],
         }

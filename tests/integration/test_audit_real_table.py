@@ -52,6 +52,7 @@ def append(spark: SparkSession, path: Path, number: int) -> None:
         "config": "digest",
         "topics": {"orders": "id"},
         "ends": {"orders": {"0": [end, 0], "1": [end, 0]}},
+        "anchors": {},
         "results": [["orders", partition, start, end, 0, ROWS, "0", 0] for partition in (0, 1)],
         "gaps": [],
     }
