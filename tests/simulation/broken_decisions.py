@@ -12,7 +12,7 @@ from coordination.planning.offsets import LostPrefix, OffsetReset
 from coordination.planning.tolerance import ErrorLimits
 from coordination.state import codec, tree
 from coordination.state.messages import Complete, Done
-from coordination.state.model import LogView, PartitionState, Phase, TopicPartition, WriteTask
+from coordination.state.model import LogView, PartitionState, Phase, WriteTask
 from tests.simulation.effects import Effects
 from tests.simulation.table import SimTable
 
@@ -36,8 +36,8 @@ def any_status_completes(patch: Patch) -> None:
 def retry_cut_anew(patch: Patch) -> None:
     original = slicing.cut
 
-    def cut(source: TopicPartition, topic_id: str, recorded: Any) -> Any:
-        pieces = original(source, topic_id, recorded)
+    def cut(*arguments: Any) -> Any:
+        pieces = original(*arguments)
         return pieces[:-1] if len(pieces) > 1 else pieces
 
     patch(slicing, "cut", cut)
@@ -198,14 +198,18 @@ def task_for_two(tasks: dict[str, Any]) -> None:
 
 def aborted_ranges_become_after(patch: Patch) -> None:
     original = transactions.settled
-    patch(transactions, "settled", lambda states, header: original(states, replace(header, phase=Phase.COMMITTED)))
+
+    def settled(states: Any, t: Any) -> Any:
+        return original(states, replace(t, header=replace(t.header, phase=Phase.COMMITTED)))
+
+    patch(transactions, "settled", settled)
 
 
 def later_ranges_dropped_with_the_first(patch: Patch) -> None:
     original = transactions.settled
 
-    def settled(states: Any, header: Any) -> Any:
-        return {source: replace(state, open=()) for source, state in original(states, header).items()}
+    def settled(states: Any, t: Any) -> Any:
+        return {source: replace(state, open=()) for source, state in original(states, t).items()}
 
     patch(transactions, "settled", settled)
 

@@ -234,7 +234,7 @@ CAUGHT: tuple[Mutant, ...] = (
         faults=RESTORED,
         first=170,
     ),
-    Mutant("go on from the half of a reset", resets.unfinished_reset_unmarked, 150, faults=PIECEMEAL, first=204),
+    Mutant("go on from the half of a reset", resets.unfinished_reset_unmarked, 150, faults=PIECEMEAL, first=300),
     Mutant("plan though paused", verbs.planned_though_paused, faults=PAUSED),
     Mutant("open what was planned before the pause", verbs.opened_on_an_older_reading, 200, faults={**PAUSED, **LATE}),
     Mutant("a pause stops what is open", verbs.pause_stops_what_is_open, faults={"ends_paused": True}),
