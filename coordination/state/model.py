@@ -32,8 +32,8 @@ class Slice:
     """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
 
     `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
-    topic nor a replay can ever produce a file id that the table already holds. `anchor` is the offset at which a reader
-    begins, that of the last record before the slice; NO_ANCHOR: at its start. It is no part of the slice's identity.
+    topic nor a replay can ever produce a file id that the table already holds. A reader begins at `anchor`,
+    the offset of the last record before it (NO_ANCHOR: at `start`), which is no part of its identity.
     """
 
     topic: str
@@ -275,11 +275,10 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheckpoint:
-    """`anchor` is the last record before `end` that was read, None if none was."""
-
     end: int
     generation: int
     anchor: Anchor | None = None
+    """The last record before `end`."""
 
 
 @dataclass(frozen=True, slots=True)
