@@ -225,7 +225,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
     Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),
     Mutant("a reset over what is decided", resets.decided_transactions_abandoned, 150, faults=OPERATED, first=70),
-    Mutant("a reset of nothing that ends half of another", resets.half_a_reset_counts, 10, faults=PIECEMEAL, first=2340),
+    Mutant("a reset of nothing that ends half of another", resets.half_a_reset_counts, 9, faults=PIECEMEAL, first=2340),
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
     Mutant(
         "a reset of the half of a restored table",
