@@ -32,6 +32,8 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogSource
 from sink.config import Settings
 from sink.hudi import Table
+from sink.hudi.lock import lock_path as table_lock_path
+from sink.hudi.shared_lock import LockIdentity
 from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
 from sink.runtime.catalog_sync import CatalogSync
@@ -148,11 +150,14 @@ class Membership:
         return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
-        """Joins the fleet. Raises Unavailable, Corrupt, OtherVersion (nothing was written), or ConfigError when the
-        fleet runs another configuration.
+        """Joins the fleet. Raises Unavailable, Corrupt, OtherVersion (nothing was written), ConfigError when the fleet
+        runs another configuration, or TableError when it shares no lock with the table's other sinks.
         """
         self._check_fleet()
-        self._resources.keeper.bootstrap(self._resources.settings.config_digest)
+        resources = self._resources
+        # Each time: the ensemble may have been emptied meanwhile.
+        resources.table.share_lock(LockIdentity(resources.client, table_lock_path(resources.settings)))
+        resources.keeper.bootstrap(resources.settings.config_digest)
         try:
             self._resources.keeper.join(self._member)
             # Again: if two workers join at once, the later sees the earlier, which may have looked too early.

@@ -34,7 +34,6 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.options import require_usable
-from sink.hudi.shared_lock import LockIdentity
 from sink.operations.adoption import warn_of_foreign_offsets
 from sink.operations.table_version import require_own_table
 from sink.runtime.admission import AdmissionControl
@@ -343,8 +342,6 @@ class Sink:
         try:
             if self._stop.is_set():
                 return  # `drain` may not have seen this membership
-            # Each time: the ensemble may have been emptied meanwhile.
-            self._in_store(lambda: resources.table.share_lock(LockIdentity(resources.client, self._locks[0].path)))
             membership.start()
             self._become(SinkState.JOINED)
             membership.campaign()

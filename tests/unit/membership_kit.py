@@ -107,7 +107,8 @@ class World:
         self.keeper = FakeKeeper()
         self.settings = minimal_settings(tmp_path)
         self.metrics = ProcessMetrics("w1").sink(self.settings.name)
-        self.table = SimpleNamespace(metadata_services=None, metadata_interval=1, stop_heartbeats=lambda: None)
+        steps: Any = {"share_lock": lambda _: None, "stop_heartbeats": lambda: None}
+        self.table = SimpleNamespace(metadata_services=None, metadata_interval=1, **steps)
         unused: Any = None
         client: Any = SimpleNamespace(connected=True, state="CONNECTED")
         fakes: Any = self.keeper, "/sink/orders", self.table
