@@ -64,6 +64,13 @@ class DataLoss(OffsetError):
     """The log no longer holds a range that a plan names."""
 
 
+class DamagedLog(OffsetError):
+    """A batch of the broker's log that cannot be read as it is: it has changed since it was written."""
+
+    def __str__(self) -> str:
+        return f"Kafka: {super().__str__()}"
+
+
 class WrongLog(SinkError):
     """Records would come from another Kafka cluster, or from another topic of that name, than planned."""
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from coordination.errors import ConfigError, WrongLog
+from coordination.errors import ConfigError, DamagedLog, WrongLog
 
 DEFAULTS: Mapping[str, Any] = {
     "reconnect.backoff.ms": "250",
@@ -181,16 +181,17 @@ class _Identities:
         self._logger.log(level, msg, *values)
 
 
-def damage_of(message: Message) -> str | None:
-    """Returns the sentence for a batch that cannot be read as it is in the broker's log; None for anything else.
+def damage_of(message: Message) -> DamagedLog | None:
+    """Returns the error for a batch that cannot be read as it is in the broker's log; None for anything else.
     librdkafka goes on behind that batch: its records would be missing."""
     error = message.error()
     if error is None or error.code() not in _DAMAGED:
         return None
-    return (
-        f"Kafka: {message.topic()}-{message.partition()} offset {message.offset()}: {error.str()}. The broker's log is"
-        " damaged there: let another replica lead the partition, or delete its records up to there (see on.data.loss)."
+    reason = (
+        f"{error.str()}. The broker's log is damaged there: let another replica lead the partition, or delete its"
+        " records up to there (see on.data.loss)."
     )
+    return DamagedLog(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0), reason)
 
 
 def make_admin(settings: Mapping[str, Any], logger: Logger) -> AdminClient:

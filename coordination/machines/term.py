@@ -189,7 +189,10 @@ class Term(Exchange):
                 self.failures_by_servers += 1
             # Failures of the store are no attempts: by attempts alone the batch would be tried again at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
-            if failure.kind in (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED) and self.keeper_view.halt is None:
+            # Another replica may lead by the next attempt, or the bytes changed on their way.
+            is_lasting = failure.kind is FailureKind.LOG_DAMAGED and header.attempt > 1
+            halts = is_lasting or failure.kind in (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED)
+            if halts and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)
         return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))

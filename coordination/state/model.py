@@ -118,8 +118,7 @@ class OpenRange:
 class PartitionState:
     """The record of one partition: `[start, end)` is AFTER; `open` follows it without a hole.
 
-    More than one open range exists only while several transactions are in flight. `anchor` is the last record before
-    `end`, None if none was read.
+    More than one open range exists only while several transactions are in flight. `anchor`: the record before `end`.
     """
 
     topic_id: str
@@ -214,9 +213,10 @@ class FailureKind(Enum):
     """Too much for a worker's memory: the batch is divided before its next attempt."""
     LOG_CHANGED = "LOG_CHANGED"
     """The log is not the one that was read before: the sink halts and names the record that differs."""
+    LOG_DAMAGED = "LOG_DAMAGED"
+    """A batch of the log cannot be read: the sink halts if the next attempt cannot read it either."""
     AWAY = "AWAY"
-    """A server that the write needs was away, or refused: the table's store, or the schema registry. It counts as no
-    attempt at the batch, whose size was not the cause."""
+    """A server was away, or refused: the table's store, or the registry. It counts as no attempt at the batch."""
 
 
 @dataclass(frozen=True, slots=True)

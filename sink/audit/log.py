@@ -190,7 +190,7 @@ class LogReader:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 ended.append((source, int(message.offset() or 0)))
             elif (damage := damage_of(message)) is not None:
-                raise Unavailable(damage)
+                raise damage
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():

@@ -67,7 +67,7 @@ def _audit_sink(settings: Settings, log: bool) -> Report:
     from sink.audit import TopicAccess
     from sink.audit import audit as run_audit
 
-    topics = TopicAccess(settings.bootstrap, settings.kafka_native, topics_of(settings)) if log else None
+    topics = TopicAccess(settings.bootstrap, settings.kafka_native_consumer, topics_of(settings)) if log else None
     return run_audit(
         settings.base_path,
         settings.name,

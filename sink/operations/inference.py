@@ -121,7 +121,7 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
             f"value.format={settings.value_format}: there is nothing to infer, a value is the one column; no schema.ddl"
             " is needed, but to give it another name"
         )
-    sample = read_sample(settings.kafka_native, topics, request)
+    sample = read_sample(settings.kafka_native_consumer, topics, request)
     if settings.value_format.removesuffix(WIRE) == "json":
         draft = _columns_of_json(settings, topics, sample)
     elif settings.value_format.endswith(WIRE):
@@ -347,7 +347,7 @@ class _Reading:
         at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF
         if error is not None and not at_end:
             if (damage := damage_of(message)) is not None:
-                raise Unavailable(damage)
+                raise damage
             if not error.retriable():
                 raise ck.KafkaException(error)
             return None

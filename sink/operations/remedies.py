@@ -88,6 +88,15 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"Kafka: \S+-\d+ offset \d+: .*damaged",
+        Remedy(
+            "a broker's log has changed on its disk, by its checksum",
+            "Let another replica lead the partition, or delete its records up to the end of that batch (they are lost:"
+            " on.data.loss=skip records the gap). Then stop all workers, run `sink reset --yes`, start them.",
+            "halt-log-damaged",
+        ),
+    ),
+    (
         r"\S+: the log is not the one that was read",
         Remedy(
             "the log lost its end and grew again: an unclean leader election, a restored disk",

@@ -13,6 +13,8 @@ from coordination.errors import (
     BadRecord,
     Conflict,
     Corrupt,
+    DamagedLog,
+    DataLoss,
     NotLeader,
     OffsetError,
     OutcomeUnknown,
@@ -242,6 +244,13 @@ _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
 }
 
 
+_OFFSET_FAILURES: Mapping[type[OffsetError], FailureKind] = {
+    BadRecord: FailureKind.BAD_RECORD,
+    DamagedLog: FailureKind.LOG_DAMAGED,
+    DataLoss: FailureKind.DATA_LOSS,
+}
+
+
 class Disproved(SinkError):
     """Proof, under the table lock, that a prepared instant can no longer complete as it is."""
 
@@ -284,7 +293,7 @@ class ParticipantEffectHandler:
                 cluster=operation.cluster,
             )
         except OffsetError as error:
-            kind = FailureKind.BAD_RECORD if isinstance(error, BadRecord) else FailureKind.DATA_LOSS
+            kind = _OFFSET_FAILURES[type(error)]
             return Failed(str(error), Failure(kind, str(error), error.topic, error.partition, error.offset))
         except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
             if from_memory(error):

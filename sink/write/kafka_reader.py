@@ -6,8 +6,8 @@ aborted transactions leave gaps. Memory is bounded in bytes, whatever the number
 partitions ahead as far as their records are estimated to fit a window, and unassigns the last ones if their records
 were larger. The records come from the cluster and the topic ids that the consumer is bound to (`sink.librdkafka`), and
 `reads` says so for each range, with the records by which the log can be told from another one. Raises WrongLog,
-DataLoss for an offset that the log does not have, Unavailable for a damaged batch and when it waits `SILENT_SECONDS`
-without a record, and SinkError.
+DataLoss for an offset that the log does not have, DamagedLog for a batch that has changed, Unavailable when it waits
+`SILENT_SECONDS` without a record, and SinkError.
 
 A message without a timestamp has -1 ms, one without headers has null; `sink.write.record_headers` tells of the headers
 that cannot be read. A timestamp that no column can hold is null.
@@ -290,7 +290,7 @@ class TaskReader:
                 raise DataLoss(run.topic, run.partition, run.position, reason)
         elif (damage := damage_of(message)) is not None:
             if run is not None and (message.offset() or 0) < run.end:
-                raise Unavailable(damage)
+                raise damage
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in _IGNORED:

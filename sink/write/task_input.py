@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from coordination.errors import DataLoss, WrongLog
+from coordination.errors import DamagedLog, DataLoss, WrongLog
 from coordination.state.log_records import ReadRange
 from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
@@ -87,7 +87,7 @@ class KafkaSource:
             yield from reader
             reader.close()
             reads.extend(reader.reads)
-        except (DataLoss, WrongLog) as error:
+        except (DataLoss, DamagedLog, WrongLog) as error:
             drop_consumer(settings)
             raise failed_task(error) from None
         except BaseException:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordination.errors import DataLoss, Unavailable, WrongLog
+from coordination.errors import DamagedLog, DataLoss, Unavailable, WrongLog
 from coordination.planning import log_continuity
 from coordination.state.log_records import ReadRange
 from coordination.state.model import NO_ANCHOR, PartitionState, Slice, TopicPartition, WriteTask
@@ -290,12 +290,12 @@ def test_a_byte_that_changed_in_a_brokers_segment_is_found_and_no_record_of_its_
     for intact in ((0, 0, 10), (0, 20, 30)):
         assert len(rows_of(task_reader(own_kafka.address, slices_of("flipped", intact)))) == 10
     for damaged in ((0, 0, 30), (0, 15, 16), (0, 10, 20), (0, 3, 11)):
-        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0 offset 10: .*CRC32C.* damaged there: ") as refusal:
+        with pytest.raises(DamagedLog, match=r"^Kafka: flipped-0 offset 10: .*CRC32C.* damaged there: ") as refusal:
             rows_of(task_reader(own_kafka.address, slices_of("flipped", damaged)))
         assert "\n" not in str(refusal.value)
     with closing(LogReader(TopicAccess(own_kafka.address))) as audit:
         audit.topics(["flipped"])
-        with pytest.raises(Unavailable, match=r"^Kafka: flipped-0 offset 10: .*CRC32C"):
+        with pytest.raises(DamagedLog, match=r"^Kafka: flipped-0 offset 10: .*CRC32C"):
             audit.read({TopicPartition("flipped", 0): LogRange(0, 30)}, lambda *_: None)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
-from coordination.errors import DataLoss, Unavailable
+from coordination.errors import DamagedLog, DataLoss, Unavailable
 from coordination.state.model import Slice, WriteTask
 from sink.librdkafka import LogConsumer
 from sink.write import kafka_reader
@@ -90,7 +90,7 @@ def test_a_slice_of_which_a_part_came_is_lost() -> None:
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED])
 def test_a_batch_that_librdkafka_passes_over_ends_the_task_unless_it_is_behind_the_slice(code: int) -> None:
-    with pytest.raises(Unavailable, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
+    with pytest.raises(DamagedLog, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
         list(task_reader(slices(4), [record(0, 0), failure(code, 0, 1), record(0, 3)]))
     reader = task_reader(slices(2), [record(0, 0), record(0, 1), failure(code, 0, 2)])
     assert [batch.records.num_rows for batch in reader] == [2]

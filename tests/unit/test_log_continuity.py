@@ -22,6 +22,7 @@ from coordination.state.log_records import Anchor, ReadRange
 from coordination.state.model import (
     NO_ANCHOR,
     Checkpoint,
+    Failure,
     FailureKind,
     OpenRange,
     PartitionCheckpoint,
@@ -211,6 +212,24 @@ def test_a_worker_that_read_another_log_is_blamed_and_its_transaction_aborted(cl
     assert cluster in note["reason"]
     assert topic_id in note["reason"]
     assert env.table.newest is None
+
+
+def test_a_damaged_batch_halts_the_sink_once_the_next_attempt_cannot_read_it_either() -> None:
+    env = Environment()
+    term = new_term(env)
+    failure = Failure(FailureKind.LOG_DAMAGED, "Kafka: orders-0 offset 5: damaged", "orders", 0, 5)
+    for attempt in (1, 2):
+        term.until("STARTED")
+        term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
+        term.idle()
+        number = env.view.transactions[-1].header.number
+        env.keeper.write(tree.status_ops(WriteStatus(number, "a:1", failure=failure)))
+        term.keeper_changed()
+        term.until("settle")
+        term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
+        assert (env.view.halt is not None) == (attempt == 2)
+    assert env.view.halt is not None
+    assert (env.view.halt.topic, env.view.halt.partition, env.view.halt.offset) == ("orders", 0, 5)
 
 
 def test_a_flush_is_not_done_by_offsets_of_another_topic() -> None:

@@ -25,6 +25,7 @@ HALTS = {
     "orders-0: the topic was deleted and created again": "halt-topic-recreated",
     "orders-0: the broker has no such topic or partition": "halt-partitions-gone",
     "orders-0: the log was truncated to 5": "halt-log-truncated",
+    "Kafka: orders-0 offset 5: CRC32C. The broker's log is damaged there": "halt-log-damaged",
     "orders-0: the log is not the one that was read: before offset 5": "halt-log-changed",
     "the table was filled from the Kafka cluster a, this one is b": "halt-another-cluster",
     "/lake/t: sink a has landed t-0 up to offset 10 into this table, and sink b would": "halt-landed-by-another",

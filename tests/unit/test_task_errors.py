@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from coordination.errors import BadRecord, DataLoss
+from coordination.errors import BadRecord, DamagedLog, DataLoss
 from sink.write.task_errors import TaskFailed, failed_task, task_error
 
 REASONS = [
@@ -29,7 +29,7 @@ def as_spark_reports(error: BaseException) -> RuntimeError:
     )
 
 
-@pytest.mark.parametrize("kind", [BadRecord, DataLoss])
+@pytest.mark.parametrize("kind", [BadRecord, DataLoss, DamagedLog])
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_tasks_error_comes_back_as_it_was(kind: type[BadRecord] | type[DataLoss], reason: str) -> None:
     error = kind("some-topic-1", 17, 1 << 40, reason)
