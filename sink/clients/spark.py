@@ -380,6 +380,6 @@ def _pack_packages(directory: Path) -> Path:
     archive = directory / "sink-packages.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for package in _package_directories():
-            for module_file in sorted(package.rglob("*.py")):
-                file.write(module_file, module_file.relative_to(package.parent))
+            for member in sorted((*package.rglob("*.py"), *package.rglob("*.tsv"))):
+                file.write(member, member.relative_to(package.parent))
     return archive

@@ -52,7 +52,12 @@ class SettingsFields(
         "Any other setting of the Kafka consumer, under Kafka's own name.",
         default_factory=Properties,
     )
-    hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
+    hudi: PassThrough = setting(
+        "hoodie.*",
+        "Settings of Hudi; each is [refused, checked or harmless](hudi-settings.md).",
+        default_factory=Properties,
+        fleet=True,
+    )
 
     @property
     def in_flight(self) -> int:

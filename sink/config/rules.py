@@ -4,14 +4,16 @@ nothing here.
 Everything below `kafka.`, `hoodie.` and `spark.` is passed through, except what the sink has to decide
 itself: what is read (committed records only), who commits (one instant for the whole fleet), who cleans up
 (one elected worker, off the commit path). The table adapter always sets these. A contrary value is refused here rather
-than silently replaced.
+than silently replaced. Of Hudi's settings, `sink.config.hudi_keys` says which.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sink.config import hudi_keys
 from sink.config.values import flag
 
 
@@ -29,18 +31,9 @@ class Rule:
         return f"{key} is refused: {self.why}; {remedy}"
 
 
-_OFF_PATH = "cleaning and archiving run on one elected worker, off the commit path"
-_CLUSTERING = "clustering runs off the commit path, on one elected worker; services.clustering turns it on"
-_COMPACTION = "compaction runs off the commit path, on one elected worker; see services.compaction"
+_ENCODING = "a table service or Hudi's writer would write values in a form that the sink's other files do not have"
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
-_LAZY = "an instant that another worker still writes is rolled back by its coordinator alone"
-_PENDING = "the coordinator decides about pending clusterings, under the table lock"
-_CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
-_ORDERING = "ordering.field.name decides which of two rows is the newer one"
-_DELETES = "tombstones and _hoodie_is_deleted say which rows are deleted"
-_ONE_NUMBER = "the table has one number of buckets, hoodie.bucket.index.num.buckets, for all of its life"
 _HUDI_IN_SPARK = "Hudi needs its own there"
-_LOCK = "the table lock is on the ensemble of zookeeper.connect"
 
 RULES: Mapping[str, Rule] = {
     "kafka.isolation.level": Rule(("read_committed",), "records of aborted transactions would reach the table"),
@@ -58,128 +51,31 @@ RULES: Mapping[str, Rule] = {
     "kafka.interceptor.classes": Rule((), "an interceptor may change or drop records unseen"),
     "spark.speculation": Rule(("false",), "a second attempt of a task in one instant writes the same file group"),
     "spark.sql.session.timeZone": Rule(("utc",), "times are written and read in UTC"),
+    "spark.sql.caseSensitive": Rule(("false",), "names of columns are told apart without regard to case"),
+    "spark.sql.parquet.outputTimestampType": Rule(("timestamp_micros",), _ENCODING),
+    "spark.sql.parquet.writeLegacyFormat": Rule(("false",), _ENCODING),
+    "spark.sql.parquet.datetimeRebaseModeInRead": Rule(("corrected",), _ENCODING),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": Rule(("corrected",), _ENCODING),
+    "spark.hadoop.parquet.avro.write-old-list-structure": Rule(("false",), _ENCODING),
     "spark.serializer": Rule(("org.apache.spark.serializer.kryoserializer",), "Hudi needs Kryo"),
     "spark.kryo.registrator": Rule(("org.apache.spark.hoodiesparkkryoregistrar",), _HUDI_IN_SPARK),
     "spark.sql.extensions": Rule(("org.apache.spark.sql.hudi.hoodiesparksessionextension",), _HUDI_IN_SPARK),
     "spark.sql.catalog.spark_catalog": Rule(("org.apache.spark.sql.hudi.catalog.hoodiecatalog",), _HUDI_IN_SPARK),
-    "hoodie.write.markers.type": Rule(("direct",), "markers of many drivers need no timeline server"),
-    "hoodie.embed.timeline.server": Rule(("false",), "markers and views of many drivers cannot go through one of them"),
-    "hoodie.clean.failed.writes.policy": Rule(("lazy",), _LAZY),
-    "hoodie.cleaner.policy.failed.writes": Rule(("lazy",), _LAZY),
-    "hoodie.write.concurrency.mode": Rule(
-        ("optimistic_concurrency_control",), "others may write the table at the same time"
-    ),
-    "hoodie.write.lock.provider": Rule(
-        (
-            "org.apache.hudi.client.transaction.lock.zookeeperbasedlockprovider",
-            "org.apache.hudi.client.transaction.lock.inprocesslockprovider",
-        ),
-        "the table lock is Hudi's ZooKeeper lock, held over the worker's own session",
-    ),
-    "hoodie.write.lock.zookeeper.url": Rule((), _LOCK),
-    "hoodie.write.lock.zookeeper.port": Rule((), _LOCK),
     "hoodie.auto.commit": Rule(("false",), _ONE_INSTANT),
-    "hoodie.rollback.using.markers": Rule(("true",), "a rollback removes exactly the files that have a marker"),
-    "hoodie.metadata.auto.delete.partitions": Rule(
-        ("false",), "an index that others made would be dropped unasked; DROP INDEX of Spark SQL does it"
-    ),
-    "hoodie.metadata.record.level.index.enable": Rule(
-        ("false",), "Hudi 1.2 fails to update it from what several processes wrote; the global one works"
-    ),
-    "hoodie.metadata.streaming.write.enabled": Rule(
-        ("false",), "a record index takes its entries from what the whole fleet wrote, when it commits"
-    ),
-    "hoodie.clean.automatic": Rule(("false",), _OFF_PATH),
-    "hoodie.clean.async": Rule(("false",), _OFF_PATH),
-    "hoodie.clean.async.enabled": Rule(("false",), _OFF_PATH),
-    "hoodie.archive.automatic": Rule(("false",), _OFF_PATH),
-    "hoodie.archive.async": Rule(("false",), _OFF_PATH),
-    "hoodie.table.services.enabled": Rule(("false",), _OFF_PATH),
-    "hoodie.datasource.compaction.async.enable": Rule(("false",), _COMPACTION),
-    "hoodie.compact.inline": Rule(("false",), _COMPACTION),
-    "hoodie.compact.schedule.inline": Rule(("false",), _COMPACTION),
-    "hoodie.log.compaction.inline": Rule(("false",), _COMPACTION),
-    "hoodie.archive.beyond.savepoint": Rule(
-        ("false",), "the newest checkpoint would be archived before an older one that a savepoint keeps"
-    ),
-    "hoodie.clustering.inline": Rule(("false",), _CLUSTERING),
-    "hoodie.datasource.clustering.inline.enable": Rule(("false",), _CLUSTERING),
-    "hoodie.clustering.schedule.inline": Rule(("false",), _CLUSTERING),
-    "hoodie.clustering.async.enabled": Rule(("false",), _CLUSTERING),
-    "hoodie.clustering.enable.expirations": Rule(
-        ("false",), "what a dead worker has begun is rolled back by the sink's next worker, not by another writer"
-    ),
-    "hoodie.datasource.write.operation": Rule(("bulk_insert",), "write.operation decides"),
     "hoodie.allow.multi.write.on.same.instant": Rule((), _ONE_INSTANT),
-    "hoodie.clustering.updates.strategy": Rule((), _PENDING),
-    "hoodie.clustering.rollback.pending.replacecommit.on.conflict": Rule(("false",), _PENDING),
-    "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
-    "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
-    "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),
-    "hoodie.merge.allow.duplicate.on.inserts": Rule(("true",), "rows of equal keys would be merged unseen"),
-    "hoodie.record.index.update.partition.path": Rule((), "a row whose partition has changed moves"),
-    "hoodie.index.type": Rule((), "index.type decides it"),
-    "hoodie.index.bucket.engine": Rule(("simple",), _ONE_NUMBER),
-    "hoodie.bucket.index.partition.expressions": Rule((), _ONE_NUMBER),
-    "hoodie.index.class": Rule((), "index.type decides it"),
-    "hoodie.table.ordering.fields": Rule((), _ORDERING),
-    "hoodie.table.precombine.field": Rule((), _ORDERING),
-    "hoodie.datasource.write.precombine.field": Rule((), _ORDERING),
-    "hoodie.write.record.merge.mode": Rule((), _ORDERING),
-    "hoodie.combine.before.upsert": Rule((), _ORDERING),
-    "hoodie.datasource.write.payload.class": Rule((), _ORDERING),
-    "hoodie.datasource.write.keygenerator.class": Rule(
-        (), "record.key.fields, partition.field.name and partition.time.field decide it"
+    "hoodie.meta.sync.enable": Rule(
+        ("false",), "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
     ),
-    "hoodie.datasource.write.drop.partition.columns": Rule(("false",), "a file holds all columns of its rows"),
-    "hoodie.datasource.write.slash.separated.date.partitioning": Rule(
-        ("false",), "partition.time.format decides where a row lies"
-    ),
-    "hoodie.allow.operation.metadata.field": Rule(("false",), "a merge-on-read table would lose rows"),
-    "hoodie.datasource.merge.type": Rule(
-        ("payload_combine",), "a compaction would copy the rows of log files without merging them"
-    ),
-    "hoodie.logfile.data.block.format": Rule((), "the sink and its auditor read log blocks in Hudi's default format"),
-    "hoodie.payload.delete.field": Rule((), _DELETES),
-    "hoodie.payload.delete.marker": Rule((), _DELETES),
-    "hoodie.write.schema": Rule((), "schema.ddl, schema.file or schema.registry.url decides the columns"),
-    "hoodie.write.table.version": Rule(("9",), "the sink writes tables of version 9"),
-    "hoodie.meta.sync.enable": Rule(("false",), _CATALOG),
-    "hoodie.datasource.meta.sync.enable": Rule(("false",), _CATALOG),
-    "hoodie.datasource.hive_sync.enable": Rule(("false",), _CATALOG),
-    "hoodie.datasource.hive_sync.partition_fields": Rule((), "partition.field.name and partition.time.field decide it"),
-    "hoodie.datasource.hive_sync.ignore_exceptions": Rule(("false",), "a failure is told of, and tried again"),
-    "hoodie.datasource.meta.sync.base.path": Rule((), "target.base.path decides it"),
 }
 
-FLAGS = frozenset(
-    {
-        "hoodie.populate.meta.fields",
-        "hoodie.datasource.write.partitionpath.urlencode",
-        "hoodie.metadata.enable",
-        "hoodie.metadata.global.record.level.index.enable",
-        "hoodie.allow.empty.commit",
-        "spark.ui.enabled",
-        "spark.ui.showConsoleProgress",
-    }
-)
-"""Pass-through settings that are true or false. The sink reads the first ones itself. No reader knows `yes`, so that
-all spellings are passed on as `true` or `false`."""
+FLAGS = frozenset({"spark.ui.enabled", "spark.ui.showConsoleProgress"})
+"""Settings of Spark that are true or false. Spark knows no `yes`, so that all spellings are passed on as `true` or
+`false`."""
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "hoodie.parquet.compression.codec": ("zstd", "snappy", "gzip", "lz4", "uncompressed"),
-}
-"""Pass-through settings with these values only. The codecs of Parquet are those that Arrow, Hudi and Spark all have."""
+_OTHER_ZONE = re.compile(r"-Duser\.timezone=(?![\"']?UTC\b)")
 
-MINIMUMS: Mapping[str, int] = {
-    "hoodie.clean.fileversions.retained": 1,
-    "hoodie.cleaner.fileversions.retained": 1,
-    "hoodie.clean.commits.retained": 1,
-    "hoodie.cleaner.commits.retained": 1,
-    "hoodie.clean.hours.retained": 1,
-    "hoodie.cleaner.hours.retained": 1,
-}
-"""Pass-through settings that are whole numbers, with the lowest that keeps the newest files."""
+HIDDEN_PREFIXES = ("spark.hadoop.hoodie.", "spark.hoodie.")
+"""Names under which a setting of Hudi would reach it by way of Spark, past the rules for it."""
 
 _STREAMER: Mapping[str, str] = {
     "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
@@ -234,33 +130,25 @@ FOREIGN: Mapping[str, str] = {
         for name, remedy in _STREAMER.items()
     },
     "hoodie.meta.sync.classes": "is not used; use catalog.class",
-    "hoodie.meta.sync.client.tool.class": "belongs to Hudi Streamer; use catalog.class",
 }
 
 
 def refusals(key: str, value: str) -> Iterator[str]:
     """Yields a sentence for every rule that this pass-through setting breaks."""
     rule = RULES.get(key)
-    refusal = rule.refusal(key, value) if rule else None
-    if refusal:
+    if refusal := rule.refusal(key, value) if rule else hudi_keys.problem(key, value):
         yield refusal
-    try:
-        canonical(key, value)
-    except ValueError as error:
-        yield f"{key} {error}"
+    if key.startswith(HIDDEN_PREFIXES):
+        yield f"{key} is refused: settings of Hudi are checked under their own names; set them as hoodie.*"
+    if key.startswith("spark.") and key.endswith("JavaOptions") and _OTHER_ZONE.search(value):
+        yield f"{key} is refused: Hudi names instants by the JVM's time zone, which is UTC; remove -Duser.timezone"
+    if key in FLAGS:
+        try:
+            flag(value)
+        except ValueError as error:
+            yield f"{key} {error}"
 
 
 def canonical(key: str, value: str) -> str:
     """Returns the value in the form that every reader understands. Raises ValueError if there is none."""
-    if key in FLAGS:
-        return str(flag(value)).lower()
-    if key in CHOICES:
-        choice = value.strip().lower()
-        if choice not in CHOICES[key]:
-            raise ValueError(f"is not one of its values; use {', '.join(CHOICES[key])}")
-        return choice
-    if key in MINIMUMS:
-        if not value.strip().isdecimal() or int(value) < MINIMUMS[key]:
-            raise ValueError(f"is not a whole number from {MINIMUMS[key]} on; files that readers need would be deleted")
-        return value.strip()
-    return value
+    return str(flag(value)).lower() if key in FLAGS else hudi_keys.canonical(key, value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from rapidfuzz.distance import OSA
 
-from sink.config.rules import CHOICES, FLAGS, RULES
+from sink.config.hudi_keys import KEYS
+from sink.config.rules import FLAGS, RULES
 
 SHORT = 12
 """Two changed letters may turn a shorter name into another word."""
@@ -46,45 +47,16 @@ _SPARK = _below(
     " submit.deployMode submit.pyFiles task.cpus task.maxFailures ui.enabled ui.port ui.showConsoleProgress"
     " yarn.queue kubernetes.namespace kubernetes.container.image",
 )
-_HUDI = _below(
-    "hoodie",
-    "archive.automatic archive.async base.path bulkinsert.shuffle.parallelism bulkinsert.sort.mode clean.async"
-    " clean.async.enabled clean.automatic clean.commits.retained clean.failed.writes.policy clean.policy"
-    " clean.hours.retained clean.max.commits clean.fileversions.retained cleaner.policy cleaner.commits.retained"
-    " cleaner.hours.retained cleaner.fileversions.retained cleaner.parallelism cleaner.policy.failed.writes"
-    " client.heartbeat.interval_in_ms client.heartbeat.tolerable.misses clustering.async.enabled clustering.inline"
-    " clustering.async.max.commits clustering.plan.strategy.class clustering.plan.strategy.max.bytes.per.group"
-    " clustering.plan.strategy.max.num.groups clustering.plan.strategy.single.group.clustering.enabled"
-    " clustering.plan.strategy.small.file.limit clustering.plan.strategy.sort.columns"
-    " clustering.plan.strategy.target.file.max.bytes compact.inline.max.delta.commits"
-    " combine.before.insert commits.archival.batch compact.inline datasource.compaction.async.enable"
-    " datasource.hive_sync.enable datasource.hive_sync.database datasource.hive_sync.table datasource.hive_sync.mode"
-    " datasource.meta.sync.enable datasource.write.hive_style_partitioning datasource.write.insert.drop.duplicates"
-    " datasource.write.keygenerator.class datasource.write.operation datasource.write.partitionpath.field"
-    " datasource.write.partitionpath.urlencode datasource.write.payload.class datasource.write.precombine.field"
-    " datasource.write.recordkey.field datasource.write.table.type embed.timeline.server"
-    " insert.shuffle.parallelism keep.max.commits keep.min.commits metadata.enable"
-    " metadata.index.bloom.filter.enable metadata.index.column.stats.enable metadata.index.column.stats.column.list"
-    " metadata.index.column.stats.file.group.count"
-    " metadata.index.partition.stats.enable metadata.record.index.enable parquet.block.size"
-    " parquet.compression.codec parquet.compression.ratio parquet.dictionary.enabled parquet.max.file.size"
-    " parquet.page.size parquet.small.file.limit populate.meta.fields rollback.using.markers"
-    " table.name table.services.enabled table.type table.version time.generator.max_expected_clock_skew_ms"
-    " upsert.shuffle.parallelism write.concurrency.mode write.lock.client.num_retries"
-    " write.lock.client.wait_time_ms_between_retry write.lock.num_retries write.lock.provider"
-    " write.lock.wait_time_ms write.lock.wait_time_ms_between_retry write.lock.zookeeper.base_path"
-    " write.lock.zookeeper.connection_timeout_ms write.lock.zookeeper.lock_key write.lock.zookeeper.port"
-    " write.lock.zookeeper.session_timeout_ms write.lock.zookeeper.url write.markers.type write.table.version",
-)
-_SINK_NAMES = frozenset(name for name in (*RULES, *FLAGS, *CHOICES) if not name.startswith("kafka."))
+_SINK_NAMES = frozenset(name for name in (*RULES, *FLAGS) if not name.startswith("kafka."))
 _FREE_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.")
 """Prefixes that are not checked. Names of other S3 schemes differ from s3a's by a letter; users name catalogs."""
 
-KNOWN = _SPARK | _HUDI | _SINK_NAMES
-"""Names that the sink sets, reads, bounds or refuses, and common names of Spark and Hudi. `kafka.py` has Kafka's."""
+KNOWN = _SPARK | frozenset(KEYS) | _SINK_NAMES
+"""Names that the sink sets, reads, bounds or refuses, all names of Hudi, and common ones of Spark. `kafka.py` has
+Kafka's."""
 
-REAL = frozenset({"hoodie.clean.parallelism", "hoodie.combine.before.upsert", "spark.kryoserializer.buffer.mb"})
-"""Names of Spark 3.5 and Hudi 1.2 that are close to a known one and mean something else."""
+REAL = frozenset({"spark.kryoserializer.buffer.mb"})
+"""Names of Spark 3.5 that are close to a known one and mean something else."""
 
 
 def mistaken_for(key: str) -> str | None:

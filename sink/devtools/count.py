@@ -24,6 +24,7 @@ HELP = re.compile(
 """A command's help text in docs/commands.md."""
 GENERATED: Mapping[str, re.Pattern[str]] = {
     "docs/configuration.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
+    "docs/hudi-settings.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
     "docs/how-it-works.md": re.compile(r"<!-- begin: \w+ -->(?P<generated>.*?)<!-- end: \w+ -->", re.DOTALL),
     "docs/commands.md": HELP,
 }

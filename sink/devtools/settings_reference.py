@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 from sink.config.every_field import ProcessSettings
 from sink.config.files import variable_name
 from sink.config.model import Settings
-from sink.config.rules import CHOICES, FLAGS, FOREIGN, MINIMUMS, RULES
+from sink.config.rules import FLAGS, FOREIGN, RULES
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
@@ -150,7 +150,8 @@ differ is refused until all others have stopped.
 _PASSED_THROUGH = """\
 ## Settings that are passed through, with limits
 
-Anything else below `kafka.`, `spark.` and `hoodie.` is passed through, except:
+Anything else below `kafka.` and `spark.` is passed through, except as below. Each setting of Hudi (`hoodie.*`) is
+refused, checked or harmless: [settings of Hudi](hudi-settings.md) lists them.
 
 | setting | allowed | because |
 |---|---|---|"""
@@ -241,11 +242,6 @@ def _rules() -> Iterator[str]:
         yield f"| `{key}` | {allowed} | {rule.why} |"
     for key in sorted(FLAGS):
         yield f"| `{key}` | a flag | it is passed on as `true` or `false`, however it is written |"
-    for key, values in CHOICES.items():
-        allowed = " or ".join(f"`{value}`" for value in values)
-        yield f"| `{key}` | {allowed} | Arrow, Hudi and Spark all have to know it |"
-    for key, minimum in MINIMUMS.items():
-        yield f"| `{key}` | a number from {minimum} on | with less, files that readers need would be deleted |"
     yield _MISTYPED
 
 

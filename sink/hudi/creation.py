@@ -38,7 +38,8 @@ from sink.hudi.options import (
 )
 from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
-from sink.schema import META_COLUMNS, TableSchema
+from sink.hudi.table_properties import unusual_properties
+from sink.schema import IS_DELETED, META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 from sink.storage.files import PROBE_PREFIX
@@ -208,6 +209,7 @@ def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Itera
             f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
             " table)"
         )
+    yield from unusual_properties(properties, merges_rows=settings.operation != "append")
     generator = properties.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
     if generator and generator not in _generators_alike(properties):
         yield (
@@ -328,6 +330,8 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
         table_columns = columns_of_table(avro)
     except ConfigError as error:
         return f"the table has columns that the sink cannot write: {error}"
+    if unknown := [n for n in table_columns.names if n.startswith("_hoodie_") and n != IS_DELETED]:
+        return f"the table has a column of Hudi's that the sink does not fill: {unknown[0]}; name another table"
     if settings.schema_subject is not None:
         # Each transaction looks its columns up, and is not made with any that do not fit.
         return None

@@ -1,7 +1,7 @@
 """Hudi's settings for the sink's table: defaults, the user's own, and those that the guarantee needs, in this order.
 
-Guarantee: the same settings give the same options in every worker. `sink.config.rules` refuses settings that the
-guarantee forbids; this module sets their values in any case. No I/O.
+Guarantee: the same settings give the same options in every worker. `sink.config.hudi_keys` refuses settings that the
+guarantee forbids, here once more; this module sets their values in any case. No I/O.
 
 `preflight_errors` is the one list of conditions for creating the table and writing it with the engine: a worker checks
 it before it asks any server; an engine and a new table check it, too; `sink validate` reports every error at once.
@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
+from sink.config.hudi_keys import accepted
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, BadPartition, PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY, KEY_TYPES
@@ -122,7 +123,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
     """
     return {
         **_DEFAULTS,
-        **settings.hudi,
+        **accepted(settings.hudi),
         **_required(settings),
         LOCK_PROVIDER: IN_PROCESS_LOCK,
         # The coordinator decides about commits without files when it plans. A completed one has to be on the timeline:
@@ -146,7 +147,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
         f"{_CLUSTERING}.target.file.max.bytes": str(settings.file_max_bytes),
         f"{_CLUSTERING}.max.bytes.per.group": str(4 * settings.file_max_bytes),
         f"{_CLUSTERING}.single.group.clustering.enabled": "false",
-        **settings.hudi,
+        **accepted(settings.hudi),
         **_required(settings),
         "hoodie.clean.failed.writes.policy": "NEVER",
         "hoodie.table.services.enabled": "true",

@@ -31,6 +31,7 @@ from sink.clients.spark import bare_jvm
 from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
+from sink.config.hudi_keys import notes
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
@@ -82,6 +83,7 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
         ("errors table", lambda: _errors(settings)),
         ("offsets", lambda: _offsets(settings)),
         ("catalogue", lambda: _catalog(settings)),
+        ("Hudi", lambda: (CheckResult("Hudi", sentence, note=True) for sentence in notes(settings.hudi))),
     ]
     for part, check in checks:
         try:

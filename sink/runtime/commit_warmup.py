@@ -33,7 +33,7 @@ COMMITS = 4
 """A completion took 1.7, 1.0, 0.8, 0.8, 0.5 and 0.5 CPU seconds of the JVM, one after the other."""
 LOG = structlog.get_logger("sink.worker")
 _EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
-"""Other settings of the user may tell other systems of commits (callbacks, metrics)."""
+"""Other settings of the user may report commits to other systems (metrics)."""
 
 
 class CommitWarmup:

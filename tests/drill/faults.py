@@ -132,9 +132,9 @@ def _pause_short(lab: Lab) -> None:
 
 
 def _add_broken(lab: Lab) -> None:
-    """Adds a sink whose clustering needs a class that does not exist."""
-    missing = {"hoodie.clustering.plan.strategy.class": "org.example.Missing"}
-    lab.add(BROKEN, **{"services.clustering": True, "services.interval.commits": 1, **missing})
+    """Adds a sink whose clustering cannot be planned."""
+    unusable = {"hoodie.clustering.plan.strategy.partition.regex.pattern": "["}
+    lab.add(BROKEN, **{"services.clustering": True, "services.interval.commits": 1, **unusable})
     lab.configure()
     for worker in WORKERS:
         lab.fleet.workers[worker].signal(signal.SIGHUP, Part.PYTHON)

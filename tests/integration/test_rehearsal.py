@@ -27,24 +27,25 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with socket.create_server(("127.0.0.1", 0)) as callback_server:
-        callback_server.setblocking(False)
-        callback = {
-            "hoodie__write__commit__callback__on": "true",
-            "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{callback_server.getsockname()[1]}/",
-            "hoodie__write__commit__callback__http__timeout__seconds": "1",
+    with socket.create_server(("127.0.0.1", 0)) as graphite:
+        graphite.settimeout(0)
+        metrics = {
+            "hoodie__metrics__on": "true",
+            "hoodie__metrics__graphite__port": str(graphite.getsockname()[1]),
+            "hoodie__metrics__graphite__report__period__seconds": "1",
         }
-        sink_settings = table_settings(tmp_path / "table", "127.0.0.1:9", **callback)
+        sink_settings = table_settings(tmp_path / "table", "127.0.0.1:9", **metrics)
         schema = parse_ddl(DDL, sink_settings.provenance)
         rehearse(spark, sink_settings, schema)
         with pytest.raises(BlockingIOError):
-            callback_server.accept()
+            graphite.accept()
         assert list(scratch.iterdir()) == []
         assert not (tmp_path / "table").exists()
-        # With the callback settings in force, Hudi calls the server.
+        # With the settings of its metrics in force, Hudi connects.
+        graphite.settimeout(60)
         monkeypatch.setattr(commit_warmup, "_EXERCISED", "hoodie.")
         rehearse(spark, sink_settings, schema)
-        callback_server.accept()[0].close()
+        graphite.accept()[0].close()
 
 
 @pytest.mark.parametrize("partitioned", [True, False])

@@ -237,7 +237,7 @@ def test_keys_need_columns_to_be_made_of(make_landing) -> None:
 
 def test_settings_that_hudi_refuses_are_refused_before_a_table_is_made(make_landing, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Hudi refuses its settings \(hoodie\.\*\): .*NONSENSE"):
-        make_landing("refused", hoodie__clean__policy="NONSENSE")
+        make_landing("refused", hoodie__metrics__reporter__type="NONSENSE")
     assert not (tmp_path / "refused" / ".hoodie").exists()
 
 

@@ -557,11 +557,11 @@ def test_a_clustering_whose_plan_another_worker_has_dropped_adds_no_file_to_the_
 def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from_its_work(
     make_driver: MakeDriver,
 ) -> None:
-    driver = make_driver(**CLUSTERING, hoodie__clustering__plan__strategy__class="no.such.Strategy")
+    driver = make_driver(**CLUSTERING, hoodie__clustering__plan__strategy__partition__regex__pattern="[")
     for number in (1, 2):
         driver.land(number)
     results = by_name(driver.table.services())
-    assert "no.such.Strategy" in results["clustering"].reason
+    assert "Unclosed character class" in results["clustering"].reason
     assert not results["cleaning"].reason
     assert not results["archiving"].reason
     driver.land(3)

@@ -42,7 +42,7 @@ def test_without_a_metastore_or_a_class_there_is_no_catalogue(tmp_path: Path) ->
         ({**URI, **SLASHES, "partition__field__name": "kind"}, "use a format without slashes"),
         ({"hoodie__datasource__hive_sync__enable": "true"}, "catalog.metastore.uris or catalog.class"),
         ({**URI, "hoodie__datasource__hive_sync__partition_fields": "x"}, "partition.field.name"),
-        ({**URI, "hoodie__datasource__hive_sync__ignore_exceptions": "true"}, "is told of, and tried again"),
+        ({**URI, "hoodie__datasource__hive_sync__ignore_exceptions": "true"}, "is shown, and tried again"),
     ],
 )
 def test_what_a_catalogue_could_not_be_given_is_refused_with_the_remedy(

@@ -126,7 +126,6 @@ def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(settings_
     [
         {"hoodie__keep__min__commits": "40"},
         {"hoodie__keep__max__commits": "20"},
-        {"hoodie__keep__min__commits": "x"},
         {"hoodie__keep__min__commits": "5", "hoodie__keep__max__commits": "5"},
     ],
 )
@@ -275,3 +274,47 @@ def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(settings_w
 def test_a_commit_that_was_decided_is_made_even_if_it_has_no_files(settings_with):
     settings, _ = settings_with(hoodie__allow__empty__commit="false")
     assert commit_options(settings)["hoodie.allow.empty.commit"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hoodie.table.cdc.enabled", "TRUE"),
+        ("hoodie.table.multiple.base.file.formats.enable", "true"),
+        ("hoodie.table.log.file.format", "HFILE"),
+        ("hoodie.table.format", "iceberg"),
+        ("hoodie.datasource.write.drop.partition.columns", "true"),
+        ("hoodie.datasource.write.slash.separated.date.partitioning", "true"),
+        ("hoodie.partition.metafile.use.base.format", "true"),
+        ("hoodie.allow.operation.metadata.field", "true"),
+        ("hoodie.timeline.layout.version", "1"),
+        ("hoodie.timeline.path", "elsewhere"),
+        ("hoodie.timeline.history.path", "elsewhere"),
+        ("hoodie.table.index.defs.path", "elsewhere"),
+        ("hoodie.bootstrap.base.path", "/old"),
+    ],
+)
+def test_a_property_with_which_the_sinks_files_would_be_misread_makes_a_table_unusable(
+    settings_with, name: str, value: str
+):
+    settings, _ = settings_with()
+    (sentence,) = schema_conflicts(settings, PROPERTIES | {name: value})
+    assert value in sentence
+    assert sentence.endswith("(no setting: name another table)")
+
+
+def test_a_table_that_deletes_by_a_column_of_its_own_is_only_appended_to(settings_with):
+    deleting = {"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}
+    appending, _ = settings_with()
+    assert list(schema_conflicts(appending, PROPERTIES | deleting)) == []
+    inserting, _ = settings_with(write__operation="insert")
+    (sentence,) = schema_conflicts(inserting, PROPERTIES | deleting)
+    assert "hoodie.payload.delete.field: op; rows of the sink would be deleted or merged by it" in sentence
+
+
+def test_a_table_with_the_operation_of_each_record_is_not_taken_over(settings_with):
+    settings, schema = settings_with()
+    columns = json.loads(schema.avro("orders"))
+    columns["fields"].append({"name": "_hoodie_operation", "type": ["null", "string"], "default": None})
+    conflict = columns_conflict(json.dumps(columns), schema, settings)
+    assert "a column of Hudi's that the sink does not fill: _hoodie_operation" in (conflict or "")

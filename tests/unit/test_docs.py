@@ -17,8 +17,13 @@ from sink.devtools import protocol_reference
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-FOREIGN_PAGES = {DOCS / "comparison.md", DOCS / "configuration.md", DOCS / "how-to" / "names.md"}
-"""Pages that name settings of other projects; the second one is generated from the settings."""
+FOREIGN_PAGES = {
+    DOCS / "comparison.md",
+    DOCS / "configuration.md",
+    DOCS / "how-to" / "names.md",
+    DOCS / "hudi-settings.md",
+}
+"""Pages that name settings of other projects; the second one and the last are generated."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")

@@ -36,7 +36,7 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
             "index.enable=false is not for index.type=record",
         ),
         ({**BUCKETS, "services__clustering": "true"}, "services.clustering=true is not for index.type=bucket"),
-        ({"hoodie__index__type": "SIMPLE"}, "index.type decides it"),
+        ({"hoodie__index__type": "SIMPLE"}, "index.type decides how a key's row is found"),
         ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides which of two rows"),
         ({"write__operation": "insert", "index__type": "record"}, "index.type is for write.operation=upsert"),
     ],
@@ -64,7 +64,7 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
             for kind in ("int", "smallint", "date", "decimal(10,2)", "double")
         ),
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
-        ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "hoodie.bucket.index.num.buckets to their number"),
+        ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "is not a whole number from 1 to 10000"),
         ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
         ({"ordering__field__name": "at", "delete__key__format": "string"}, "has no ordering value"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
