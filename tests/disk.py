@@ -42,16 +42,17 @@ class FullDisk:
 
 
 class ReadOnlyDisk:
-    """Remounts the disk read-only from `begin` to `end`."""
+    """Remounts the disk read-only from `begin` to `end`. `begin` raises AssertionError after so many seconds."""
 
     error = "Read-only file system"
 
-    def __init__(self, disk: Path) -> None:
+    def __init__(self, disk: Path, seconds: float = 60.0) -> None:
         self._disk = str(disk)
+        self._seconds = seconds
 
     def begin(self) -> None:
         # The kernel refuses while a file is open for writing.
-        eventually("the disk is read-only", lambda: _mount("-o", "remount,ro", self._disk))
+        eventually("the disk is read-only", lambda: _mount("-o", "remount,ro", self._disk), self._seconds)
 
     def end(self) -> None:
         if not _mount("-o", "remount,rw", self._disk):

@@ -389,7 +389,7 @@ def _serve(properties: str, log: str) -> None:
             answer({"error": type(error).__name__, "said": said})
 
 
-def eventually(condition: Callable[[], T], seconds: float, pause: float = 0.002) -> T:
+def wait_until(condition: Callable[[], T], seconds: float, pause: float = 0.002) -> T:
     """Returns the first true value of the condition, or its last after so many seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:

@@ -89,8 +89,15 @@ class OnDisk(Place):
         return Watch(self._path, action, moment)
 
     def refuse(self, full: bool) -> None:
-        if self._disk.can_refuse:
-            self._refusal = (FullDisk if full else ReadOnlyDisk)(self._disk.directory)
+        directory = self._disk.directory
+        if not self._disk.can_refuse:
+            return
+        self._refusal = FullDisk(directory) if full else ReadOnlyDisk(directory, seconds=1)
+        try:
+            self._refusal.begin()
+        except AssertionError:
+            # Hudi may keep a file open to write to, and then no disk becomes read-only.
+            self._refusal = FullDisk(directory)
             self._refusal.begin()
 
     def allow(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.rewrites.host import Died, Host, eventually, failed, ranges_of
+from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until
 from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
 from tests.rewrites.profiles import Profile
@@ -251,7 +251,7 @@ class World:
         host, other = self._host, self._ready(self._lab.other(self._host))
         host.arm(point, "wait")
         host.begin("services", sink=self._path())
-        eventually(lambda: host.reached(point) or host.has_answered, MOMENT_SECONDS)
+        wait_until(lambda: host.reached(point) or host.has_answered, MOMENT_SECONDS)
         if host.reached(point):
             self._count(f"{WAIT}")
             self._note(f"  at {point}: {meanwhile}")
@@ -554,7 +554,7 @@ class World:
             return came or host.has_answered
 
         host.begin(command, **arguments)
-        eventually(has_come, MOMENT_SECONDS)
+        wait_until(has_come, MOMENT_SECONDS)
         if not came:
             self._count("moments that did not come")
             self._note(f"  not {fault}")
@@ -665,6 +665,11 @@ class World:
         if self.profile.operation == "append":
             self._next_id += appends
             return [Change(self._row(key)) for key in range(self._next_id - appends, self._next_id)]
+        known = list(self._model.now.rows.values())
+        if len(known) > KEYS // 3 and self._random.random() < 0.5:
+            # Changes of rows that stay where they are: a commit without any other writes log files alone.
+            rows = [self._random.choice(known) for _ in range(changes)]
+            return [Change({**self._row(row["id"]), "region": row["region"]}) for row in rows]
         return [self._change(self._random.randrange(KEYS)) for _ in range(changes)]
 
     def _change(self, key: int) -> Change:
@@ -687,6 +692,3 @@ class World:
             name = column.split(" ")[0]
             row[name] = {"note": f"n{self._clock}", "number": _WIDE + self._clock, "ratio": self._clock / 4}[name]
         return row
-
-
-__all__ = ["EXPIRE", "KILL", "PAUSE", "REFUSE", "Report", "World"]
