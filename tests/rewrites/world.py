@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +15,17 @@ from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until
 from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
 from tests.rewrites.profiles import Profile
+from tests.rewrites.records import Records
 from tests.rewrites.steps import EXPIRE, KILL, PAUSE, REFUSE, WAIT, Fault, Step, sequence
 
 FIRST, SECOND = "first", "second"
 PARTITIONS = 2
-KEYS = 8
 ATTEMPTS = 5
 MOMENT_SECONDS = 120.0
 REFUSALS = ("HoodieWriteConflict", "HoodieDeletePartition", "HoodieClusteringUpdateException")
 LANDED = ("COMPLETED", "ALREADY_COMPLETE")
 FORMED_AGAIN = ("ROLLED_BACK", "CONFLICT")
 """After any other outcome a coordinator tries to complete the same instant again."""
-_WIDE = 1 << 40
 
 
 class Broken(AssertionError):
@@ -101,13 +99,10 @@ class World:
         self._place = lab.place(f"table{seed}", profile.on_s3)
         self._host = lab.hosts[0]
         self._opened: dict[tuple[str, str], int] = {}
-        self._evolved = 0
-        self._clock = 0
-        self._next_id = 1000
+        self._records = Records(profile, self._random)
         self._savepoint = ""
         self._sinks: dict[str, _SinkSetup] = {}
         self._began, self._cpu_began = time.monotonic(), lab.cpu_seconds
-        self._deleted: set[int] = set()
         self._pending: _Open | None = None
         self._beside = ""
         """The act of another process beside one that has lost its lock."""
@@ -191,8 +186,7 @@ class World:
             case "open":
                 self._open(host)
             case "open with columns":
-                self._evolved = min(self._evolved + 1, len(self.profile.evolution))
-                self._count("columns changed")
+                self._change_columns()
                 self._open(host)
             case "close":
                 if self._pending is None:
@@ -372,10 +366,12 @@ class World:
         return False
 
     def _evolve(self, host: Host) -> None:
-        if self._evolved < len(self.profile.evolution):
-            self._evolved += 1
-            self._count("columns changed")
+        self._change_columns()
         self._land(host, FIRST)
+
+    def _change_columns(self) -> None:
+        if self._records.evolve():
+            self._count("columns changed")
 
     def _land(self, host: Host, sink: str, fault: Fault | None = None, sends: bool = True) -> None:
         """Lands a transaction as the protocol does: with a fault in one of its phases, the rest by another process."""
@@ -509,9 +505,9 @@ class World:
         self._roll_back(FIRST, pending.instant)
 
     def _write_as_another(self, host: Host) -> None:
-        changes = self._changes(appends=2, changes=3)
+        changes = self._records.changes(2, 3, self._model.now.rows.values())
         by_key = {tuple(change.row[name] for name in self.profile.key): change for change in changes}
-        schema = self.profile.columns(self._evolved)
+        schema = self.profile.columns(self._records.evolved)
         names = [column.split(" ")[0] for column in schema.split(", ")]
         rows = [{name: change.row.get(name) for name in names} for change in by_key.values()]
         if self.profile.operation == "upsert":
@@ -620,10 +616,10 @@ class World:
 
     def _ready(self, host: Host, sink: str = FIRST) -> Host:
         """Returns the host, which has taken the sink with the columns of now."""
-        if self._opened.get((host.name, sink)) != self._evolved:
+        if self._opened.get((host.name, sink)) != self._records.evolved:
             self._write_settings(sink)
             host.ask("open", properties=self._path(sink))
-            self._opened[host.name, sink] = self._evolved
+            self._opened[host.name, sink] = self._records.evolved
         return host
 
     def _write_settings(self, sink: str) -> None:
@@ -636,7 +632,7 @@ class World:
             "target.base.path": self._place.base,
             **self._place.settings,
             "target.table.name": f"t{self.report.seed}",
-            "schema.ddl": self.profile.columns(self._evolved),
+            "schema.ddl": self.profile.columns(self._records.evolved),
             **self.profile.settings(),
         }
         setup.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -647,48 +643,9 @@ class World:
         """Sends some changes to the sink's topic."""
         setup = self._sinks[sink]
         records: dict[int, list[Record]] = {}
-        for change in self._changes(appends=4, changes=9):
+        for change in self._records.changes(4, 9, self._model.now.rows.values()):
             partition = change.row["id"] % PARTITIONS
             setup.sent.setdefault(partition, []).append(change)
-            records.setdefault(partition, []).append(self._record(change))
+            records.setdefault(partition, []).append(self._records.record(change))
         for partition, some in records.items():
             self._lab.send(setup.topic, partition, some)
-
-    def _record(self, change: Change) -> Record:
-        key = str(change.row["id"]).encode()
-        if change.deletes and self.profile.has_tombstones:
-            return key, None
-        row = {**change.row, "_hoodie_is_deleted": True} if change.deletes else change.row
-        return key, json.dumps(row).encode()
-
-    def _changes(self, appends: int, changes: int) -> list[Change]:
-        if self.profile.operation == "append":
-            self._next_id += appends
-            return [Change(self._row(key)) for key in range(self._next_id - appends, self._next_id)]
-        known = list(self._model.now.rows.values())
-        if len(known) > KEYS // 3 and self._random.random() < 0.5:
-            # Changes of rows that stay where they are: a commit without any other writes log files alone.
-            rows = [self._random.choice(known) for _ in range(changes)]
-            return [Change({**self._row(row["id"]), "region": row["region"]}) for row in rows]
-        return [self._change(self._random.randrange(KEYS)) for _ in range(changes)]
-
-    def _change(self, key: int) -> Change:
-        self._clock += 1
-        deletes = self._random.random() < 0.2
-        row = self._row(key)
-        if self.profile.ordered and not deletes and key not in self._deleted and self._random.random() < 0.2:
-            row["at"] = max(1, self._clock - self._random.randrange(30))
-        if deletes:
-            # Of a deleted row Hudi keeps no ordering value that it promises to compare with.
-            self._deleted.add(key)
-        return Change(row, deletes)
-
-    def _row(self, key: int) -> dict[str, Any]:
-        self._clock += 1
-        moves = self.profile.index == "record" or self.profile.operation == "append"
-        region = self._random.randrange(2) if moves else key % 2
-        row: dict[str, Any] = {"id": key, "at": self._clock, "region": f"r{region}", "number": self._clock}
-        for column in self.profile.evolution[: self._evolved]:
-            name = column.split(" ")[0]
-            row[name] = {"note": f"n{self._clock}", "number": _WIDE + self._clock, "ratio": self._clock / 4}[name]
-        return row
