@@ -47,6 +47,7 @@ def unfinished_topics(states: States, configured: Collection[str]) -> tuple[str,
 
 def survey(states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset) -> Survey:
     known_topics = {source.topic for source in states}
+    topics_read = {source.topic for source, state in states.items() if state.open or state.end > state.start}
     ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items()}
     recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
     lost_while_planned = {s for s in states if s.topic in log.deleted and states[s].open}
@@ -65,6 +66,9 @@ def survey(states: States, log: LogView, topics: Collection[str], policy: DataLo
                 halt = halt or Halt(reason, source.topic, source.partition, gap.start)
             case LostPrefix():
                 lost.append(decision)
+            case New(state) if state.start > 0 and source.topic in topics_read:
+                # The topic was read when it was added: what expired before anybody looked is a gap of the next survey.
+                new_partitions[source] = replace(state, start=0, end=0)
             case New(state, readable_to):
                 new_partitions[source], ends[source] = state, readable_to
             case _:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordination.planning.batches import Survey, survey
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from coordination.state.model import Gap, LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
 READ = PartitionState("id", 0, 40, 1)
@@ -37,6 +39,29 @@ def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_o
         survey = survey_of({P0: READ, P2: gone}, P0, P1)
         assert survey.halt is not None, gone
         assert (survey.halt.partition, "run `sink reset --to earliest" in survey.halt.reason) == (2, True)
+
+
+@pytest.mark.parametrize("policy", DataLossPolicy)
+def test_records_of_an_added_partition_that_expired_before_it_was_seen_are_lost_and_not_passed_over(
+    policy: DataLossPolicy,
+) -> None:
+    log = LogView("cluster", {P0: PartitionLog("id", 0, 50), P1: PartitionLog("id", 7, 50)})
+    first = survey({P0: READ}, log, ["orders"], policy, OffsetReset.LATEST)
+    assert (first.halt, first.lost, first.ends) == (None, (), {P0: 50})
+    assert first.new_partitions == {P1: PartitionState("id", 0, 0, 0)}
+    second = survey(first.states, log, ["orders"], policy, OffsetReset.LATEST)
+    if policy is DataLossPolicy.FAIL:
+        assert second.halt is not None
+        assert "orders-1: offsets [0, 7) were deleted from the log" in second.halt.reason
+    else:
+        assert [loss.gap for loss in second.lost] == [Gap("orders", 1, 0, 7)]
+
+
+def test_a_partition_of_a_topic_of_which_nothing_was_read_begins_with_what_there_is() -> None:
+    log = LogView("cluster", {P0: PartitionLog("id", 0, 50), P1: PartitionLog("id", 7, 50)})
+    named = {P0: PartitionState("id", 40, 40, 1)}
+    seen = survey(named, log, ["orders"], DataLossPolicy.FAIL, OffsetReset.LATEST)
+    assert (seen.halt, seen.new_partitions) == (None, {P1: PartitionState("id", 7, 7, 0)})
 
 
 def test_a_topic_without_any_partition_halts() -> None:
