@@ -8,9 +8,10 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from coordination.errors import TableError
+from coordination.errors import TableError, Unavailable
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult
 from sink.hudi import TableOutcome
+from sink.hudi.options import IN_PROCESS_LOCK
 from sink.hudi.shared_lock import LockIdentity
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import Driver, allow, checkpoint
@@ -100,6 +101,24 @@ def test_a_table_whose_properties_another_writer_has_changed_gets_no_commit(driv
     with pytest.raises(TableError, match="changed by another writer: the table's record key: id; the settings ask"):
         driver.table.complete(instant, stats, checkpoint(1), allow)
     assert driver.table._timeline.state(instant).name == "PENDING"
+
+
+@pytest.mark.thorough
+def test_a_sink_waits_until_an_index_is_dropped_that_its_commits_cannot_update(make_driver: MakeDriver) -> None:
+    driver = make_driver(hoodie__metadata__enable="true")
+    driver.land(1)
+    driver.spark.sql(f"CREATE TABLE indexed USING hudi LOCATION '{driver.settings.base_path}'")
+    driver.spark.conf.set("hoodie.write.lock.provider", IN_PROCESS_LOCK)
+    try:
+        driver.spark.sql("CREATE INDEX by_kind ON indexed USING column_stats (kind) OPTIONS (expr='upper')")
+        with pytest.raises(Unavailable, match=r"the table's index: expr_index_by_kind; .* goes on when it is gone"):
+            driver.table.view()
+        driver.spark.sql("DROP INDEX by_kind ON indexed")
+    finally:
+        driver.spark.sql("DROP TABLE indexed")
+        driver.spark.conf.unset("hoodie.write.lock.provider")
+    driver.land(2)
+    assert driver.count() == driver.count(metadata=False) == 20
 
 
 @pytest.fixture
