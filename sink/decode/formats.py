@@ -18,7 +18,7 @@ from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
-from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, registry
+from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, referred, registry
 from sink.schema import TableSchema
 
 WIRE = "-confluent"
@@ -82,14 +82,6 @@ class ValueFormat:
             raise
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
-
-
-def referred(schema: RegisteredSchema) -> list[str]:
-    """Returns the texts of all schemas that this one refers to, each after its own references."""
-    texts: dict[str, None] = {}
-    for _, reference in schema.references:
-        texts |= dict.fromkeys(referred(reference)) | {reference.text: None}
-    return list(texts)
 
 
 def _raw(schema: TableSchema, kind: str) -> Decoder:

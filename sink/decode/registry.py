@@ -57,6 +57,14 @@ class RegisteredSchema:
     references: tuple[tuple[str, RegisteredSchema], ...] = ()
 
 
+def referred(schema: RegisteredSchema) -> list[str]:
+    """Returns the texts of all schemas that this one refers to, each after its own references."""
+    texts: dict[str, None] = {}
+    for _, reference in schema.references:
+        texts |= dict.fromkeys(referred(reference)) | {reference.text: None}
+    return list(texts)
+
+
 class Registry:
     """A client of the registry, with a cache. Thread-safe. `registry` returns the shared one of this process."""
 

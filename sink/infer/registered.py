@@ -16,10 +16,9 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
-from sink.decode.formats import referred
 from sink.decode.proto_files import descriptor_set
 from sink.decode.records import SchemaMismatch
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry import RegisteredSchema, referred
 from sink.infer.protobuf import columns_of_message
 from sink.schema.avro import struct_of_avro
 from sink.schema.warnings import OmittedField, SchemaWarning
