@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
@@ -31,6 +32,7 @@ _AVRO_PLAIN = ("aliases", "default", "logicalType", "precision", "scale", "size"
 _HEX_DIGITS = 16
 
 
+@lru_cache(1024)
 def fingerprint(schema: RegisteredSchema) -> str:
     """Returns 16 hexadecimal digits of a SHA-256."""
     if schema.kind == "PROTOBUF":

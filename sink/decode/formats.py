@@ -6,7 +6,7 @@ fit the format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import types as T
@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
+from sink.decode.fingerprints import fingerprint
 from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
@@ -35,6 +36,8 @@ class ValueFormat:
     message: str = ""
     """The full name of the message, for plain Protobuf."""
     access: RegistryAccess | None = None
+    used: dict[str, str] | None = field(default=None, compare=False)
+    """Gets the fingerprint of each registered schema that decodes values, by its id; None: nobody asks."""
 
     @property
     def is_wire(self) -> bool:
@@ -66,7 +69,11 @@ class ValueFormat:
 
     def _registered(self, schema: TableSchema, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None
-        return self.reader(schema, registry(self.access).schema(schema_id), message_path)
+        registered = registry(self.access).schema(schema_id)
+        reader = self.reader(schema, registered, message_path)
+        if self.used is not None:
+            self.used[str(schema_id)] = fingerprint(registered)
+        return reader
 
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises

@@ -10,13 +10,14 @@ key's format cannot fill.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
+from typing_extensions import Self
 
 from sink.decode.debezium import EventDecoder, if_else, take_or_null
 from sink.decode.formats import RAW, ValueFormat
@@ -146,6 +147,10 @@ class ChangeSpec(RowSpec):
 
     def decoder(self) -> Decode:
         return Changes(self).decode_batch
+
+    def recording(self, used: dict[str, str]) -> Self:
+        keys = None if self.key_format is None else replace(self.key_format, used=used)
+        return replace(super().recording(used), key_format=keys)
 
 
 @dataclass(frozen=True, slots=True)

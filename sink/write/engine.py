@@ -82,6 +82,8 @@ class WriteResult:
     errors: tuple[QuarantinedRecords, ...] = ()
     reads: tuple[ReadRange, ...] = ()
     """The ranges of the log that the tasks read, in their order; empty for records that were given to them."""
+    schemas: tuple[tuple[str, str], ...] = ()
+    """Id and fingerprint of each registered schema that decoded values, sorted."""
 
 
 class Engine(ABC):
@@ -139,6 +141,7 @@ class Engine(ABC):
             sum(report.size for report in reports),
             quarantine(self._inputs, self._settings, instant, reports),
             tuple(read for report in reports for read in report.reads),
+            tuple(sorted({pair for report in reports for pair in report.schemas})),
         )
 
     def cancel(self, instant: str) -> None:
@@ -198,7 +201,8 @@ def decode(
     """Decodes records to rows, for `mapInArrow`. With more bad records in a task than are tolerated it raises the first
     one's coordinates.
     """
-    decode_batch = spec.decoder()
+    schemas: dict[str, str] = {}
+    decode_batch = spec.recording(schemas).decoder()
     for number in reads.task_numbers():
         counter = SliceCounter(number, reads.tasks[number], tolerated)
         read_ranges: list[ReadRange] = []
@@ -210,7 +214,7 @@ def decode(
                 raise failed_task(error) from None
             if rows is not None:
                 yield rows
-        reported.add({number: counter.report(read_ranges)})
+        reported.add({number: counter.report(read_ranges, schemas=schemas)})
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:

@@ -9,13 +9,14 @@ be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
+from typing_extensions import Self
 
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
@@ -68,6 +69,10 @@ class RowSpec:
     def decoder(self) -> Decode:
         """Returns a decoder for rows that go to the JVM. Raises ConfigError for columns that the format cannot fill."""
         return RowDecoder(self).decode_for_java
+
+    def recording(self, used: dict[str, str]) -> Self:
+        """Returns the same settings, whose decoders note in `used` the registered schemas that decode values."""
+        return replace(self, format=replace(self.format, used=used))
 
     def place(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
         """Returns the rows with all columns, and their table partitions. Raises BadRows."""

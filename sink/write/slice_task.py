@@ -60,7 +60,8 @@ def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
     task = job.reads.tasks[number]
     several_topics = len({piece.topic for piece in task.slices}) > 1
-    decoder, counter = RowDecoder(job.spec), SliceCounter(number, task, job.tolerated)
+    schemas: dict[str, str] = {}
+    decoder, counter = RowDecoder(job.spec.recording(schemas)), SliceCounter(number, task, job.tolerated)
     context = task_context()
     token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
     attempt = Attempt(job.sink, job.table, job.instant, token, task)
@@ -73,7 +74,7 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
             if decoded is not None:
                 rows, groups = decoded
                 files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
-        return counter.report(reads, files.close())
+        return counter.report(reads, files.close(), schemas)
     except BadRecord as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
         files.discard()

@@ -22,6 +22,8 @@ from sink.write.record_columns import BadRow
 REASON_CHARACTERS = 500
 """A reason may quote the record, and a task reports many reasons: each is cut to this length."""
 
+NO_SCHEMAS: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class BadOffset:
@@ -44,6 +46,8 @@ class TaskReport:
     """Hudi's write stats, one for each file, if the task writes files."""
     reads: tuple[ReadRange, ...] = ()
     """The ranges of the log that the task read, one for each of `WriteTask.ranges`."""
+    schemas: frozenset[tuple[str, str]] = frozenset()
+    """Id and fingerprint of each registered schema that decoded values."""
 
 
 class SliceCounter:
@@ -83,7 +87,9 @@ class SliceCounter:
             position = min(self._bad)
             raise too_many(self._slices[position], self._bad[position][0], self._tolerated)
 
-    def report(self, reads: Iterable[ReadRange], stats: Iterable[str] = ()) -> TaskReport:
+    def report(
+        self, reads: Iterable[ReadRange], stats: Iterable[str] = (), schemas: Mapping[str, str] = NO_SCHEMAS
+    ) -> TaskReport:
         results = tuple(
             SliceResult(piece, int(records), int(digest), len(self._bad.get(position, ())))
             for position, (piece, records, digest) in enumerate(
@@ -91,7 +97,8 @@ class SliceCounter:
             )
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
-        return TaskReport(self._number, results, self._size, bad, tuple(stats), tuple(reads))
+        pairs = frozenset(schemas.items())
+        return TaskReport(self._number, results, self._size, bad, tuple(stats), tuple(reads), pairs)
 
 
 def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:
