@@ -93,6 +93,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
                 return term.abort(t, inconsistency)
             if (change := transactions.changed_log(t, term.keeper_view.states)) is not None:
                 return term.abort(t, change.reason, change)
+            if (change := transactions.changed_schema(t, term.table_view.checkpoint)) is not None:
+                return term.abort(t, change.reason, change)
             return term.enter(t, Phase.PREPARED)
         case _:
             return None
@@ -127,6 +129,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
         term.keeper_view.ledger.gaps,
         term.config.sink,
         term.raised_epoch,
+        term.table_view.checkpoint,
     )
     return Complete(
         t.header.instant,

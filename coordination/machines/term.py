@@ -32,6 +32,8 @@ from coordination.state.model import (
 from coordination.state.phases import enter
 from coordination.state.tree import Check, Halt, KeeperView, Transaction
 
+HALTING = (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED, FailureKind.SCHEMA_CHANGED)
+"""Failures that only an operator can end."""
 OUT_OF_STEP = "what is recorded is not what the table says"
 
 
@@ -191,8 +193,7 @@ class Term(Exchange):
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
             # Another replica may lead by the next attempt, or the bytes changed on their way.
             is_lasting = failure.kind is FailureKind.LOG_DAMAGED and header.attempt > 1
-            halts = is_lasting or failure.kind in (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED)
-            if halts and self.keeper_view.halt is None:
+            if (is_lasting or failure.kind in HALTING) and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)
         return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordination.planning import log_continuity, write_tasks
+from coordination.planning import log_continuity, schema_identity, write_tasks
 from coordination.state.log_records import ReadRange
 from coordination.state.model import (
     Checkpoint,
@@ -89,6 +89,12 @@ def misread(transaction: Transaction) -> tuple[str, str] | None:
 def changed_log(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> Failure | None:
     """Returns the failure for a log that is not the one which was read before; None if there is no such evidence."""
     return log_continuity.changed_log(reads(transaction), states)
+
+
+def changed_schema(transaction: Transaction, newest: Checkpoint | None) -> Failure | None:
+    """Returns the failure for a schema id with another fingerprint than in `newest` or in another task; None without
+    one."""
+    return schema_identity.conflict(newest.schemas if newest else {}, schemas(transaction))
 
 
 def _names_all_bad_records(transaction: Transaction) -> bool:
@@ -172,6 +178,11 @@ def reads(transaction: Transaction) -> tuple[ReadRange, ...]:
     return tuple(read for status in transaction.statuses.values() for read in status.reads)
 
 
+def schemas(transaction: Transaction) -> tuple[tuple[str, str], ...]:
+    """Returns id and fingerprint of the registered schemas that decoded the transaction's records."""
+    return tuple(pair for status in transaction.statuses.values() for pair in status.schemas)
+
+
 def size(transaction: Transaction) -> int:
     """Returns the bytes of the values that the transaction read."""
     return sum(status.size for status in transaction.statuses.values())
@@ -224,8 +235,10 @@ def checkpoint(
     gaps: tuple[Gap, ...],
     sink: str,
     epoch: int,
+    newest: Checkpoint | None,
 ) -> Checkpoint:
-    """Returns the checkpoint for the commit of `transaction`: cumulative, idle partitions included."""
+    """Returns the checkpoint for the commit of `transaction`: cumulative, idle partitions included. `newest` is the one
+    that it follows."""
     after = {**states, **settled(states, transaction)}
     return Checkpoint(
         sink=sink,
@@ -239,6 +252,7 @@ def checkpoint(
         ends={source: PartitionCheckpoint(s.end, s.generation, s.anchor) for source, s in after.items()},
         results=results(transaction),
         gaps=gaps,
+        schemas=schema_identity.remembered(newest.schemas if newest else {}, schemas(transaction)),
     )
 
 

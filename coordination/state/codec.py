@@ -206,6 +206,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "size": s.size,
             "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
             "reads": encode_reads(s.reads),
+            "schemas": [list(pair) for pair in s.schemas],
             "failure": None
             if failure is None
             else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
@@ -237,9 +238,14 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
                 for path, records, topic, partition, offset, reason in d["errors"]
             ),
             reads=decode_reads(d["reads"]),
+            schemas=_decode_schemas(d["schemas"]),
         )
 
     return from_bytes(data, origin, build, version)
+
+
+def _decode_schemas(value: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((require_str(schema_id), require_str(fingerprint)) for schema_id, fingerprint in value)
 
 
 def encode_member(m: Member) -> bytes:
@@ -305,6 +311,7 @@ def encode_checkpoint(c: Checkpoint) -> str:
             "anchors": anchors,
             "results": _results(c.results),
             "gaps": encode_gaps(c.gaps),
+            "schemas": [list(pair) for pair in c.schemas.items()],
         }
     )
     if not raw.startswith(_ZLIB_BYTES):
@@ -334,6 +341,7 @@ def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
             },
             results=_decode_results(d["results"], topics),
             gaps=decode_gaps(d["gaps"]),
+            schemas=dict(_decode_schemas(d["schemas"])),
         )
 
     data = encoded.encode()

@@ -215,6 +215,8 @@ class FailureKind(Enum):
     """The log is not the one that was read before: the sink halts and names the record that differs."""
     LOG_DAMAGED = "LOG_DAMAGED"
     """A batch of the log cannot be read: the sink halts if the next attempt cannot read it either."""
+    SCHEMA_CHANGED = "SCHEMA_CHANGED"
+    """An id of the schema registry is another schema than before: the sink halts and names it."""
     AWAY = "AWAY"
     """A server was away, or refused: the table's store, or the registry. It counts as no attempt at the batch."""
 
@@ -271,6 +273,8 @@ class WriteStatus:
     errors: tuple[QuarantinedRecords, ...] = ()
     reads: tuple[ReadRange, ...] = ()
     """The ranges of each task, in the order of the tasks: one for each of `WriteTask.ranges`."""
+    schemas: tuple[tuple[str, str], ...] = ()
+    """Id and fingerprint of each registered schema that decoded values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +303,8 @@ class Gap:
 class Checkpoint:
     """The offsets inside a Hudi commit: the truth. Cumulative over all partitions, idle ones included.
 
-    `results` are the slices that this very commit added; `gaps` every gap ever skipped.
+    `results` are the slices that this very commit added; `gaps` every gap ever skipped; `schemas` the fingerprints of
+    the registered schemas that decoded records last, by id, in the order of their last use.
     """
 
     sink: str
@@ -313,6 +318,7 @@ class Checkpoint:
     ends: Mapping[TopicPartition, PartitionCheckpoint]
     results: tuple[SliceResult, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 class WorkerState(Enum):

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.machines import writes
 from coordination.machines.recovery import Advance, Ahead, compare_with_table
+from coordination.planning import schema_identity
 from coordination.planning.planner import next_number
 from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, LogView, Slice, TableView, WriteTask
@@ -228,11 +229,15 @@ class Replay:
         write_report = engine.write(instant, tasks, columns, records)
         if sum(result.records for result in write_report.results) != len(keys):
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
+        if (failure := schema_identity.conflict(newest.schemas, write_report.schemas)) is not None:
+            raise TableError(f"{failure.reason}; nothing was replayed")
+        schemas = schema_identity.remembered(newest.schemas, write_report.schemas)
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         self._failpoints.reach("Replay.written")
         runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(keys))}
         guard = self._guard(lock_path, view, newest)
+        checkpoint = replace(checkpoint, schemas=schemas)
         outcome = self._table.complete(instant, write_report.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
             raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed. Try again.")

@@ -32,11 +32,13 @@ _OURS = ("url", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.
 
 @dataclass(frozen=True, repr=False)
 class RegistryAccess:
-    """Addresses and properties. `properties` have Confluent's names, without a prefix; `timeout` is in seconds."""
+    """Addresses and properties. `properties` have Confluent's names, without a prefix; `timeout` is in seconds. `name`
+    tells the ids of one registry from those of another."""
 
     urls: tuple[str, ...]
     properties: tuple[tuple[str, str], ...] = ()
     patience_seconds: float = PATIENCE_SECONDS
+    name: str = ""
 
     def __repr__(self) -> str:
         urls = ", ".join(map(shown_url, self.urls))

@@ -311,6 +311,7 @@ class ParticipantEffectHandler:
                 size=report.size,
                 errors=report.errors,
                 reads=report.reads,
+                schemas=report.schemas,
             )
         )
 

@@ -161,7 +161,7 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
         "ssl.key.location": settings.registry_key,
     }
     properties = tuple((name, str(value)) for name, value in client_settings.items() if value)
-    return RegistryAccess(settings.registry_urls, properties)
+    return RegistryAccess(settings.registry_urls, properties, name=settings.registry_name)
 
 
 def record_keys(settings: Settings) -> RecordKeys:

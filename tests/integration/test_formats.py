@@ -28,10 +28,12 @@ from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 
 from coordination.errors import BadRecord, Unavailable
+from coordination.planning.schema_identity import conflict
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.operations.validation import _registry
 from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
+from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
@@ -266,6 +268,34 @@ def test_a_table_of_every_type_holds_what_was_written(
     rows = rows_of(instant.data_files).sort_by("_kafka_offset")
     # A map has no order: Protobuf's serializer writes it in any. (Strict: a key that is there twice is an error.)
     assert rows.select(list(FULL)).to_pylist(maps_as_pydicts="strict") == ROWS
+
+
+def test_a_task_reports_the_schemas_that_decoded_it_and_another_registrys_is_told_by_its_fingerprint(
+    make_writer: Callable[[str, str], FormatWriter],
+    registry_url: str,
+    spark: SparkSession,
+    kafka: Any,
+    topic: Any,
+    tmp_path: Path,
+) -> None:
+    source = topic()
+    writer = make_writer("avro-confluent", source)
+    produce(kafka.address, source, [writer.write(FULL), writer.write(PLAIN)])
+
+    def schemas_by(url: str) -> tuple[tuple[str, str], ...]:
+        more = {"value__format": "avro-confluent", "schema__registry__url": url}
+        settings = make_settings(tmp_path, kafka.address, source, DDL, **more)
+        engine, instant = ArrowEngine(spark, settings, table_schema(settings)), OpenInstant(tmp_path / "table")
+        return engine.write(instant.name, tasks_of(source, (0, 0, 2))).schemas
+
+    def renamed(request: RegistryRequest) -> RegistryResponse:
+        answer = forward(registry_url)(request)
+        return RegistryResponse(answer.status, str(answer.body).replace("small", "Small"))
+
+    [(schema_id, fingerprint)] = schemas_by(registry_url)
+    assert schemas_by(registry_url) == ((schema_id, fingerprint),)
+    with StubRegistry(renamed) as other:
+        assert conflict({schema_id: fingerprint}, schemas_by(other.url)) is not None
 
 
 @pytest.mark.parametrize("name", ["avro-confluent", "protobuf-confluent", "json-confluent"])

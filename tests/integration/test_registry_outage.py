@@ -14,7 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hudi import HudiTableBuilder
 
 from tests.integration.conftest import MakeFleet
-from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
+from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("registry")]
 
@@ -76,3 +76,40 @@ def test_it_waits_and_says_so_until_the_registry_answers_and_loses_nothing(
     assert sorted(rows.column("amount").drop_null().to_pylist()) == [
         number / 4 for number in range(RECORDS, 2 * RECORDS)
     ]
+
+
+def of_another_registry(answer: Answer) -> Answer:
+    """Returns what a registry answers that gave each id to a schema whose numbers stand in another order."""
+
+    def other(request: RegistryRequest) -> RegistryResponse:
+        response = answer(request)
+        if not request.path.startswith("/schemas/ids/"):
+            return response
+        body = json.loads(response.body) if isinstance(response.body, str) else dict(response.body)
+        schema = json.loads(body["schema"])
+        schema["fields"] = [{"name": "other", "type": "int"}, {"name": "kind", "type": "string"}]
+        return RegistryResponse(response.status, {**body, "schema": json.dumps(schema)})
+
+    return other
+
+
+@pytest.mark.thorough
+def test_an_id_of_another_registry_halts_and_lands_nothing(
+    make_fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
+) -> None:
+    """Its bytes fit both schemas: only the fingerprint tells."""
+    name = topic(partitions=1)
+    produce(kafka.address, registry_url, name, FIRST_SCHEMA, 0)
+    with StubRegistry(forward(registry_url)) as proxy:
+        fleet = make_fleet(name=name, **{"value.format": "avro-confluent", "schema.registry.url": proxy.url})
+        worker = fleet.start("w1")
+        fleet.wait_landed({0: RECORDS})
+        worker.stop()
+        proxy.answer = of_another_registry(forward(registry_url))
+        produce(kafka.address, registry_url, name, FIRST_SCHEMA, RECORDS)
+        fleet.start("w2")
+        fleet.wait("the sink is halted", lambda view: view.halt is not None)
+        halt = fleet.view().halt
+        assert halt is not None
+        assert "is not the schema that it was" in halt.reason
+        assert fleet.audit().rows == RECORDS

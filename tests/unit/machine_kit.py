@@ -67,6 +67,8 @@ class Environment:
         self.log = SimLog("cluster-1")
         self.log.add(SOURCE)
         self.log.partitions[SOURCE].end = 100
+        self.schemas: tuple[tuple[str, str], ...] = ()
+        """The schemas that participants report, as id and fingerprint."""
         self.sessions = {}
         for worker in WORKERS:
             self.sessions[worker] = self.keeper.open_session()
@@ -99,7 +101,9 @@ class Environment:
             SliceResult(task_slice, *self.log.read(task_slice)) for task in tasks for task_slice in task.slices
         )
         reads = tuple(read for task in tasks for read in self.log.reads(task))
-        return WriteStatus(header.number, incarnation, results, tuple(map(stat_of, tasks)), reads=reads)
+        return WriteStatus(
+            header.number, incarnation, results, tuple(map(stat_of, tasks)), reads=reads, schemas=self.schemas
+        )
 
 
 class Driver:

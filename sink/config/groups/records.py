@@ -88,6 +88,13 @@ class RecordSettings(Group):
         "Addresses of the schema registry (Confluent's API), asked in turn until one answers.",
         default=(),
     )
+    registry_name: Text = setting(
+        "schema.registry.name",
+        "Name of the registry whose ids the records carry. Give it another value when a registry was built anew: its"
+        " ids are other schemas from then on. Without that, an id whose schema changes halts the sink.",
+        default="",
+        fleet=True,
+    )
     registry_login: Secret | None = setting(
         "schema.registry.basic.auth.user.info", "Login to the schema registry, as `name:password`.", default=None
     )
