@@ -30,7 +30,6 @@ class TopicPartition:
 @dataclass(frozen=True, order=True, slots=True)
 class Slice:
     """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
-
     `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
     topic nor a replay can ever produce a file id that the table already holds. A reader begins at `anchor`,
     the offset of the last record before it (NO_ANCHOR: at `start`), which is no part of its identity.
@@ -233,9 +232,7 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class SliceResult:
     """Evidence of one written slice. `digest` is unsigned 64 bit: the wrapped sum of the hashes of all its records.
-
-    `records` are in the table, `errors` are bad ones, for the errors table.
-    """
+    `records` are in the table, `errors` are bad ones, for the errors table."""
 
     slice: Slice
     records: int
@@ -302,10 +299,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The offsets inside a Hudi commit: the truth. Cumulative over all partitions, idle ones included.
-
     `results` are the slices that this very commit added; `gaps` every gap ever skipped; `schemas` the fingerprints of
-    the registered schemas that decoded records last, by id, in the order of their last use.
-    """
+    the registered schemas that decoded records last, by id, in the order of their last use."""
 
     sink: str
     keeper: str
@@ -390,7 +385,6 @@ class LogView:
 @dataclass(frozen=True, slots=True)
 class TableView:
     """The timeline as this sink needs it. `instants` has the states of the requested instants.
-
     `orphans` are pending instants that carry this sink's name, oldest first; the caller knows which of them
     its open transactions name. `commits_since` counts completed instants after the checkpoint's commit.
     """

@@ -107,6 +107,15 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
+        r"schema registry: id \S+ is not the schema that it was",
+        Remedy(
+            "records name schema ids of another registry than before",
+            "Correct schema.registry.url on all workers, stop them, run `sink reset --yes`, which clears the halt, and"
+            " start them. If the registry was built anew, give schema.registry.name another value as well.",
+            "halt-schema-changed",
+        ),
+    ),
+    (
         r"the table was filled from the Kafka cluster",
         Remedy(
             "the wrong brokers, or a move of the topic",

@@ -1,4 +1,4 @@
-"""What changes the fingerprint of a registered schema, and what does not."""
+"""Fingerprints of registered schemas: the changes that they show, and those that they do not."""
 
 from __future__ import annotations
 
