@@ -26,6 +26,7 @@ from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
+from sink.clients.record_times import begin_times
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinkOption, SinksOption, one_sink, several_sinks, text_table
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
@@ -98,7 +99,8 @@ class _StatusReader:
                 raise
             return unread(settings.name, "znode" if isinstance(error, Corrupt) else "other-version", str(error))
         view = reading.view
-        trend.observe(view, reading.log, time.time())
+        begun = {} if reading.log is None else begin_times(settings.kafka_native, reading.log)
+        trend.observe(view, reading.log, time.time(), begun)
         return report_on(settings, view, reading.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:

@@ -136,7 +136,7 @@ def _open_transactions(evidence: Evidence, are_too_long: bool) -> Iterator[Findi
     oldest = min(transactions, key=lambda transaction: (transaction.since, transaction.partition))
     since = datetime.fromtimestamp(oldest.since, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = (
-        f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, seen since {since}, and holds back"
+        f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, since {since}, and holds back"
         f" {oldest.offsets:,} acknowledged offsets"
     )
     if len(transactions) > 1:

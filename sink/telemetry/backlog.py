@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
+from types import MappingProxyType
 from typing import NamedTuple
 
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
@@ -206,14 +207,22 @@ class Trend:
             longest = max(longest, trend.catch_up or 0.0)
         return longest
 
-    def observe(self, view: KeeperView, log: LogView | None, wall: float) -> None:
-        """Adds a reading of the tree and a view of the log, if there is one."""
+    def observe(
+        self,
+        view: KeeperView,
+        log: LogView | None,
+        wall: float,
+        begun: Mapping[TopicPartition, float] = MappingProxyType({}),
+    ) -> None:
+        """Adds a reading of the tree and a view of the log, if there is one. `begun`: when open Kafka transactions
+        began, for some partitions.
+        """
         commit = last_commit(view)
         commit_age = None if commit is None else max(0.0, wall - commit)
         if log is None:
             self._sample(Sample(wall, None, None, commit_age))
             return
-        self.open_transactions.look(log.partitions, wall)
+        self.open_transactions.look(log.partitions, wall, begun)
         lags = {partition: readable_lag(view.states.get(partition), ends) for partition, ends in log.partitions.items()}
         self._backlog.look(view, {partition: log.partitions[partition] for partition in lags if lags[partition]}, wall)
         self.age = self._backlog.oldest(view.states, wall)

@@ -94,7 +94,7 @@ def assert_an_open_transaction_is_told(fleet: Fleet, client: Client) -> None:
 
     eventually("the open transaction is noted", lambda: findings("notes"))
     [note] = findings("notes")
-    assert f"{fleet.topic}-2: a Kafka transaction is open at offset {start}, seen since 20" in note
+    assert f"{fleet.topic}-2: a Kafka transaction is open at offset {start}, since 20" in note
     waited = command(fleet, "wait", "--caught-up", "--timeout", "1", fails=True)
     assert f"it waits for the end of open Kafka transactions: {fleet.topic}-2 (offset {start})" in waited.stderr
     assert client.wait("/health", 503).json["reasons"][0]["kind"] == "open-transaction"

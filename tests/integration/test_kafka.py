@@ -26,6 +26,7 @@ from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PartitionLog, TopicPartition
 from sink.clients import kafka as kafka_client
 from sink.clients.kafka import AccessDenied, Log, UnknownTopic
+from sink.clients.record_times import begin_times
 from sink.devtools.local.kafka import KafkaServer
 from tests.waiting import eventually
 
@@ -189,13 +190,17 @@ def test_an_open_transaction_holds_the_end_back_until_it_is_committed(
 ) -> None:
     create(admin, name)
     produce(address, name, 5)
+    before = time.time()
     producer = transaction(address, name, 3)
     produce(address, name, 2)
     seen = partition_log(log, name)
     assert (seen.start, seen.end, seen.high_watermark, seen.held_back) == (0, 5, 10, 5)
+    [began] = begin_times({"bootstrap.servers": address}, log.view([name])).values()
+    assert before - 1 < began < time.time()
     producer.commit_transaction(30)
     eventually("what was committed can be read", lambda: span(log, name) == (0, 11))
     assert partition_log(log, name).held_back == 0
+    assert begin_times({"bootstrap.servers": address}, log.view([name])) == {}
 
 
 def test_an_aborted_transaction_lets_the_end_go_on_past_its_marker(

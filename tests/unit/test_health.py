@@ -130,7 +130,7 @@ def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp
     assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
     [told] = judgement.reasons or judgement.notes
     since = datetime.fromtimestamp(WALL - 70, timezone.utc).strftime("%H:%M:%S")
-    assert f"{SOURCE}: a Kafka transaction is open at offset 100, seen since" in told.text
+    assert f"{SOURCE}: a Kafka transaction is open at offset 100, since" in told.text
     assert f"{since} UTC, and holds back 6,000 acknowledged offsets" in told.text
     # What can be read has landed: nobody is late, and the lag is not 0.
     assert (evidence.trend.age.known, evidence.status and evidence.status.lag) == (0, 6_000)
