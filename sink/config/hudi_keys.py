@@ -107,28 +107,35 @@ def _rows(file: str) -> list[list[str]]:
 REASONS: Mapping[str, str] = dict(_rows("hudi_reasons.tsv"))
 """The sentences that the file's column `reason` stands for."""
 KEYS: Mapping[str, HudiKey] = {row[0]: HudiKey(*row) for row in _rows("hudi_keys.tsv")}
-"""Every name that Hudi reads, old names of the same settings included."""
+"""Every name that Hudi reads, old names of the same settings included; all that begin alike where one ends in `*`."""
+_STARTS = tuple(name.removesuffix("*") for name in KEYS if name.endswith("*"))
+
+
+def find(key: str) -> HudiKey | None:
+    """Returns what the list says of a name; None if it does not have it."""
+    return KEYS.get(key) or next((KEYS[f"{start}*"] for start in _STARTS if key.startswith(start)), None)
 
 
 def problem(key: str, value: str) -> str | None:
     """Returns why a setting may not be passed on to Hudi; None if it may, also where Hudi does not know it."""
-    known = KEYS.get(key)
+    known = find(key)
     return known.problem(value) if known else None
 
 
 def canonical(key: str, value: str) -> str:
     """Returns the value as Hudi understands it. Raises ValueError if it is not one of the name's values."""
-    known = KEYS.get(key)
+    known = find(key)
     return known.canonical(value) if known else value
 
 
 def notes(settings: Mapping[str, str]) -> Iterator[str]:
     """Yields a sentence for each name that Hudi does not know: another jar may read it, and Hudi ignores it."""
-    for name in sorted(set(settings) - set(KEYS)):
-        yield (
-            f"{name}: Hudi's own jar does not know this setting, and it is passed on. Remove it, unless another jar"
-            " (spark.jars) reads it."
-        )
+    for name in sorted(settings):
+        if find(name) is None:
+            yield (
+                f"{name}: Hudi's own jar does not know this setting, and it is passed on. Remove it, unless another jar"
+                " (spark.jars) reads it."
+            )
 
 
 def accepted(settings: Mapping[str, str]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rapidfuzz.distance import OSA
 
-from sink.config.hudi_keys import KEYS
+from sink.config.hudi_keys import KEYS, find
 from sink.config.rules import FLAGS, RULES
 
 SHORT = 12
@@ -51,7 +51,7 @@ _SINK_NAMES = frozenset(name for name in (*RULES, *FLAGS) if not name.startswith
 _FREE_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.")
 """Prefixes that are not checked. Names of other S3 schemes differ from s3a's by a letter; users name catalogs."""
 
-KNOWN = _SPARK | frozenset(KEYS) | _SINK_NAMES
+KNOWN = _SPARK | frozenset(name for name in KEYS if not name.endswith("*")) | _SINK_NAMES
 """Names that the sink sets, reads, bounds or refuses, all names of Hudi, and common ones of Spark. `kafka.py` has
 Kafka's."""
 
@@ -61,7 +61,7 @@ REAL = frozenset({"spark.kryoserializer.buffer.mb"})
 
 def mistaken_for(key: str) -> str | None:
     """Returns the well-known name that `key` probably stands for; None if it is one, or resembles none."""
-    if key in KNOWN or key in REAL or key.startswith(_FREE_NAMES):
+    if key in KNOWN or key in REAL or key.startswith(_FREE_NAMES) or find(key):
         return None
     max_distance = 1 if len(key) < SHORT else 2
     distances = ((OSA.distance(key, name, score_cutoff=max_distance), name) for name in sorted(KNOWN))

@@ -161,7 +161,8 @@ def differences(jvm: Any, jar: Path) -> list[str]:
     fields, texts = names_in(jar)
     settings = settings_of_classes(jvm, fields)
     missing = sorted((settings | {text for text in texts if _is_whole(text, settings)}) - KEYS.keys())
-    gone = sorted(KEYS.keys() - settings - texts)
+    names = settings | texts
+    gone = [name for name in KEYS if not any(map(re.compile(re.escape(name).replace(r"\*", ".+")).fullmatch, names))]
     to_add = "Hudi reads it, and hudi_keys.tsv does not have it. Add it, refused until it was tried."
     to_remove = "hudi_keys.tsv has it, and Hudi does not read it. Remove it there."
     return [*(f"{name}: {to_add}" for name in missing), *(f"{name}: {to_remove}" for name in gone)]
