@@ -26,15 +26,15 @@ ENOUGH = 12
 MINIMUM = {
     "commits": 5.0,
     "comparisons": 8.0,
-    "killed": 0.4,
-    "stopped": 0.3,
-    "refused by the disk": 0.3,
-    "without its lock": 0.3,
-    "overtaken": 0.3,
+    "killed": 0.2,
+    "stopped": 0.2,
+    "refused by the disk": 0.2,
+    "without its lock": 0.2,
+    "overtaken": 0.2,
     "clustering done": 0.3,
     "compaction done": 0.3,
     "cleaning done": 0.5,
-    "restored": 0.1,
+    "restored": 0.05,
 }
 """The least counts a sequence, on the average of at least `ENOUGH`: with less, they show nothing."""
 

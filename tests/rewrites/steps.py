@@ -72,14 +72,14 @@ def sequence(random: Random, profile: Profile, length: int) -> list[Step]:
 
 def _step(random: Random, profile: Profile, saved: bool, earlier: int) -> Step:
     kinds = {
-        "land": 3,
+        "land": 2,
         "open": 1.5,
         "open with columns": 1,
         "evolve": 1,
-        "services": 9,
+        "services": 12,
         "another writer": 1.5,
         "second sink": 1,
-        "rolled back by another": 1,
+        "rolled back by another": 0.5,
         "open rolled back": 1,
         "drop partition": 0.5 if profile.partitioned else 0,
         "savepoint": 0 if saved else 1.5,
