@@ -180,7 +180,9 @@ class _Sink:
 
 
 class _Commands:
-    """The commands of a host; each method without an underscore is one."""
+    """The commands of a host; each method without an underscore is one. A `topic` is its name, its id and the id of its
+    cluster.
+    """
 
     def __init__(self, spark: SparkSession, zookeeper: str) -> None:
         self._spark = spark
@@ -217,14 +219,15 @@ class _Commands:
     def begin(self, sink: str, number: int) -> str:
         return self._sinks[sink].table.begin(number, 1)
 
-    def write(self, sink: str, instant: str, topic: str, ranges: list[tuple[int, int, int]]) -> dict[str, Any]:
+    def write(self, sink: str, instant: str, topic: list[str], ranges: list[tuple[int, int, int]]) -> dict[str, Any]:
         """Writes a slice for each `(partition, start, end)`. Returns what the coordinator gets."""
         taken = self._sinks[sink]
         taken.table.view()
-        columns = taken.columns.resolve(LogView("cluster", {}))
+        name, topic_id, cluster = topic
+        columns = taken.columns.resolve(LogView(cluster, {}))
         assert not columns.schema_conflict, columns.schema_conflict
-        tasks = [WriteTask((Slice(topic, *bounds, _topic_id(topic), 0),)) for bounds in ranges]
-        written = taken.engine.write(instant, tasks, columns.columns)
+        tasks = [WriteTask((Slice(name, *bounds, topic_id, 0),)) for bounds in ranges]
+        written = taken.engine.write(instant, tasks, columns.columns, cluster=cluster)
         existing = taken.table.existing_file_ids(written.stats)
         assert not existing, f"the table has files of a batch that is formed again: {existing}"
         results = [
@@ -234,25 +237,24 @@ class _Commands:
         return {"stats": list(written.stats), "results": results, "columns": columns.columns}
 
     def complete(
-        self, sink: str, instant: str, topic: str, number: int, ends: Mapping[str, int], written: Any, epoch: int
+        self, sink: str, instant: str, topic: list[str], number: int, ends: Mapping[str, int], written: Any, epoch: int
     ) -> str:
         taken = self._sinks[sink]
+        name, topic_id, cluster = topic
         results = tuple(
-            SliceResult(Slice(topic, partition, start, end, _topic_id(topic), 0), records, digest)
+            SliceResult(Slice(name, partition, start, end, topic_id, 0), records, digest)
             for partition, start, end, records, digest in written["results"]
         )
         new = Checkpoint(
             sink=taken.settings.name,
             keeper="keeper",
-            cluster="cluster",
+            cluster=cluster,
             epoch=1,
             number=number,
             base=number - 1,
             config="config",
-            topics={topic: _topic_id(topic)},
-            ends={
-                TopicPartition(topic, int(partition)): PartitionCheckpoint(end, 0) for partition, end in ends.items()
-            },
+            topics={name: topic_id},
+            ends={TopicPartition(name, int(partition)): PartitionCheckpoint(end, 0) for partition, end in ends.items()},
             results=results,
         )
 
@@ -350,10 +352,6 @@ class _Commands:
         options = {**service_options(settings), **_hudis_lock(settings)}
         options |= {"hoodie.clustering.async.enabled": "false", "hoodie.clean.failed.writes.policy": "LAZY"}
         return HudiClient(self._spark, settings.base_path, avro or "{}", options)
-
-
-def _topic_id(topic: str) -> str:
-    return f"id-of-{topic}"
 
 
 def _hudis_lock(settings: Settings) -> dict[str, str]:

@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.kafka_tools import ask_topic_id
 from tests.rewrites.host import FENCE, Host
 from tests.rewrites.places import InStore, OnDisk, Place, SmallDisk
 from tests.storage.s3_proxy import S3Proxy
@@ -124,9 +125,11 @@ class Lab:
         self.client.set(f"{FENCE}/{sink}", str(epoch).encode())
 
     @contextmanager
-    def topic(self, name: str, partitions: int) -> Iterator[str]:
+    def topic(self, name: str, partitions: int) -> Iterator[tuple[str, str, str]]:
+        """Yields name, id and cluster id of a new topic."""
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_TOPIC_SECONDS)
-        yield name
+        cluster = self._admin.list_topics(timeout=_TOPIC_SECONDS).cluster_id
+        yield name, ask_topic_id(self._admin, name), cluster or ""
         with suppress(Exception):
             self._admin.delete_topics([name])[name].result(_TOPIC_SECONDS)
 

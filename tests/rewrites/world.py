@@ -58,7 +58,8 @@ class _Open:
 @dataclass
 class _SinkSetup:
     properties: Path
-    topic: str
+    topic: tuple[str, str, str]
+    """Its name, its id and the id of its cluster."""
     sent: dict[int, list[Change]] = field(default_factory=dict)
     """By Kafka partition, the changes in the order of the log."""
     epoch: int = 0
@@ -115,8 +116,8 @@ class World:
             try:
                 for name in (FIRST, SECOND):
                     topic = f"rewrites-{self.report.seed}-{name}-{time.time_ns()}"
-                    stack.enter_context(self._lab.topic(topic, PARTITIONS))
-                    self._sinks[name] = _SinkSetup(self._lab.directory / f"{topic}.properties", topic)
+                    made = stack.enter_context(self._lab.topic(topic, PARTITIONS))
+                    self._sinks[name] = _SinkSetup(self._lab.directory / f"{topic}.properties", made)
                     self._new_epoch(name)
                 for step in self.steps:
                     self._note(str(step))
@@ -628,7 +629,7 @@ class World:
             "sink.name": sink,
             "zookeeper.connect": self._lab.zookeeper,
             "kafka.bootstrap.servers": self._lab.kafka,
-            "kafka.topic.names": setup.topic,
+            "kafka.topic.names": setup.topic[0],
             "target.base.path": self._place.base,
             **self._place.settings,
             "target.table.name": f"t{self.report.seed}",
@@ -648,4 +649,4 @@ class World:
             setup.sent.setdefault(partition, []).append(change)
             records.setdefault(partition, []).append(self._records.record(change))
         for partition, some in records.items():
-            self._lab.send(setup.topic, partition, some)
+            self._lab.send(setup.topic[0], partition, some)
