@@ -32,7 +32,7 @@ from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 2.0
-WATCH_SECONDS = 20.0
+WATCH_SECONDS = 60.0
 RETRY_SECONDS = 900.0
 RESIGN_SECONDS = 0.5
 METADATA_TABLE = "metadata table"

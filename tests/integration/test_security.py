@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink import cli
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import LOOPBACK, free_ports
@@ -95,3 +96,26 @@ def nobody_else_reads(zookeeper: ZooKeeperServer, fleet: Fleet) -> None:
         stranger.get(f"{fleet.root}/keeper")
     stranger.stop()
     stranger.close()
+
+
+@pytest.mark.thorough
+def test_a_worker_that_logs_in_to_zookeeper_by_tls_serves_its_table(
+    tmp_path: Path, kafka: KafkaServer, topic: Callable[..., str], guarded: tuple[ZooKeeperServer, dict[str, str]]
+) -> None:
+    zookeeper, worker_settings = guarded
+    name = topic(partitions=2)
+    often = {"services.clustering": True, "services.interval.commits": 1, "hoodie.clustering.async.max.commits": 1}
+    often |= {"hoodie.clean.commits.retained": 1, "hoodie.metadata.enable": False}
+    fleet = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, name, often)
+    fleet.client.add_auth("digest", f"sink:{DIGEST_PASSWORD}")
+    fleet.start("w1", **worker_settings)
+    timeline, landed = fleet.table / ".hoodie" / "timeline", 0
+    while not list(timeline.glob("*_*.clean")):
+        assert landed < 40 * 20, f"nothing was cleaned\n{fleet.logs()}"
+        produce(kafka.address, name, 20, 2, first=landed)
+        landed += 20
+        fleet.wait_landed({0: landed // 2, 1: landed // 2})
+    services = TableServiceLock(fleet.client, fleet.root, "")
+    assert not services.last().failed
+    fleet.assert_exactly_once(landed)
+    fleet.close()
