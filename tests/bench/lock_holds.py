@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from coordination.state.model import TableView
 from coordination.zookeeper.table_service_lock import Service
@@ -34,7 +33,7 @@ OFTEN = {
     "hoodie__keep__min__commits": "12",
     "hoodie__keep__max__commits": "14",
     "hoodie__clean__commits__retained": "5",
-    "hoodie__compact__inline__max__delta__commits": "5",
+    "hoodie__compact__inline__max__delta__commits": "2",
     "spark__driver__memory": "900m",
 }
 
@@ -62,14 +61,20 @@ def main() -> int:
         directory, location, proxy = Path(name), {}, None
         if options.delay is not None:
             server = servers.enter_context(MotoServer(directory / "s3"))
-            proxy = servers.enter_context(S3Proxy(directory / "proxy", urlsplit(server.url).netloc))
+            proxy = servers.enter_context(S3Proxy(directory / "proxy", server.url))
             store = Store(proxy.url)
             location = {**store.settings, "target.base.path": f"s3a://{store.make_bucket()}/orders"}
-        _append(directory, location, holds, options, proxy)
+        try:
+            _append(directory, location, holds, options, proxy)
+        finally:
+            _print_table(holds)
+    return 0
+
+
+def _print_table(holds: Holds) -> None:
     print(f"{'held for':24} {'holds':>6} {'median s':>9} {'longest s':>10}")
     for purpose, seconds in sorted(holds.seconds.items(), key=lambda item: -max(item[1])):
         print(f"{purpose:24} {len(seconds):6} {statistics.median(seconds):9.2f} {max(seconds):10.2f}")
-    return 0
 
 
 def _append(
@@ -98,7 +103,7 @@ def _compact(driver: Driver, base_path: str, holds: Holds, directory: Path, loca
         " primaryKey='id', 'hoodie.compact.inline'='false', 'hoodie.clean.automatic'='false')"
     )
     driver.spark.sql("INSERT INTO merged SELECT id, 'a' FROM range(1000)")
-    for number in range(6):
+    for number in range(1, 3):
         driver.spark.sql(f"UPDATE merged SET kind = 'b{number}' WHERE id < {100 * number}")
     more = {**OFTEN, **location, "target.base.path": merged}
     settings = table_settings(directory / "merged", "127.0.0.1:9", **more)
