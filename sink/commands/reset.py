@@ -117,8 +117,8 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     planned_reset = plan_reset(view, request, table, log)
     found = find_anchors(settings, planned_reset)
     _print_plan(out, planned_reset)
-    if planned_reset.moves:
-        out.print(Text(found.sentence(planned_reset)))
+    if sentence := found.sentence(planned_reset):
+        out.print(Text(sentence))
     if planned_reset.is_empty:
         out.print("There is nothing to reset.")
         return
@@ -257,7 +257,8 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
         Text(f"Commit {commit_offsets.instant} has offsets of {commit_offsets.tool.value} ({commit_offsets.key}):")
     )
     _print_offsets(out, offsets, log)
-    out.print(Text(found.sentence(planned)))
+    if sentence := found.sentence(planned):
+        out.print(Text(sentence))
     _warn(out, settings, offsets, log, table, commit_offsets.instant)
     if not yes:
         out.print(UNCHANGED)

@@ -50,8 +50,10 @@ class FoundAnchors:
         return replace(reset, changed=changed)
 
     def sentence(self, reset: Reset) -> str:
-        """Says for how many partitions there is a record before the position."""
-        moved = [move.source for move in reset.moves]
+        """Says which partitions have no record before their position; empty if all begin at offset 0."""
+        moved = [move.source for move in reset.moves if move.after.end > 0]
+        if not moved:
+            return ""
         without = [str(source) for source in moved if source not in self.anchors]
         if not without:
             return "The log has the record before each position: the next read compares it."

@@ -186,7 +186,11 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert not [source for source, state in fleet.view().states.items() if state.end]
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 0, out
-    assert {source.partition: state.end for source, state in fleet.view().states.items()} == REACHED
+    states = fleet.view().states
+    assert {source.partition: state.end for source, state in states.items()} == REACHED
+    assert "The log has the record before each position" in " ".join(out.split())
+    anchors = {source.partition: state.anchor for source, state in states.items()}
+    assert {number: anchor.offset + 1 for number, anchor in anchors.items() if anchor is not None} == REACHED
     code, out = sink("validate", "--config", config)
     assert code == 0, out
     assert "has not begun" not in out
