@@ -30,7 +30,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.state.log_records import ReadRange
+from coordination.state.log_records import Anchor, ReadRange
 from coordination.state.model import NO_ANCHOR, Slice, WriteTask
 from sink.librdkafka import LogConsumer, damage_of
 from sink.write.anchors import LastMessage
@@ -113,10 +113,12 @@ class _Run:
     pieces: deque[pa.RecordBatch] = field(default_factory=deque)
     bytes: int = 0
     is_complete: bool = False
-    before: LastMessage | None = None
-    """The last record before `start`, from the anchor on."""
+    before: Anchor | None = None
+    """The last record before `start`, from the slice's anchor on."""
     last: LastMessage | None = None
-    """The last record so far."""
+    """The last record so far, while the run is read: its bytes are among those of the window."""
+    last_anchor: Anchor | None = None
+    """The last record, once the run is complete."""
 
     @classmethod
     def of(cls, range: Slice) -> _Run:
@@ -144,9 +146,13 @@ class _Run:
 
     def read(self, read_from: tuple[str, str]) -> ReadRange:
         cluster, topic_id = read_from
-        before = self.before.anchor() if self.before else None
-        last = self.last.anchor() if self.last else None
-        return ReadRange(cluster, self.topic, topic_id, self.partition, self.start, self.end, before, last)
+        where = (cluster, self.topic, topic_id, self.partition, self.start, self.end)
+        return ReadRange(*where, self.before, self.last_anchor)
+
+    def complete(self) -> None:
+        self.is_complete = True
+        if self.last is not None:
+            self.last_anchor, self.last = self.last.anchor(), None
 
 
 class TaskReader:
@@ -328,7 +334,7 @@ class TaskReader:
                 rows = self._add_records(run, records, offsets, start, stop)
                 before = rows.start - 1
                 if before >= start and NO_ANCHOR < run.range.anchor <= offsets[before] < run.start:
-                    run.before = LastMessage.of(messages, headers, before)
+                    run.before = LastMessage.of(messages, headers, before).anchor()
                 if rows:
                     run.last = LastMessage.of(messages, headers, rows.stop - 1)
 
@@ -351,7 +357,7 @@ class TaskReader:
         """Unassigns the partitions that were read to their end."""
         finished = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
         for run in finished:
-            run.is_complete = True
+            run.complete()
         if finished:
             self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in finished])
 

@@ -14,6 +14,7 @@ from coordination.errors import DamagedLog, DataLoss, Unavailable
 from coordination.state.model import Slice, WriteTask
 from sink.librdkafka import LogConsumer
 from sink.write import kafka_reader
+from sink.write.anchors import LastMessage
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 
@@ -141,3 +142,39 @@ def test_polls_without_records_are_silence_of_kafka() -> None:
     reader = task_reader(slices(2), [record(0, 0)], *[[]] * 20)
     with pytest.raises(Unavailable, match="no record of orders-0 from offset 1 on came"):
         list(reader)
+
+
+def test_the_record_before_a_range_is_read_and_its_anchor_alone_is_kept() -> None:
+    piece = Slice("orders", 0, 2, 4, "id", 0, anchor=0)
+    large = record(0, 1, b"x" * MIB)
+    reader = task_reader([piece], [record(0, 0), large], [record(0, 2), record(0, 3, b"last")])
+    assert [batch.records.column("offset").to_pylist() for batch in reader] == [[2, 3]]
+    (read,) = reader.reads
+    assert (read.start, read.end) == (2, 4)
+    assert read.before is not None
+    assert read.last is not None
+    assert (read.before.offset, read.last.offset) == (1, 3)
+    assert read.before == LastMessage(large, None, has_headers=False).anchor()
+
+
+def test_a_range_whose_anchor_the_log_has_no_more_is_read_from_its_start() -> None:
+    piece = Slice("orders", 0, 2, 4, "id", 0, anchor=1)
+    reader = task_reader([piece], [out_of_range(0)], [record(0, 2), record(0, 3)])
+    assert [batch.records.column("offset").to_pylist() for batch in reader] == [[2, 3]]
+    assert reader.reads[0].before is None
+    lost = task_reader([piece], [out_of_range(0)], [out_of_range(0)])
+    with pytest.raises(DataLoss, match="orders-0 offset 2"):
+        list(lost)
+
+
+@pytest.mark.parametrize("part", ["key", "value", "time", "headers"])
+def test_a_digest_covers_key_value_timestamp_and_headers(part: str) -> None:
+    def anchor(**other: Any) -> int:
+        fields = {"key": b"k", "value": b"v", "time": 5, "headers": [("a", b"b")], **other}
+        times = (TIMESTAMP_CREATE_TIME, fields["time"])
+        message = Message("orders", 0, 7, fields["key"], fields["value"], fields["headers"], None, times)
+        return LastMessage(message, None, has_headers=False).anchor().digest
+
+    other: Any = {"key": None, "value": b"", "time": 6, "headers": [("ab", b"")]}[part]
+    assert anchor() == anchor()
+    assert anchor() != anchor(**{part: other})
