@@ -122,6 +122,11 @@ class Log:
         self._connection_errors.clear()
         try:
             return self._take_view(admin, tuple(topics), pattern, tuple(optional))
+        except Unavailable as error:
+            if not isinstance(error, Unsettled):
+                # librdkafka waits for the controller that it knows, also where that broker is gone for good.
+                self._admin = None
+            raise
         finally:
             admin.poll(0)
 
