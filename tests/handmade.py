@@ -101,6 +101,7 @@ class HandmadeTable:
             "topics": {},
             "ends": {},
             "anchors": {},
+            "schemas": [],
             "results": [],
             "gaps": [],
         }

@@ -53,6 +53,7 @@ def append(spark: SparkSession, path: Path, number: int) -> None:
         "topics": {"orders": "id"},
         "ends": {"orders": {"0": [end, 0], "1": [end, 0]}},
         "anchors": {},
+        "schemas": [],
         "results": [["orders", partition, start, end, 0, ROWS, "0", 0] for partition in (0, 1)],
         "gaps": [],
     }

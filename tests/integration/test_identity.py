@@ -117,5 +117,6 @@ def test_an_unclean_election_that_loses_records_which_were_read_halts_the_sink(c
         assert halt is not None
         assert (halt.topic, halt.partition, halt.offset) == ("elected", 0, 499)
         assert "the log is not the one that was read" in halt.reason
+        fleet.wait("what was written from it is rolled back", lambda view: not view.transactions)
         assert fleet.largest("id") == 499
         fleet.close()

@@ -122,7 +122,7 @@ def test_what_is_known_of_the_log_costs_no_request(clusters: tuple[Cluster, Clus
 
     def note(statistics: str) -> None:
         brokers = json.loads(statistics)["brokers"].values()
-        kinds = ("Metadata", "ListOffsets", "DescribeCluster", "OffsetForLeaderEpoch", "FindCoordinator")
+        kinds = ("Metadata", "ListOffsets", "DescribeCluster", "OffsetForLeaderEpoch")
         latest[0] = {kind: sum(broker["req"].get(kind, 0) for broker in brokers) for kind in kinds}
 
     settings = {"statistics__interval__ms": 100, "stats_cb": note}
@@ -153,8 +153,10 @@ def test_what_is_known_of_the_log_costs_no_request(clusters: tuple[Cluster, Clus
             client.consume(1, 0.05)
         counts.append(latest[0])
         client.close()
-    assert counts[0] == counts[1]
-    assert counts[0]["Metadata"] <= 2
+    bound, unbound = counts
+    # How often librdkafka asks for metadata depends on the moment.
+    assert bound.pop("Metadata") <= unbound.pop("Metadata") + 1
+    assert bound == unbound == dict.fromkeys(bound, 0)
 
 
 def test_every_client_of_kafka_is_made_in_one_place() -> None:
