@@ -198,7 +198,7 @@ class Table:
                 self._roll_back(instant)
                 return TableOutcome.ROLLED_BACK
             with self._reading():
-                require_moment(self._hudi, snapshot)
+                require_moment(self._hudi, snapshot, instant)
             if snapshot.is_restored_since(instant):
                 return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):

@@ -16,10 +16,11 @@ _ENDED_BY_ALL = (RESTORE, "savepoint", "clean")
 """Actions that a service waits for, that block nothing, or that whoever cleans carries out."""
 
 
-def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
+def require_moment(hudi: HudiClient, snapshot: ActiveTimeline, instant: str = "") -> None:
     """Raises Unavailable while a restore is pending, which would keep what is completed now although it goes back
     behind it, and while this host's clock is behind the newest completion: readers that follow the timeline would miss
-    what is completed now. The caller holds the table lock. Raises what py4j raises.
+    what is completed now. An `instant` is completed after its own time too: the next one is later then, whose clock
+    may be right. The caller holds the table lock. Raises what py4j raises.
     """
     _require_no_restore(hudi, snapshot.pending_restores)
     now = hudi.instant_now()
@@ -27,6 +28,11 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
         raise Unavailable(
             f"{hudi.base_path}: the newest completion is of {snapshot.newest_completion}, and it is {now} here: the"
             " clock of this host, or the time zone of its JVM, is behind that of another worker. Set it right"
+        )
+    if now <= instant:
+        raise Unavailable(
+            f"{hudi.base_path}: instant {instant} is of the future, for it is {now} here: the clock of this host is"
+            " behind that of the worker which began it. Set it right"
         )
 
 

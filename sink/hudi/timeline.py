@@ -4,12 +4,13 @@ Guarantee: the newest checkpoint is that of the highest transaction number. The 
 archived one after it, so that an instant which is archived in between is not missed; an instant is absent only if
 neither has it. Metadata of a completed commit is read once and remembered. Rests on `begin` refusing an instant that is
 older than the newest completion: so a checkpoint in the active timeline is newer than any in the archive, unless a
-savepoint kept an older one from being archived. Raises
+savepoint keeps an older one from being archived, or has kept it: it may be deleted since. Raises
 Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -32,6 +33,8 @@ NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
 _ARCHIVE_CHUNK = 100
 _REMOVALS = frozenset({"clean", "rollback", "savepoint"})
+_UNSEEN_SECONDS = 300.0
+"""Seconds without a reading, after which a savepoint may have come, let commits be archived beyond it, and gone."""
 _VANISHED = ("java.io.FileNotFoundException", "org.apache.hudi.exception.TableNotFoundException")
 """An instant that was listed is archived or rolled back meanwhile, or the table's properties are written anew."""
 _UNREADABLE = (
@@ -69,6 +72,10 @@ class HudiTimeline:
         self._removals: dict[Instant, list[str]] = {}
         self._archived: tuple[Checkpoint, Instant] | None = None
         self._archive_read: set[Instant] = set()
+        self._archive_is_due = True
+        """Whether commits may be archived that are later than the newest checkpoint of the active timeline."""
+        self._read_at = 0.0
+        self._highest = 0
 
     @property
     def meta(self) -> Any:
@@ -80,11 +87,13 @@ class HudiTimeline:
         with self._reading():
             states = {instant: self._state(active, instant) for instant in instants}
             checkpoint, carrier, since = active.checkpoint, active.checkpoint_instant, active.instants
-            if carrier is None or active.has_savepoint:
-                archived = self._archived_checkpoint()
-                if archived is not None and (checkpoint is None or archived[0].number > checkpoint.number):
-                    checkpoint, carrier = archived
-                    since = (*since, *self._archive())
+            if carrier is None or self._archive_is_due:
+                self._archived = self._archived_checkpoint(carrier.requested if carrier else "")
+                self._archive_is_due = active.has_savepoint
+            if self._archived is not None and (checkpoint is None or self._archived[0].number > checkpoint.number):
+                checkpoint, carrier = self._archived
+                since = (*since, *self._archive())
+            self._highest = checkpoint.number if checkpoint else 0
             if carrier is not None:
                 since = tuple(entry for entry in since if entry.requested > carrier.requested)
             return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))
@@ -212,7 +221,11 @@ class HudiTimeline:
         if any(entry.requested not in self._completed for entry in completed - self.completed):
             self._hudi.forget()
         self.completed = completed
-        return ActiveTimeline(instants, newest, checkpoint_instant, frozenset(rolled_back), frozenset(rolling_back))
+        active = ActiveTimeline(instants, newest, checkpoint_instant, frozenset(rolled_back), frozenset(rolling_back))
+        is_older = newest is not None and newest.number < self._highest
+        self._archive_is_due |= active.has_savepoint or is_older or time.monotonic() - self._read_at > _UNSEEN_SECONDS
+        self._read_at = time.monotonic()
+        return active
 
     def _listed(self, timeline: Any) -> Iterator[Instant]:
         for entry in self._hudi.json(timeline.getInstants()):
@@ -308,17 +321,23 @@ class HudiTimeline:
             self._owners[instant] = owner
         return self._owners[instant]
 
-    def _archive(self) -> list[Instant]:
-        """Returns completed instants of the archived timeline, newest first."""
-        self._history = self._meta.getArchivedTimeline().reload()
+    def _archive(self, since: str = "") -> list[Instant]:
+        """Returns completed instants of the archived timeline, newest first; with `since` only later ones, and then
+        reads no file without any.
+        """
+        timeline = self._meta.getArchivedTimeline
+        self._history = timeline(since, False) if since else timeline().reload()
         return sorted(self._listed(self._history), reverse=True)
 
-    def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
-        """Returns the highest checkpoint of the newest stretch of the archive that has any of this sink."""
-        read_until = self._archived[1].requested if self._archived else ""
+    def _archived_checkpoint(self, since: str) -> tuple[Checkpoint, Instant] | None:
+        """Returns the highest checkpoint of the newest stretch of the archive that has any of this sink and is later
+        than `since`; else the one that was found before.
+        """
+        archived = self._archived
+        read_until = max(since, archived[1].requested if archived else "")
         commits = [
             entry
-            for entry in self._archive()
+            for entry in self._archive(read_until)
             if entry.action in TRANSACTION_ACTIONS and entry.requested > read_until and entry not in self._archive_read
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
@@ -329,9 +348,8 @@ class HudiTimeline:
             checkpoints = [(checkpoint, entry) for checkpoint, entry in read if checkpoint is not None]
             self._archive_read.update(chunk)
             if checkpoints:
-                self._archived = max(checkpoints, key=lambda pair: pair[0].number)
-                break
-        return self._archived
+                return max(checkpoints, key=lambda pair: pair[0].number)
+        return archived
 
     def _load(self, oldest: str, newest: str) -> None:
         """Loads details of archived instants, both ends included: Hudi's own range leaves out its beginning."""

@@ -359,11 +359,15 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
     archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
     archiver.client.archive()
     archiver.close()
-    hudi.close()
     active = {entry.requested for entry in make_driver().table._timeline.snapshot().instants}
     assert savepoint in active
     assert newest not in active
     assert make_driver().table.view().checkpoint == checkpoint(2)
+    hudi.client.deleteSavepoint(savepoint)
+    hudi.close()
+    assert savepoint in {entry.requested for entry in make_driver().table._timeline.snapshot().instants}
+    for reader in (driver, make_driver()):
+        assert reader.table.view().checkpoint == checkpoint(2)
 
 
 def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_driver: MakeDriver) -> None:
@@ -465,6 +469,17 @@ def test_nothing_is_begun_or_completed_before_the_newest_completion(
         driver.table.begin(3, 1)
     view = driver.table.view()
     assert (view.checkpoint, view.orphans) == (checkpoint(1), (instants[1],))
+
+
+def test_an_instant_of_a_host_whose_clock_is_ahead_is_completed_after_its_own_time(
+    driver: Driver, process_of_its_own: OtherProcess
+) -> None:
+    process_of_its_own.ask("set_clock_ahead")
+    ahead = process_of_its_own.ask("begin", 1, 1)
+    stats = driver.write(ahead, 0)
+    with pytest.raises(Unavailable, match=f"instant {ahead} is of the future"):
+        driver.table.complete(ahead, stats, checkpoint(1), allow)
+    assert process_of_its_own.ask("complete", ahead, stats, 1) == "COMPLETED"
 
 
 def test_a_rollback_that_another_writer_planned_and_left_is_finished_and_the_batch_formed_again(driver: Driver) -> None:

@@ -119,9 +119,9 @@ def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
 def any_base_accepted(patch: Patch) -> None:
     original = SimTable.refusal
 
-    def refusal(self: SimTable, op: Complete) -> Any:
+    def refusal(self: SimTable, op: Complete, *clock: Any) -> Any:
         newest = self.newest.number if self.newest else 0
-        return original(self, replace(op, checkpoint=replace(op.checkpoint, base=newest)))
+        return original(self, replace(op, checkpoint=replace(op.checkpoint, base=newest)), *clock)
 
     patch(SimTable, "refusal", refusal)
 

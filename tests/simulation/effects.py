@@ -145,13 +145,11 @@ class Effects:
             case Write():
                 then(self._write(machine, op))
             case Begin(number=number, epoch=epoch):
-                clock = world.now + self._process.wall
-                name = world.table.begin(number, epoch, self._process, clock)
-                then(Done(name) if name else Failed("this host's clock is behind the newest commit"))
+                then(world.table.begin(number, epoch, self._process, self._process.time_of_instant()))
             case FindExistingFiles(stats=stats, tasks=tasks):
                 then(Done(world.table.check_files(stats, tasks)))
             case RollBack(instant=instant):
-                then(world.table.roll_back(instant))
+                then(world.table.roll_back(instant, self._process.clock))
             case Complete():
                 self._complete(self._process.locks[id_of(machine)], op, then)
             case _:
@@ -198,26 +196,31 @@ class Effects:
 
     def _complete(self, lock: str, op: Complete, then: Callable[[Outcome], None]) -> None:
         """Publishes bad records, checks the timeline, then checks ZooKeeper, then completes the instant. Time passes in
-        between. There is no table lock, which would exclude other processes while a session lives."""
+        between. The table lock excludes the plans of other writers, but not the other processes of the fleet, as if
+        their sessions had ended. A clock is not set back during a completion."""
         world = self._world
         if op.errors:
             world.table.publish(op)
             world.count("publications")
             world.after(self._gap(), lambda: self._complete(lock, replace(op, errors=()), then))
             return
-        if (refusal := world.table.refusal(op)) is not None:
+        looked_at = self._process.clock
+        if (refusal := world.table.refusal(op, looked_at)) is not None:
             then(refusal)
             return
+        world.table.completing += 1
 
         def look() -> None:
             if (refusal := self._guard(lock, op)) is not None:
+                world.table.completing -= 1
                 then(refusal)
                 return
             world.invariants.passed_check(op.instant)
             world.after(self._gap(), create)
 
         def create() -> None:
-            outcome = world.table.create(op)
+            world.table.completing -= 1
+            outcome = world.table.create(op, max(looked_at, self._process.clock))
             if world.table.instants[op.instant].completions > 1:
                 world.count("completed again")
             then(outcome)

@@ -106,6 +106,12 @@ class Profile:
     """Whether other sinks share the processes, so that these admit a transaction only now and then."""
     deletions: float
     """Topics that match the pattern are deleted."""
+    planned_restores: float
+    """Another writer plans to restore the table. It, or a person much later, carries that out step by step."""
+    planned_rollbacks: float
+    """Another writer plans to roll back an instant of the sink's. Half of these writers die before they do it."""
+    savepoints: float
+    """Another writer makes a savepoint, or deletes one, or archives what is beyond it."""
 
 
 Maybe = Callable[..., float]
@@ -148,6 +154,9 @@ def draw(rng: Random) -> Profile:
     drawn["new_topics"] = maybe_later(0.1, 0.2)
     drawn["admission"] = later.random() < 0.3
     drawn["deletions"] = maybe_later(0.05) if drawn["new_topics"] else 0.0
+    drawn |= _other_writers(later, maybe_later)
+    if drawn["tampering"]:
+        drawn["planned_restores"] = 0.0
     return Profile(**drawn)
 
 
@@ -249,6 +258,14 @@ def _verbs(later: Random, maybe: Maybe) -> dict[str, Any]:
         "drain_requests": maybe(0.1, 0.2),
         "flush_only": later.random() < 0.1,
         "ends_paused": later.random() < 0.2,
+    }
+
+
+def _other_writers(later: Random, maybe: Maybe) -> dict[str, Any]:
+    return {
+        "planned_restores": maybe(0.1, 0.25),
+        "planned_rollbacks": maybe(0.3, 0.3),
+        "savepoints": maybe(0.5, 0.2),
     }
 
 

@@ -65,6 +65,10 @@ class Invariants:
         """Whether the table is older than ZooKeeper's record of it, and no operator has decided yet how to go on."""
         self._beyond_recall: set[str] = set()
         self._table_restored = False
+        self._newest_completion = ""
+        """The time of the newest completion on the timeline, as the clock of its host had it."""
+        self._from_before_a_restore: set[str] = set()
+        """Instants that were pending when a restore was planned."""
         self._planned_slices: dict[TopicPartition, set[Slice]] = {}
         """Planned slices, by partition, whose ranges may still be open."""
         self._configs: dict[str, str] = {}
@@ -233,7 +237,10 @@ class Invariants:
             # Its instant cannot complete on another base, nor after a restored table has lost it.
             if state in (InstantState.PENDING, InstantState.ABSENT) and newest != header.base:
                 return
-            if state is not InstantState.ROLLED_BACK and not (self._operated and state is InstantState.ABSENT):
+            if header.instant in self._from_before_a_restore:
+                return
+            is_proven = state is InstantState.ROLLED_BACK or self._was_rolled_back(header.instant)
+            if not is_proven and not (self._operated and state is InstantState.ABSENT):
                 raise Violation("PREPARED is aborted only on proof", f"{header.number}: {state}, base {newest}")
 
     def _has_aborted(self, instant: str, number: int) -> None:
@@ -384,7 +391,13 @@ class Invariants:
         else:
             self._beyond_recall.add(instant)
 
-    def completing(self, instant: SimInstant, op: Complete) -> None:
+    def beginning(self, requested: str) -> None:
+        if self._has_pending_restore:
+            raise Violation("nothing is begun or completed while a restore is pending", f"begins at {requested}")
+        if requested <= self._newest_completion:
+            raise Violation("an instant is later than every completion before it", f"{requested}")
+
+    def completing(self, instant: SimInstant, op: Complete, completed: str) -> None:
         stats, checkpoint = op.stats, op.checkpoint
         if instant.checkpoint is not None:
             content = (tuple(stats), checkpoint.number, checkpoint.ends, checkpoint.gaps)
@@ -392,6 +405,20 @@ class Invariants:
             if content != (instant.stats, first.number, first.ends, first.gaps):
                 raise Violation("one instant, one content", f"{instant.name} is completed again with another one")
             return
+        if self._has_pending_restore:
+            raise Violation("nothing is begun or completed while a restore is pending", instant.name)
+        if instant.name in self._from_before_a_restore:
+            raise Violation("files from before a restore are never committed after it", instant.name)
+        if completed <= self._newest_completion:
+            raise Violation(
+                "incremental readers miss no commit", f"{instant.name} at {completed}, after {self._newest_completion}"
+            )
+        self._newest_completion = completed
+        assert self.table is not None
+        if later := [commit.name for commit in self.table.commits if commit.requested > instant.requested]:
+            raise Violation("instants are in the order of their transactions", f"{instant.name} after {later}")
+        if completed <= instant.requested:
+            raise Violation("an instant is completed after it was requested", f"{instant.name} at {completed}")
         if self.restored and instant.name not in self._beyond_recall:
             raise Violation("nothing is committed to a restored table before somebody decides", instant.name)
         if instant.name in self.aborted and instant.name not in self.undecided:
@@ -428,9 +455,26 @@ class Invariants:
         if instant.name not in self.aborted:
             raise Violation("only an aborted instant is rolled back", instant.name)
 
+    def rolled_back_by_others(self, instant: SimInstant) -> None:
+        if instant.state is InstantState.COMPLETED:
+            raise Violation("a rollback that another writer planned removes no commit", instant.name)
+
+    def completed_by_others(self, completed: str) -> None:
+        self._newest_completion = max(self._newest_completion, completed)
+
+    @property
+    def _has_pending_restore(self) -> bool:
+        return self.table is not None and any(restore.completed is None for restore in self.table.restores)
+
+    def restore_planned(self) -> None:
+        assert self.table is not None
+        self._from_before_a_restore.update(self.table.pending())
+
     def table_restored(self) -> None:
         assert self.table is not None
         self._table_restored = True
+        # Readers that have seen what is gone begin anew.
+        self._newest_completion = max(entry.completed or "" for entry in self.table.timeline().instants)
         self.visible.begin_again(
             (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint
         )
@@ -456,6 +500,10 @@ class Invariants:
         assert self.table is not None
         sim_instant = self.table.instants.get(instant or "")
         return sim_instant.state if sim_instant else InstantState.ABSENT
+
+    def _was_rolled_back(self, instant: str | None) -> bool:
+        assert self.table is not None
+        return instant in self.table.instants and self.table.instants[instant].rolled_back is not None
 
     @property
     def _newest(self) -> int:

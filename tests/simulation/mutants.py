@@ -18,6 +18,7 @@ from coordination.state.messages import Complete, WriteTasks
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
 from tests.simulation import broken_resets as resets
+from tests.simulation import broken_table as table
 from tests.simulation import broken_tasks as tasks
 from tests.simulation import broken_verbs as verbs
 from tests.simulation.broken_decisions import Patch
@@ -101,6 +102,10 @@ PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": Tr
 PAUSED = {"sink_pauses": 0.2, "operated": 0.0, "tampering": 0.0}
 FLUSHED = {"flushes": 0.5, "flush_only": True, "flush_size": 1000, "operated": 0.0, "tampering": 0.0}
 SWITCHED = {"switchovers": 0.3, "workers": 3, "operated": 0.0, "tampering": 0.0}
+RESTORING = {"planned_restores": 0.3, "foreign_commits": 0.5, "tampering": 0.0}
+AHEAD_OF_TIME = {"clock_jumps": 0.3, "crashes": 0.2, "workers": 3}
+PLANNED_ROLLBACKS = {"planned_rollbacks": 0.5, "write_seconds": 1.0}
+BEYOND = {"savepoints": 1.0, "foreign_commits": 0.5, "tampering": 0.0, "operated": 0.0}
 ASKED_TO_LEAVE = {"drain_requests": 0.4, "workers": 3}
 
 CAUGHT: tuple[Mutant, ...] = (
@@ -254,6 +259,13 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("lead on though asked to yield", verbs.switchover_ignored, faults=SWITCHED),
     Mutant("drop a switchover", verbs.switchover_dropped, faults=SWITCHED),
     Mutant("never drop a switchover", verbs.switchover_never_dropped, faults=SWITCHED),
+    Mutant("begin and complete while a restore is pending", table.pending_restores_ignored, faults=RESTORING),
+    Mutant("commit files from before a restore", table.restores_since_ignored, faults=RESTORING),
+    Mutant("begin before the newest completion", table.completions_ignored, faults=AHEAD_OF_TIME),
+    Mutant("complete before its own time", table.completed_before_its_own_time, faults=AHEAD_OF_TIME),
+    Mutant("fail where a rollback is planned", table.planned_rollback_is_a_failure, faults=PLANNED_ROLLBACKS),
+    Mutant("complete over a planned rollback", table.completed_over_a_planned_rollback, faults=PLANNED_ROLLBACKS),
+    Mutant("read the newest checkpoint of the active timeline", table.newest_of_the_active_timeline, faults=BEYOND),
     Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED),
 )
 

@@ -148,4 +148,6 @@ class Operator:
             for source, table_end in commit.checkpoint.ends.items():
                 generations[source] = max(generations.get(source, -1), table_end.generation)
         completed = (name for name, instant in table.instants.items() if instant.state is InstantState.COMPLETED)
-        return TimelineSnapshot(table.newest, generations, frozenset(completed), frozenset(table.pending()))
+        return TimelineSnapshot(
+            table.view(()).checkpoint, generations, frozenset(completed), frozenset(table.pending())
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -74,6 +75,7 @@ class Process:
         self._noticing = False
         self.wall = 0.0
         """How far this host's clock is ahead of the true time."""
+        self._instant_time = -math.inf
         self._effects = Effects(self)
         self.locks: dict[int, str] = {}
         self._clock = world.rng.random() * 1000
@@ -248,6 +250,16 @@ class Process:
     def at(self) -> float:
         return self.world.now + self._clock
 
+    @property
+    def clock(self) -> float:
+        """The time of this host's clock."""
+        return self.world.now + self.wall
+
+    def time_of_instant(self) -> float:
+        """Returns the time that Hudi names an instant by: a process names its own in their order."""
+        self._instant_time = max(self._instant_time + 0.001, self.clock)
+        return self._instant_time
+
     def locally(self, delay: float, call: Callable[[], None]) -> None:
         """Schedules an action of the process itself: it waits while the process is paused, and dies with it."""
 
@@ -269,7 +281,7 @@ class Process:
             return
         for machine in (self.participant, self.coordinator):
             if machine is not None:
-                self.feed(machine, Tick(self.at, self.world.now + self.wall))
+                self.feed(machine, Tick(self.at, self.clock))
                 self.world.invariants.check_queues(machine)
         if self.coordinator is not None and (admitted := self.admits(self.coordinator)) is not None:
             self.feed(self.coordinator, Admission(self.at, admitted))

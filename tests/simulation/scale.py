@@ -176,7 +176,7 @@ class Scale:
                 self.keeper.write(ops)
                 return Done()
             case Begin(number=number, epoch=epoch):
-                return Done(self.table.begin(number, epoch, None))
+                return self.table.begin(number, epoch, None)
             case FindExistingFiles():
                 return Done(FileCheck())
             case Complete():

@@ -1,8 +1,11 @@
 """A Hudi table in memory: a timeline of instants, the files of each, and completion under the lock.
 
-Completion is check-then-create, in two steps: between the checks and the creation anything may happen. The created
-file's name contains the completion time, so that nothing stops a second completion of the same instant. Files that
-arrive after a rollback stay where they are, invisible.
+Completion is check-then-create, in two steps: between the checks and the creation anything may happen but what takes
+the table lock, as the plans of other writers do. The created file's name contains the completion time, so that nothing
+stops a second completion of the same instant. Files that arrive after a rollback stay where they are, invisible.
+
+What is looked at under the table lock is looked at by the product's own code, on a timeline like Hudi's. Times are
+texts, of clocks that may differ: the timeline knows nothing else.
 """
 
 from __future__ import annotations
@@ -13,13 +16,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from coordination.errors import Unavailable
 from coordination.planning import continuity
 from coordination.state.codec import decode_checkpoint, decode_tasks, encode_checkpoint, encode_tasks
 from coordination.state.messages import Complete, Done, Failed, FileCheck, Outcome, Refused
 from coordination.state.model import Checkpoint, InstantState, QuarantinedRecords, Slice, TableView, WriteTask
+from sink.hudi.instants import RESTORE, ActiveTimeline, Instant
+from sink.hudi.moments import require_moment
 from sink.layout import file_ids
 
 TABLE, SINK = "orders", "orders"
+COMMIT, ROLLBACK, SAVEPOINT = "commit", "rollback", "savepoint"
+
+
+def time_of(clock: float) -> str:
+    """Returns the text of a clock's time, which sorts as the time does. A clock may be behind the beginning."""
+    return f"{clock + 1e6:016.6f}"
 
 
 @dataclass
@@ -28,8 +40,13 @@ class SimInstant:
     number: int
     epoch: int
     owner: object
-    moment: int
-    clock: float = 0.0
+    requested: str
+    completed: str | None = None
+    is_archived: bool = False
+    rollback_planned: str | None = None
+    """When another writer has planned its rollback, which is not complete."""
+    rolled_back: str | None = None
+    """When it was rolled back: a restore deletes the rollbacks that are later than what it goes back to."""
     state: InstantState = InstantState.PENDING
     files: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
@@ -40,10 +57,28 @@ class SimInstant:
     completions: int = 0
 
 
+@dataclass
+class Restore:
+    """A restore of another writer. It removes what its plan names, newest first, and then is complete."""
+
+    requested: str
+    target: str
+    planned: list[SimInstant]
+    completed: str | None = None
+
+
 class TableWatcher(Protocol):
-    def completing(self, instant: SimInstant, op: Complete) -> None: ...
+    def beginning(self, requested: str) -> None: ...
+
+    def completing(self, instant: SimInstant, op: Complete, completed: str) -> None: ...
+
+    def completed_by_others(self, completed: str) -> None: ...
 
     def rolling_back(self, instant: SimInstant) -> None: ...
+
+    def rolled_back_by_others(self, instant: SimInstant) -> None: ...
+
+    def restore_planned(self) -> None: ...
 
     def table_restored(self) -> None: ...
 
@@ -51,11 +86,30 @@ class TableWatcher(Protocol):
 class NoWatcher:
     """Accepts everything, for tests in which the table itself has to refuse."""
 
+    def beginning(self, *_: object) -> None: ...
+
     def completing(self, *_: object) -> None: ...
+
+    def completed_by_others(self, *_: object) -> None: ...
 
     def rolling_back(self, *_: object) -> None: ...
 
+    def rolled_back_by_others(self, *_: object) -> None: ...
+
+    def restore_planned(self) -> None: ...
+
     def table_restored(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the product asks of Hudi at the moment of an act."""
+
+    base_path: str
+    now: str
+
+    def instant_now(self) -> str:
+        return self.now
 
 
 def stat_of(task: WriteTask) -> str:
@@ -82,27 +136,38 @@ def slices_of(stats: Iterable[str]) -> Iterator[Slice]:
 
 
 class SimTable:
+    """`clock` is that of the caller's host; without one, it is past everything on the timeline."""
+
     def __init__(self, watcher: TableWatcher) -> None:
         self._watcher = watcher
         self.instants: dict[str, SimInstant] = {}
-        self.newest: Checkpoint | None = None
         self.commits: list[SimInstant] = []
+        """The commits of the sink that the table has, archived ones too."""
         self.existing_file_ids: set[str] = set()
         self.quarantined: dict[str, frozenset[tuple[Slice, int]]] = {}
         self.errors: set[tuple[Slice, int]] = set()
         """The rows of the errors table."""
-        self._moments = 0
-        self._foreign_commits: list[int] = []
-        self._newest_clock = 0.0
+        self.completing = 0
+        """The completions that are under way: each holds the table lock."""
+        self.restores: list[Restore] = []
+        self.savepoints: set[str] = set()
+        """The times of the commits that a savepoint keeps, on the timeline too."""
+        self._others: list[Instant] = []
+        """The commits and rollbacks of other writers, and this sink's rollbacks, on the active timeline."""
+        self._archived_others: list[Instant] = []
+        self._latest = ""
 
-    def begin(self, number: int, epoch: int, owner: object, clock: float = 0.0) -> str | None:
-        """Requests an instant. Returns None, and rolls it back, if the owner's clock is behind the newest commit."""
+    # The sink
+
+    def begin(self, number: int, epoch: int, owner: object, clock: float | None = None) -> Outcome:
+        """Requests an instant, named in the order of such requests."""
+        now = self._time(clock)
+        if (unavailable := self._unavailable(now)) is not None:
+            return unavailable
+        self._watcher.beginning(now)
         name = f"i{len(self.instants) + 1:05d}"
-        self.instants[name] = SimInstant(name, number, epoch, owner, self._moment(), clock)
-        if clock < self._newest_clock:
-            self.instants[name].state = InstantState.ROLLED_BACK
-            return None
-        return name
+        self.instants[name] = SimInstant(name, number, epoch, owner, now)
+        return Done(name)
 
     def quarantine(
         self, name: str, incarnation: str, bad_offsets: Collection[tuple[Slice, int]]
@@ -126,12 +191,12 @@ class SimTable:
         is_pending = instant.state is InstantState.PENDING
         (instant.files if is_pending else instant.strays).add(stat_of(task))
 
-    def complete(self, op: Complete) -> Outcome:
+    def complete(self, op: Complete, clock: float | None = None) -> Outcome:
         """Completes an instant in both steps at once."""
-        return self.refusal(op) or self.create(op)
+        return self.refusal(op, clock) or self.create(op, clock)
 
-    def refusal(self, op: Complete) -> Outcome | None:
-        """Returns the outcome if the timeline leaves nothing to create, else None."""
+    def refusal(self, op: Complete, clock: float | None = None) -> Outcome | None:
+        """Returns the outcome if the timeline leaves nothing to create, else None. The order is that of `Table`."""
         instant = self.instants.get(op.instant)
         if instant is None or instant.state is InstantState.ABSENT:
             return Failed(f"instant {op.instant} is not on the timeline")
@@ -139,60 +204,52 @@ class SimTable:
             return Done()
         if instant.state is InstantState.ROLLED_BACK:
             return Refused(f"instant {op.instant} was rolled back")
-        newest = self.newest.number if self.newest else 0
-        if newest != op.checkpoint.base:
+        if instant.rollback_planned is not None:
+            return self.finish_rollback(instant, clock)
+        now = self._time(clock)
+        if (unavailable := self._unavailable(now, instant.requested)) is not None:
+            return unavailable
+        if self.timeline().is_restored_since(instant.requested):
+            return Refused(f"the table was restored since instant {op.instant} was requested")
+        newest = self._checkpoint()
+        if (newest.number if newest else 0) != op.checkpoint.base:
             return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
-        discontinuity = continuity.discontinuity(op.checkpoint, self.newest)
+        discontinuity = continuity.discontinuity(op.checkpoint, newest)
         return None if discontinuity is None else Refused(discontinuity)
 
-    def create(self, op: Complete) -> Outcome:
+    def create(self, op: Complete, clock: float | None = None) -> Outcome:
         """Marks the instant as complete; Hudi creates the file only beside the instant's inflight file."""
         instant = self.instants[op.instant]
         if instant.state is InstantState.ROLLED_BACK:
             return Refused(f"instant {op.instant} was rolled back meanwhile")
         if instant.state is InstantState.ABSENT:
             return Failed(f"instant {op.instant} is gone")
-        self._watcher.completing(instant, op)
+        now = self._time(clock)
+        self._watcher.completing(instant, op, now)
         instant.completions += 1
         if instant.completions > 1:
             return Done()
-        instant.state, instant.stats = InstantState.COMPLETED, op.stats
-        instant.checkpoint = self.newest = decode_checkpoint(encode_checkpoint(op.checkpoint))
+        instant.state, instant.stats, instant.completed = InstantState.COMPLETED, op.stats, now
+        instant.checkpoint = decode_checkpoint(encode_checkpoint(op.checkpoint))
+        self._latest = max(self._latest, now)
         self.commits.append(instant)
-        self._newest_clock = instant.clock
         self.existing_file_ids.update(file_id(stat) for stat in op.stats)
-        self._foreign_commits = [moment for moment in self._foreign_commits if moment > instant.moment]
         return Done()
 
-    def roll_back(self, name: str) -> Outcome:
+    def finish_rollback(self, instant: SimInstant, clock: float | None = None) -> Outcome:
+        """Carries out the rollback that another writer has planned, who may be dead."""
+        self._roll_back(instant, clock)
+        return Refused(f"instant {instant.name} was rolled back")
+
+    def roll_back(self, name: str, clock: float | None = None) -> Outcome:
         instant = self.instants.get(name)
         if instant is None or instant.state in (InstantState.ROLLED_BACK, InstantState.ABSENT):
             return Done()
         self._watcher.rolling_back(instant)
         if instant.state is InstantState.COMPLETED:
             return Failed(f"instant {name} is complete and is never rolled back")
-        self.roll_back_by_others(name)
+        self._roll_back(instant, clock)
         return Done()
-
-    def roll_back_by_others(self, name: str) -> None:
-        instant = self.instants[name]
-        if instant.state is InstantState.PENDING:
-            instant.state = InstantState.ROLLED_BACK
-            instant.files.clear()
-            # A rollback is an instant of the timeline too.
-            self.foreign_commit()
-
-    def foreign_commit(self) -> None:
-        self._foreign_commits.append(self._moment())
-
-    def restore(self, kept: int) -> None:
-        """Keeps the first `kept` commits with their files, and drops later commits and pending instants."""
-        for instant in (*self.commits[kept:], *map(self.instants.__getitem__, self.pending())):
-            instant.state = InstantState.ABSENT
-        del self.commits[kept:]
-        self.newest = self.commits[-1].checkpoint if self.commits else None
-        self.existing_file_ids = {file_id(stat) for instant in self.commits for stat in instant.stats}
-        self._watcher.table_restored()
 
     def check_files(self, stats: Collection[str], tasks: Iterable[WriteTask]) -> FileCheck:
         existing = tuple(sorted(self.existing_file_ids & {file_id(stat) for stat in stats}))
@@ -203,9 +260,174 @@ class SimTable:
 
     def view(self, names: Collection[str]) -> TableView:
         states = {name: self.instants[name].state if name in self.instants else InstantState.ABSENT for name in names}
-        return TableView(self.newest, states, self.pending(), len(self._foreign_commits))
+        carrier = self._carrier()
+        entries = [*self._others, *(self._archived_others if carrier is not None and carrier.is_archived else ())]
+        restores = [restore.requested for restore in self.restores if restore.completed]
+        since = {*restores, *self.savepoints, *(entry.requested for entry in entries)}
+        later = sum(carrier is None or requested > carrier.requested for requested in since)
+        return TableView(carrier.checkpoint if carrier else None, states, self.pending(), later)
 
-    def _moment(self) -> int:
-        """Returns the next request time: instants are requested one after another."""
-        self._moments += 1
-        return self._moments
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint, wherever it lies."""
+        return self.commits[-1].checkpoint if self.commits else None
+
+    def timeline(self) -> ActiveTimeline:
+        """Returns the active timeline as the product sees it."""
+        own = (
+            Instant(instant.requested, COMMIT, instant.state.name, instant.completed)
+            for instant in self.instants.values()
+            if instant.state in (InstantState.PENDING, InstantState.COMPLETED) and not instant.is_archived
+        )
+        kept = (Instant(requested, SAVEPOINT, "COMPLETED", requested) for requested in self.savepoints)
+        restores = (
+            Instant(restore.requested, RESTORE, "COMPLETED" if restore.completed else "INFLIGHT", restore.completed)
+            for restore in self.restores
+        )
+        carrier = self._active_carrier()
+        newest = Instant(carrier.requested, COMMIT, "COMPLETED", carrier.completed) if carrier is not None else None
+        entries = tuple(sorted((*own, *self._others, *kept, *restores), key=lambda entry: entry.requested))
+        return ActiveTimeline(entries, carrier.checkpoint if carrier else None, newest, frozenset(), frozenset())
+
+    # Other writers
+
+    def foreign_commit(self, clock: float | None = None) -> None:
+        self._note(COMMIT, clock)
+
+    def roll_back_by_others(self, name: str, clock: float | None = None) -> None:
+        """Rolls back whatever the state, as the plan says."""
+        instant = self.instants[name]
+        if instant.state in (InstantState.PENDING, InstantState.COMPLETED):
+            self._watcher.rolled_back_by_others(instant)
+            self._roll_back(instant, clock)
+
+    def plan_rollback_by_others(self, name: str, clock: float | None = None) -> bool:
+        """Plans the rollback of a pending instant. Returns whether it was planned."""
+        instant = self.instants[name]
+        if instant.state is InstantState.PENDING and instant.rollback_planned is None:
+            instant.rollback_planned = self._time(clock)
+            return True
+        return False
+
+    def savepoint(self, requested: str) -> None:
+        self.savepoints.add(requested)
+
+    def delete_savepoint(self, requested: str) -> None:
+        self.savepoints.discard(requested)
+
+    def archive(self, kept: int, beyond_savepoints: bool = True) -> int:
+        """Archives the oldest completed instants up to the last `kept`, and returns how many. What a savepoint keeps
+        stays, and what is later, unless `beyond_savepoints`. The newest completion stays on the active timeline: Hudi
+        keeps more instants there than clocks differ by."""
+        entries: list[Instant | SimInstant] = [*self._others, *self.active_commits()]
+        done = sorted(entries, key=lambda entry: entry.requested)
+        newest = max((entry.completed or "" for entry in done), default="")
+        count = 0
+        for entry in done[: max(len(done) - kept, 0)]:
+            if entry.completed == newest:
+                break
+            if entry.requested in self.savepoints:
+                if not beyond_savepoints:
+                    break
+                continue
+            count += 1
+            if isinstance(entry, SimInstant):
+                entry.is_archived = True
+            else:
+                self._others.remove(entry)
+                self._archived_others.append(entry)
+        return count
+
+    def active_commits(self) -> list[SimInstant]:
+        return [instant for instant in self.commits if not instant.is_archived]
+
+    def restorable(self) -> list[str]:
+        """Returns the times of the commits that a restore may go back to, oldest first."""
+        others = (entry.requested for entry in self._others if entry.action == COMMIT)
+        return sorted([*others, *(instant.requested for instant in self.active_commits())])
+
+    def plan_restore(self, target: str, clock: float | None = None) -> Restore:
+        """Plans to go back to the commit of this time: all that was requested later is to be removed, also what is
+        pending, but not what is archived."""
+        instants = (instant for instant in self.instants.values() if not instant.is_archived)
+        alive = (InstantState.PENDING, InstantState.COMPLETED)
+        later = [instant for instant in instants if instant.state in alive and instant.requested > target]
+        restore = Restore(self._time(clock), target, sorted(later, key=lambda instant: instant.requested))
+        self.restores.append(restore)
+        self._watcher.restore_planned()
+        return restore
+
+    def restore_further(self, restore: Restore, clock: float | None = None) -> bool:
+        """Removes the newest instant of a plan, or completes the restore. Returns whether it is complete."""
+        if restore.completed is not None:
+            return True
+        if restore.planned:
+            instant = restore.planned.pop()
+            instant.state = InstantState.ABSENT
+            self._keep_commits()
+        else:
+            restore.completed = self._time(clock)
+            self._latest = max(self._latest, restore.completed)
+            self._others = [entry for entry in self._others if entry.requested <= restore.target]
+            for instant in self.instants.values():
+                if (instant.rollback_planned or "") > restore.target:
+                    instant.rollback_planned = None
+                if instant.state is InstantState.ROLLED_BACK and (instant.rolled_back or "") > restore.target:
+                    instant.state = InstantState.ABSENT
+        self._watcher.table_restored()
+        return restore.completed is not None
+
+    def restore(self, kept: int) -> None:
+        """Keeps the first `kept` commits with their files, and drops later commits and all pending instants, at
+        once."""
+        first_dropped = self.commits[kept].requested
+        target = max((time for time in self.restorable() if time < first_dropped), default="")
+        restore = self.plan_restore(target)
+        while not self.restore_further(restore):
+            pass
+
+    # Helpers
+
+    def _active_carrier(self) -> SimInstant | None:
+        return max(self.active_commits(), key=lambda instant: instant.number, default=None)
+
+    def _carrier(self) -> SimInstant | None:
+        """Returns the commit of the newest checkpoint, which may be archived though an older one is not: what a
+        savepoint keeps stays on the active timeline, also for a while after the savepoint is deleted."""
+        return max(self.commits, key=lambda instant: instant.number, default=None)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        carrier = self._carrier()
+        return carrier.checkpoint if carrier else None
+
+    def _roll_back(self, instant: SimInstant, clock: float | None) -> None:
+        instant.state, instant.rollback_planned = InstantState.ROLLED_BACK, None
+        instant.files.clear()
+        self._keep_commits()
+        # A rollback is an instant of the timeline too.
+        instant.rolled_back = self._note(ROLLBACK, clock)
+
+    def _keep_commits(self) -> None:
+        if any(instant.state is not InstantState.COMPLETED for instant in self.commits):
+            self.commits = [instant for instant in self.commits if instant.state is InstantState.COMPLETED]
+            self.existing_file_ids = {file_id(stat) for instant in self.commits for stat in instant.stats}
+
+    def _unavailable(self, now: str, instant: str = "") -> Failed | None:
+        try:
+            require_moment(Clock(TABLE, now), self.timeline(), instant)  # type: ignore[arg-type]
+        except Unavailable as error:
+            return Failed(str(error))
+        return None
+
+    def _note(self, action: str, clock: float | None) -> str:
+        now = self._time(clock)
+        self._others.append(Instant(now, action, "COMPLETED", now))
+        self._latest = max(self._latest, now)
+        self._watcher.completed_by_others(now)
+        return now
+
+    def _time(self, clock: float | None) -> str:
+        if clock is not None:
+            return time_of(clock)
+        times = [self._latest, *(instant.requested for instant in self.instants.values())]
+        return time_of(float(max(times) or time_of(0.0)) - 1e6 + 1.0)

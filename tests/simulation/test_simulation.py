@@ -63,6 +63,9 @@ NO_FAULTS = dict.fromkeys(
         "drain_requests",
         "flush_only",
         "ends_paused",
+        "planned_restores",
+        "planned_rollbacks",
+        "savepoints",
     ),
     0.0,
 )

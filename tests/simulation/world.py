@@ -27,7 +27,7 @@ from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.operator import Operator
 from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
-from tests.simulation.table import SimTable
+from tests.simulation.table import Restore, SimTable
 from tests.simulation.verbs import Commands, unanswered
 from tests.simulation.violation import Violation
 
@@ -243,7 +243,7 @@ class World:
             (profile.restores, self._restore),
             (profile.tampering, self._tamper),
             (profile.clock_jumps, lambda: self._someone().jump(self.rng.uniform(-20.0, 20.0))),
-            (profile.foreign_commits, self.table.foreign_commit),
+            (profile.foreign_commits, self._commit_as_another),
             (profile.foreign_rollbacks, self._foreign_rollback),
             (profile.new_partitions, self._new_partition),
             (profile.data_loss, self._lose_data),
@@ -257,6 +257,9 @@ class World:
             (profile.drain_requests, self.commands.drain),
             (profile.new_topics, self._new_topic),
             (profile.deletions, self._delete_topic),
+            (profile.planned_restores, self._plan_restore),
+            (profile.planned_rollbacks, self._plan_rollback),
+            (profile.savepoints, self._change_savepoints),
         ):
             self._every(rate, fault)
 
@@ -304,8 +307,75 @@ class World:
             if silent or self.rng.random() < 0.3:
                 self.count("rolled back by others")
                 self.trace("others", "roll back", name)
-                self.table.roll_back_by_others(name)
+                self.table.roll_back_by_others(name, self.now)
                 return
+
+    def _commit_as_another(self) -> None:
+        self.table.foreign_commit(self.now)
+
+    def _under_table_lock(self, act: Callable[[], None]) -> None:
+        """Lets another writer act once no completion is under way."""
+        if self.table.completing:
+            self.after(0.1, lambda: self._under_table_lock(act))
+        else:
+            act()
+
+    def _plan_rollback(self) -> None:
+        """Another writer takes an instant for abandoned, plans to roll it back, and may die then."""
+        dies, delay, position = self.rng.random() < 0.5, self.rng.expovariate(0.2), self.rng.random()
+
+        def plan() -> None:
+            pending = self.table.pending()
+            if pending and self.table.plan_rollback_by_others(name := pending[int(position * len(pending))], self.now):
+                self.count("rollbacks planned by others")
+                self.trace("others", "plan to roll back", name)
+                if not dies:
+                    self.after(delay, lambda: self._carry_out_rollback(name))
+
+        self._under_table_lock(plan)
+
+    def _carry_out_rollback(self, name: str) -> None:
+        if self.table.instants[name].rolled_back is None:
+            self.trace("others", "roll back", name)
+            self.table.roll_back_by_others(name, self.now)
+
+    def _plan_restore(self) -> None:
+        """Another writer plans to restore the table, and carries it out soon, or dies: then a person does it later."""
+        dies, position = self.rng.random() < 0.5, self.rng.random()
+        delay = self.rng.expovariate(0.05 if dies else 1.0)
+
+        def plan() -> None:
+            if targets := self.table.restorable()[-6:]:
+                restore = self.table.plan_restore(targets[int(position * len(targets))], self.now)
+                self.count("restores planned")
+                self.count("tables restored")
+                self.trace("others", "plan a restore to", restore.target)
+                self.after(delay, lambda: self._restore_further(restore))
+
+        self._under_table_lock(plan)
+
+    def _restore_further(self, restore: Restore) -> None:
+        if self.table.restore_further(restore, self.now):
+            self.trace("others", "complete the restore to", restore.target)
+            if not self.profile.operated:
+                self._operate_soon()
+        else:
+            self.after(self.rng.random(), lambda: self._restore_further(restore))
+
+    def _change_savepoints(self) -> None:
+        """Another writer makes a savepoint, deletes one, or archives beyond it."""
+        kind, position, kept = self.rng.random(), self.rng.random(), self.rng.randint(1, 4)
+        commits = self.table.active_commits()[-4:]
+        if kind < 0.3 and commits:
+            self.count("savepoints")
+            self.table.savepoint(commits[int(position * len(commits))].requested)
+        elif kind < 0.4 and self.table.savepoints:
+            self.count("savepoints deleted")
+            savepoints = sorted(self.table.savepoints)
+            self.table.delete_savepoint(savepoints[int(position * len(savepoints))])
+        elif archived := self.table.archive(kept):
+            self.count("archivings")
+            self.trace("others", "archive instants:", archived)
 
     def forget(self) -> None:
         """ZooKeeper comes back empty, or an operator deletes its tree."""
@@ -412,7 +482,7 @@ class World:
         if self.profile.foreign_commits > MANY_OTHERS:
             self._foreign_commits_until = self.now + 2.0 * REPUBLISH_AFTER
             for number in range(REPUBLISH_AFTER):
-                self.after(2.0 * number + 2.0, self.table.foreign_commit)
+                self.after(2.0 * number + 2.0, self._commit_as_another)
 
     def _end_the_pause(self) -> None:
         """A paused sink ends its open transactions; then it is resumed."""

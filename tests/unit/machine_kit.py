@@ -191,7 +191,7 @@ class Driver:
             case Write(ops=ops):
                 return write_outcome(env.keeper, ops)
             case Begin(number=number, epoch=epoch):
-                return Done(env.table.begin(number, epoch, None))
+                return env.table.begin(number, epoch, None)
             case FindExistingFiles(stats=stats, tasks=tasks):
                 return Done(env.table.check_files(stats, tasks))
             case RollBack(instant=instant):
