@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,30 @@ class Driver:
     def roll_back_as_another(self, instant: str) -> None:
         """Rolls back as another writer's clean-up of failed writes does."""
         self._rows.roll_back(instant)
+
+    def plan_rollback_as_another(self, instant: str) -> None:
+        """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh."""
+        hudi = HudiClient(self.spark, self.settings.base_path, "{}", commit_options(self.settings))
+        meta = hudi.meta_client()
+        table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
+        rollback = str(hudi.client.createNewInstantTime(False))
+        pending = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
+        table.scheduleRollback(hudi.engine_context, rollback, pending, False, True, False)
+        hudi.heartbeats.start(rollback)
+        hudi.close()
+
+    def plan_restore_as_another(self, target: str) -> Callable[[], None]:
+        """Plans a restore as another writer does. Returns what carries it out."""
+        hudi = self._rows
+        restore = str(hudi.client.createNewInstantTime(False))
+        table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
+        assert table.scheduleRestore(hudi.engine_context, restore, target).isPresent()
+
+        def carry_out() -> None:
+            table.getMetaClient().reloadActiveTimeline()
+            table.restore(hudi.engine_context, restore, target)
+
+        return carry_out
 
     def count(self, metadata: bool = True) -> int:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())

@@ -23,7 +23,6 @@ from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import (
     DDL,
-    SINK,
     Driver,
     OtherProcess,
     allow,
@@ -485,23 +484,11 @@ def test_an_instant_of_a_host_whose_clock_is_ahead_is_completed_after_its_own_ti
 def test_a_rollback_that_another_writer_planned_and_left_is_finished_and_the_batch_formed_again(driver: Driver) -> None:
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
-    plan_rollback(driver, instant)
+    driver.plan_rollback_as_another(instant)
     assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.ROLLED_BACK
     assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
     driver.land(1)
     assert driver.count() == driver.count(metadata=False) == 10
-
-
-def plan_rollback(driver: Driver, instant: str) -> None:
-    """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh."""
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
-    meta = hudi.meta_client()
-    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
-    rollback = str(hudi.client.createNewInstantTime(False))
-    pending = hudi.instant(meta, "INFLIGHT", hudi.action, instant)
-    table.scheduleRollback(hudi.engine_context, rollback, pending, False, True, False)
-    hudi.heartbeats.start(rollback)
-    hudi.stop_heartbeats()
 
 
 def test_nothing_is_begun_or_completed_while_a_restore_is_pending_or_with_files_from_before_one(driver: Driver) -> None:
@@ -509,21 +496,13 @@ def test_nothing_is_begun_or_completed_while_a_restore_is_pending_or_with_files_
     driver.land(2)
     instant = driver.table.begin(3, 1)
     stats = driver.write(instant, 30)
-    hudi = HudiClient(
-        driver.spark, driver.settings.base_path, driver.schema.avro(SINK), commit_options(driver.settings)
-    )
-    hudi.client.savepoint(kept, "test", "before")
-    restore = str(hudi.client.createNewInstantTime(False))
-    table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
-    assert table.scheduleRestore(hudi.engine_context, restore, kept).isPresent()
-    pending = f"restore {restore} of the table is pending"
+    carry_out = driver.plan_restore_as_another(kept)
+    pending = "restore [0-9]+ of the table is pending"
     with pytest.raises(Unavailable, match=pending):
         driver.table.complete(instant, stats, checkpoint(3), allow)
     with pytest.raises(Unavailable, match=pending):
         driver.table.begin(3, 1)
-    table.getMetaClient().reloadActiveTimeline()
-    table.restore(hudi.engine_context, restore, kept)
-    hudi.close()
+    carry_out()
     assert driver.table.view().checkpoint == checkpoint(1)
     if driver.table.view([instant]).instants[instant] is InstantState.PENDING:
         assert driver.table.complete(instant, stats, checkpoint(3), allow) is TableOutcome.CONFLICT

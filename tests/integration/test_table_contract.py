@@ -42,7 +42,12 @@ from tests.simulation.table import NoWatcher, SimTable, stat_of
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 REQUESTS = 50
-STEPS = ("begin", "begin", "write", "write", "complete", "complete", "roll back", "another", "rolled back by another")
+STEPS = (
+    *("begin", "begin", "write", "write", "complete", "complete", "roll back", "another", "rolled back by another"),
+    *("rollback planned by another", "restore"),
+)
+RESTORES = 2
+"""The most restores of a script: each takes half a second."""
 LOCK = f"{tree.ELECTION}/w1__lock__"
 
 
@@ -59,6 +64,12 @@ class Side(Protocol):
     def commit_as_another(self) -> None: ...
 
     def roll_back_as_another(self, instant: str) -> None: ...
+
+    def plan_rollback_as_another(self, instant: str) -> None: ...
+
+    def plan_restore_as_another(self, target: str) -> None: ...
+
+    def restore_as_another(self) -> None: ...
 
 
 class Real:
@@ -97,6 +108,15 @@ class Real:
     def roll_back_as_another(self, instant: str) -> None:
         self._driver.roll_back_as_another(instant)
 
+    def plan_rollback_as_another(self, instant: str) -> None:
+        self._driver.plan_rollback_as_another(instant)
+
+    def plan_restore_as_another(self, target: str) -> None:
+        self._planned = self._driver.plan_restore_as_another(target)
+
+    def restore_as_another(self) -> None:
+        self._planned()
+
 
 class Simulated:
     def __init__(self) -> None:
@@ -107,10 +127,10 @@ class Simulated:
     def perform(self, operation: Operation) -> Outcome:
         match operation:
             case Begin(number, epoch):
-                name = self._table.begin(number, epoch, self)
-                assert name is not None
-                self.instants.append(name)
-                return Done(name)
+                outcome = self._table.begin(number, epoch, self)
+                if isinstance(outcome, Done):
+                    self.instants.append(outcome.value)
+                return outcome
             case Complete():
                 return self._table.complete(operation)
             case RollBack(instant):
@@ -132,6 +152,16 @@ class Simulated:
     def roll_back_as_another(self, instant: str) -> None:
         self._table.roll_back_by_others(instant)
 
+    def plan_rollback_as_another(self, instant: str) -> None:
+        self._table.plan_rollback_by_others(instant)
+
+    def plan_restore_as_another(self, target: str) -> None:
+        self._restore = self._table.plan_restore(self._table.instants[target].requested)
+
+    def restore_as_another(self) -> None:
+        while not self._table.restore_further(self._restore):
+            pass
+
 
 class Script:
     """Random requests, the same for both sides."""
@@ -143,6 +173,7 @@ class Script:
         """The number of the instant under which each file was written."""
         self._newest = 0
         self._begun = 0
+        self._restores = 0
         self.log: list[str] = []
 
     def step(self) -> None:
@@ -160,6 +191,10 @@ class Script:
                 self.log.append(kind)
             case "rolled back by another":
                 self._roll_back_as_another(instant_number)
+            case "rollback planned by another":
+                self._plan_rollback_as_another(instant_number)
+            case "restore":
+                self._restore_as_another()
             case "complete":
                 number = instant_number + 1
                 base = min(max(self._newest + self._rng.choice((-1, 0, 0, 0, 1)), 0), number - 1)
@@ -206,6 +241,36 @@ class Script:
             side.roll_back_as_another(side.instants[instant_number])
         self.log.append("rolled back by another")
 
+    def _plan_rollback_as_another(self, instant_number: int) -> None:
+        if self._state(instant_number) is not InstantState.PENDING:
+            return
+        for side in self._sides:
+            side.plan_rollback_as_another(side.instants[instant_number])
+        self.log.append("rollback planned by another")
+
+    def _restore_as_another(self) -> None:
+        """Plans a restore to a commit, requests what has to wait for it, and carries it out."""
+        completed = [number for number in range(self._begun) if self._state(number) is InstantState.COMPLETED]
+        if self._restores == RESTORES or not completed:
+            return
+        self._restores += 1
+        target = self._rng.choice(completed)
+        pending = [number for number in range(self._begun) if self._state(number) is InstantState.PENDING]
+        for side in self._sides:
+            side.plan_restore_as_another(side.instants[target])
+        self._both("begin though a restore is pending", lambda _: Begin(self._begun + 1, 1))
+        if pending:
+            number = pending[0]
+            stated = checkpoint(number + 1, min(self._newest, number))
+            self._both(
+                "complete though a restore is pending",
+                lambda side: Complete(side.instants[number], number + 1, 0, 0, (), stated),
+            )
+        for side in self._sides:
+            side.restore_as_another()
+        self._newest = view.checkpoint.number if (view := _view(self._sides[1])).checkpoint else 0
+        self.log.append(f"restored to {target + 1}")
+
     def _state(self, instant_number: int) -> InstantState:
         side = self._sides[0]
         return _named(_view(side), side.instants).instants[str(instant_number)]
@@ -245,5 +310,6 @@ def test_random_requests_end_alike_and_leave_the_same_view(real: Real, seed: int
     for _ in range(REQUESTS):
         script.step()
         script.assert_same_view()
-    for kind in ("upon", "behind", "ahead of", "roll back", "by another", "late", "Done", "Refused", "Failed"):
+    kinds = ("upon", "behind", "ahead of", "roll back", "by another", "late", "planned by", "restored to")
+    for kind in (*kinds, "pending: Failed", "Done", "Refused", "Failed"):
         assert any(kind in entry for entry in script.log), f"nothing was {kind}: {script.log}"

@@ -219,7 +219,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant(
-        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1325
+        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=3000
     ),
     Mutant("a reset that leaves on record what is gone", resets.missing_partitions_stay_recorded, faults=OPERATED),
     Mutant(

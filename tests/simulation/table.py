@@ -64,6 +64,8 @@ class Restore:
     requested: str
     target: str
     planned: list[SimInstant]
+    others: list[Instant]
+    """Commits of other writers that it removes."""
     completed: str | None = None
 
 
@@ -347,15 +349,11 @@ class SimTable:
         return sorted([*others, *(instant.requested for instant in self.active_commits())])
 
     def plan_restore(self, target: str, clock: float | None = None) -> Restore:
-        """Plans to go back to the commit of this time: all that was requested later is to be removed, also what is
-        pending, but not what is archived."""
-        instants = (instant for instant in self.instants.values() if not instant.is_archived)
-        alive = (InstantState.PENDING, InstantState.COMPLETED)
-        later = [instant for instant in instants if instant.state in alive and instant.requested > target]
-        restore = Restore(self._time(clock), target, sorted(later, key=lambda instant: instant.requested))
-        self.restores.append(restore)
-        self._watcher.restore_planned()
-        return restore
+        """Plans to go back to the commit of this time, by Hudi's rules: all that was completed later is to be removed,
+        and all that is pending; of a commit that is not the sink's, as if it were a compaction, all that was requested
+        later. What is archived stays."""
+        commit = next((commit for commit in self.active_commits() if commit.requested == target), None)
+        return self._plan_restore(target, commit.completed if commit is not None else None, clock)
 
     def restore_further(self, restore: Restore, clock: float | None = None) -> bool:
         """Removes the newest instant of a plan, or completes the restore. Returns whether it is complete."""
@@ -368,7 +366,9 @@ class SimTable:
         else:
             restore.completed = self._time(clock)
             self._latest = max(self._latest, restore.completed)
-            self._others = [entry for entry in self._others if entry.requested <= restore.target]
+            rollbacks = [entry for entry in self._others if entry.action == ROLLBACK]
+            gone = {*restore.others, *(entry for entry in rollbacks if entry.requested > restore.target)}
+            self._others = [entry for entry in self._others if entry not in gone]
             for instant in self.instants.values():
                 if (instant.rollback_planned or "") > restore.target:
                     instant.rollback_planned = None
@@ -380,13 +380,27 @@ class SimTable:
     def restore(self, kept: int) -> None:
         """Keeps the first `kept` commits with their files, and drops later commits and all pending instants, at
         once."""
-        first_dropped = self.commits[kept].requested
-        target = max((time for time in self.restorable() if time < first_dropped), default="")
-        restore = self.plan_restore(target)
+        target = self.commits[kept - 1] if kept else None
+        restore = self._plan_restore(target.requested if target else "", (target.completed or "") if target else "")
         while not self.restore_further(restore):
             pass
 
     # Helpers
+
+    def _plan_restore(self, target: str, completed: str | None, clock: float | None = None) -> Restore:
+        def is_later(entry: Instant | SimInstant) -> bool:
+            if completed is None:
+                return entry.requested > target
+            return entry.completed is None or entry.completed > completed
+
+        alive = (InstantState.PENDING, InstantState.COMPLETED)
+        instants = (i for i in self.instants.values() if i.state in alive and not i.is_archived)
+        planned = sorted(filter(is_later, instants), key=lambda instant: instant.requested)
+        others = [entry for entry in self._others if entry.action == COMMIT and is_later(entry)]
+        restore = Restore(self._time(clock), target, planned, others)
+        self.restores.append(restore)
+        self._watcher.restore_planned()
+        return restore
 
     def _active_carrier(self) -> SimInstant | None:
         return max(self.active_commits(), key=lambda instant: instant.number, default=None)
