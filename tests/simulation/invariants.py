@@ -28,7 +28,7 @@ from coordination.state.tree import KeeperView, Transaction
 from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
-from tests.simulation.table import SimInstant, SimTable, slices_of
+from tests.simulation.table import COMMIT, SimInstant, SimTable, slices_of
 from tests.simulation.tasks import TaskInvariants
 from tests.simulation.verbs import VerbInvariants
 from tests.simulation.violation import Violation
@@ -67,6 +67,7 @@ class Invariants:
         self._table_restored = False
         self._newest_completion = ""
         """The time of the newest completion on the timeline, as the clock of its host had it."""
+        self._newest_commit = ""
         self._from_before_a_restore: set[str] = set()
         """Instants that were pending when a restore was planned."""
         self._planned_slices: dict[TopicPartition, set[Slice]] = {}
@@ -409,11 +410,12 @@ class Invariants:
             raise Violation("nothing is begun or completed while a restore is pending", instant.name)
         if instant.name in self._from_before_a_restore:
             raise Violation("files from before a restore are never committed after it", instant.name)
-        if completed <= self._newest_completion:
+        if completed <= self._newest_commit:
             raise Violation(
-                "incremental readers miss no commit", f"{instant.name} at {completed}, after {self._newest_completion}"
+                "incremental readers miss no commit", f"{instant.name} at {completed}, after {self._newest_commit}"
             )
-        self._newest_completion = completed
+        self._newest_commit = completed
+        self._newest_completion = max(self._newest_completion, completed)
         assert self.table is not None
         if later := [commit.name for commit in self.table.commits if commit.requested > instant.requested]:
             raise Violation("instants are in the order of their transactions", f"{instant.name} after {later}")
@@ -459,8 +461,11 @@ class Invariants:
         if instant.state is InstantState.COMPLETED:
             raise Violation("a rollback that another writer planned removes no commit", instant.name)
 
-    def completed_by_others(self, completed: str) -> None:
+    def completed_besides(self, completed: str, is_commit: bool) -> None:
+        """Something else than the sink's commit was completed: another writer's commit, or any rollback."""
         self._newest_completion = max(self._newest_completion, completed)
+        if is_commit:
+            self._newest_commit = max(self._newest_commit, completed)
 
     @property
     def _has_pending_restore(self) -> bool:
@@ -474,7 +479,9 @@ class Invariants:
         assert self.table is not None
         self._table_restored = True
         # Readers that have seen what is gone begin anew.
-        self._newest_completion = max(entry.completed or "" for entry in self.table.timeline().instants)
+        entries = self.table.timeline().instants
+        self._newest_completion = max(entry.completed or "" for entry in entries)
+        self._newest_commit = max((entry.completed or "" for entry in entries if entry.action == COMMIT), default="")
         self.visible.begin_again(
             (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint
         )

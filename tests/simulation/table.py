@@ -74,7 +74,7 @@ class TableWatcher(Protocol):
 
     def completing(self, instant: SimInstant, op: Complete, completed: str) -> None: ...
 
-    def completed_by_others(self, completed: str) -> None: ...
+    def completed_besides(self, completed: str, is_commit: bool) -> None: ...
 
     def rolling_back(self, instant: SimInstant) -> None: ...
 
@@ -92,7 +92,7 @@ class NoWatcher:
 
     def completing(self, *_: object) -> None: ...
 
-    def completed_by_others(self, *_: object) -> None: ...
+    def completed_besides(self, *_: object, **__: object) -> None: ...
 
     def rolling_back(self, *_: object) -> None: ...
 
@@ -437,7 +437,7 @@ class SimTable:
         now = self._time(clock)
         self._others.append(Instant(now, action, "COMPLETED", now))
         self._latest = max(self._latest, now)
-        self._watcher.completed_by_others(now)
+        self._watcher.completed_besides(now, is_commit=action == COMMIT)
         return now
 
     def _time(self, clock: float | None) -> str:

@@ -311,7 +311,7 @@ class World:
                 return
 
     def _commit_as_another(self) -> None:
-        self.table.foreign_commit(self.now)
+        self._under_table_lock(lambda: self.table.foreign_commit(self.now))
 
     def _under_table_lock(self, act: Callable[[], None]) -> None:
         """Lets another writer act once no completion is under way."""
