@@ -78,7 +78,10 @@ def test_an_epoch_that_the_table_shows_only_later_is_raised_above(env: Environme
     """A commit was under way while ZooKeeper was emptied."""
     term = new_term(env)
     term.until("open a transaction")
-    env.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
+    begun = env.table.begin(7, 5, None)
+    assert isinstance(begun, Done)
+    under_way = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 0, "config", {}, {})
+    assert env.table.complete(Complete(begun.value, 7, 0, 0, (), under_way)) == Done()
     term.answer(Unknown("no answer"))
     term.until("raise epoch")
     term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
