@@ -39,7 +39,11 @@ class Mutant:
     """The rule that replaces the broken one, where no invariant shows that it is broken."""
 
     def profile(self, drawn: Profile) -> Profile:
-        return replace(drawn, **(self.faults or {}))
+        return replace(drawn, **{**NEWER, **(self.faults or {})})
+
+
+NEWER = dict.fromkeys(("planned_restores", "planned_rollbacks", "savepoints"), 0.0)
+"""Faults that are newer than most mutants, whose seeds they would move: they happen only where a mutant names them."""
 
 
 @contextmanager
