@@ -105,7 +105,7 @@ class NoWatcher:
 
 @dataclass(frozen=True)
 class Clock:
-    """What the product asks of Hudi at the moment of an act."""
+    """The part of Hudi's client that tells base path and time."""
 
     base_path: str
     now: str
