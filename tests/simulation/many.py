@@ -468,15 +468,23 @@ class ManySinksWorld:
             except Violation as violation:
                 raise Violation(violation.invariant, f"{world.name}: {violation}") from violation
         if self.shares:
-            self._until(self.now + QUIET, self._is_even)
-            if not self._is_even():
-                leads = {name: host.leads for name, host in self.hosts.items()}
-                raise Violation(EVEN, f"{leads}")
-            self._until(self.now + SETTLE_SECONDS)
+            self._until_even()
             handed_over = self.handed_over
             self._until(self.now + STEADY_SECONDS)
             if self.handed_over > handed_over:
                 raise Violation(STEADY, f"{self.handed_over - handed_over} times in {STEADY_SECONDS} s")
+
+    def _until_even(self) -> None:
+        """Waits until coordinators are shared evenly, and still are when the last hand-over has settled."""
+        deadline = self.now + QUIET
+        while True:
+            self._until(deadline, self._is_even)
+            if not self._is_even():
+                leads = {name: host.leads for name, host in self.hosts.items()}
+                raise Violation(EVEN, f"{leads}")
+            self._until(self.now + SETTLE_SECONDS)
+            if self._is_even():
+                return
 
     def _is_even(self) -> bool:
         """Whether every sink that has joined is led, and moving one sink could not make the hosts' loads more even."""

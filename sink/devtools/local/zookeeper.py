@@ -29,6 +29,9 @@ class ZooKeeperServer(Server):
         super().__init__(directory, port, "ZooKeeper")
         self._settings = dict(settings or {})
 
+    def _jars(self) -> list[Path]:
+        return sorted(jar for pattern in _JARS for jar in pyspark_jars().glob(f"{pattern}.jar"))
+
     def _command(self) -> list[str]:
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
@@ -55,8 +58,7 @@ class ZooKeeperServer(Server):
             "-Dzookeeper.jmx.log4j.disable=true",
             "-Dzookeeper.forceSync=no",
         )
-        jars = sorted(jar for pattern in _JARS for jar in pyspark_jars().glob(f"{pattern}.jar"))
-        return self._java("160m", jars, *options, main, str(config), versions=BROKER_VERSIONS)
+        return self._java("160m", self._jars(), *options, main, str(config), versions=BROKER_VERSIONS)
 
     def _answers(self) -> bool:
         return zookeeper_answers(self.address, seconds=2.0)
