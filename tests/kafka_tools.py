@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sink.clients.java import fetch
 from sink.devtools.jars import KAFKA, kafka_jars
 from sink.librdkafka import url_safe
+from tests.waiting import eventually
 
 _TOPIC_IDS: dict[str, str] = {}
 
@@ -31,6 +32,22 @@ def ask_topic_id(admin: AdminClient, topic: str) -> str:
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
+
+
+def recreate(address: str, topic: str) -> None:
+    """Deletes a topic and creates it again, with one partition."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
+    admin.delete_topics([topic])[topic].result(30)
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        except KafkaException:
+            return False  # the deletion is acknowledged before it takes effect
+        return True
+
+    eventually("the topic is created again", created)
+    note_topic_id(admin, topic)
 
 
 def topic_id_of(topic: str) -> str:

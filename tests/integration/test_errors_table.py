@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
-from coordination.state.model import WriteTask
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
@@ -24,7 +22,7 @@ from sink.write.row_spec import table_schema
 from tests.header_kit import produce_with_headers
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
-from tests.kafka_tools import topic_id_of
+from tests.kafka_tools import recreate, topic_id_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
 
 pytestmark = pytest.mark.integration
@@ -243,9 +241,12 @@ def test_a_sink_neither_overwrites_nor_deletes_rows_of_another_sink_or_of_a_topi
         }
     )
     theirs = Sink(ours.spark, settings, ours.client, ours.topic)
-    recreated = [WriteTask((replace(task.slices[0], topic_id="another"),)) for task in tasks_of(ours.topic, (0, 0, 10))]
     for sink in (ours, theirs):
         sink.publish(sink.operation(*sink.write((0, 0, 10))))
+    recreate(ours.settings.bootstrap, ours.topic)
+    produce(ours.settings.bootstrap, ours.topic, RECORDS[:10])
+    recreated = tasks_of(ours.topic, (0, 0, 10))
+    for sink in (ours, theirs):
         instant = sink.table.begin(2, 1)
         sink.publish(sink.operation(instant, sink.engine.write(instant, recreated), attempt=2))
         # The first attempt's rows stay: they are of the topic before.
@@ -329,7 +330,7 @@ def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_h
         assert headers["__connect.errors.topic"].decode() == sink.topic
         assert headers["__connect.errors.partition"] == b"0"
         assert headers["__connect.errors.connector.name"].decode() == sink.settings.name
-        assert headers["__connect.errors.topic.id"].decode() == f"id-of-{sink.topic}"
+        assert headers["__connect.errors.topic.id"].decode() == topic_id_of(sink.topic)
         assert headers["__connect.errors.task.id"] == b"0"
         stage = {"value": b"VALUE_CONVERTER", "key": b"KEY_CONVERTER"}.get(kind, b"TASK_PUT")
         assert headers["__connect.errors.stage"] == stage

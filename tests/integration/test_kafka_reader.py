@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import DamagedLog, DataLoss, Unavailable, WrongLog
@@ -37,8 +37,7 @@ from tests.integration.reader_kit import (
 )
 from tests.integration.sinktable import slices_of
 from tests.kafka_log import lose_end
-from tests.kafka_tools import note_topic_id
-from tests.waiting import eventually
+from tests.kafka_tools import note_topic_id, recreate, topic_id_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -303,25 +302,14 @@ def test_a_topic_that_is_created_again_in_mid_read_gives_no_record_of_the_new_on
     (old,) = topic_slices(own_kafka, "again")
     batches = iter(task_reader(own_kafka.address, [old], ReadLimits(64 << 10, 64 << 10, 64 << 10)))
     rows = rows_of([next(batches)])
-    admin = AdminClient({"bootstrap.servers": own_kafka.address})
-    admin.delete_topics(["again"])["again"].result(30)
-    eventually("it is created again", lambda: _created(admin, "again"))
-    new_id = note_topic_id(admin, "again")
+    recreate(own_kafka.address, "again")
+    new_id = topic_id_of("again")
     send(own_kafka.address, "again", [SentRecord(b"new" + b"v" * 200)] * 11_000)
     with pytest.raises(WrongLog) as refusal:
         rows += rows_of(batches)
     assert (refusal.value.planned[1], refusal.value.found[1]) == (old.topic_id, new_id)
     assert "sink reset --to earliest --topic again" in str(refusal.value)
     assert not [row for row in rows if row[4] is None or row[4].startswith(b"new")]
-
-
-def _created(admin: AdminClient, name: str) -> bool:
-    """Creates a topic, unless its deletion, which is acknowledged earlier, has not taken effect."""
-    try:
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    except KafkaException:
-        return False
-    return True
 
 
 def test_a_log_that_lost_its_end_and_grew_again_is_told_by_the_record_before(own_kafka: KafkaServer) -> None:

@@ -24,7 +24,7 @@ MEMORY_PROPERTY = "resource.pyspark.memory"
 """The property for the MiB of address space of a task's Python, as `spark.executor.pyspark.memory` sets it."""
 ROOM_MIB = 100
 """MiB beyond those of a Python that has done nothing: a quarter of what a first attempt takes."""
-STEP_MIB = 50
+STEP_MIB = 100
 """MiB more for each attempt after the second: allocators reserve address space in steps, not always the same."""
 ATTEMPTS = 12
 COUNT = 300
