@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordination.errors import Conflict, Corrupt, NotLeader
+from coordination.errors import Conflict, Corrupt, DataLoss, NotLeader, WrongLog
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.state import tree
-from coordination.state.log_records import ReadRange
 from coordination.state.messages import (
     Answered,
     Begin,
@@ -35,6 +34,7 @@ from coordination.state.messages import (
     WriteTasks,
 )
 from coordination.state.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus, WriteTask
+from tests.simulation.reading import Reading
 from tests.simulation.table import stat_of
 from tests.simulation.violation import Violation
 
@@ -141,7 +141,7 @@ class Effects:
             case ReadTable(instants=instants):
                 then(Done(world.table.view(instants)))
             case ReadLog(topics, pattern, unfinished):
-                self._look_up_columns(world.log.view(topics, pattern, unfinished), then)
+                self._look_up_columns(self._process.log.view(topics, pattern, unfinished), then)
             case Write():
                 then(self._write(machine, op))
             case Begin(number=number, epoch=epoch):
@@ -249,7 +249,7 @@ class Effects:
         pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
         results: list[SliceResult] = []
         done_tasks: list[WriteTask] = []
-        reads: list[ReadRange] = []
+        readings: list[Reading] = []
         bad: list[tuple[Slice, int]] = []
         will_fail = rng.random() < world.profile.slices_fail * world.faulty
 
@@ -267,16 +267,13 @@ class Effects:
                 size = 100 * sum(r.records for r in results)
                 incarnation = self._process.incarnation
                 errors = world.table.quarantine(op.instant, incarnation, bad)
+                reads = tuple(read for reading in readings for read in reading.reads())
                 status = WriteStatus(
-                    op.number, incarnation, tuple(results), stats, size=size, errors=errors, reads=tuple(reads)
+                    op.number, incarnation, tuple(results), stats, size=size, errors=errors, reads=reads
                 )
                 self._answer(machine, request, Done(status))
                 return
             task, piece = pieces.pop(0)
-            if not world.log.holds(piece):
-                lost = Failure(FailureKind.DATA_LOSS, "the log lost it", piece.topic, piece.partition, piece.start)
-                self._answer(machine, request, Failed("data loss", lost))
-                return
             capacity = world.profile.capacity
             is_full = capacity and sum(r.slice.size for r in results) + piece.size > capacity
             if self._process.knows_of_store:
@@ -288,14 +285,26 @@ class Effects:
                 no_memory = Failure(FailureKind.OUT_OF_MEMORY, "no memory") if is_full and op.number % 2 else None
                 self._answer(machine, request, Failed("storage refused", no_memory))
                 return
-            if int(op.columns or 0) < world.log.newest_schema(piece):
+            log = self._process.log
+            if not readings or readings[-1].task is not task:
+                readings.append(Reading(task, op.cluster, world.profile.trusting_readers))
+            try:
+                results.append(readings[-1].read(log, piece))
+            except DataLoss as error:
+                lost = Failure(FailureKind.DATA_LOSS, str(error), piece.topic, piece.partition, piece.start)
+                self._answer(machine, request, Failed("data loss", lost))
+                return
+            except WrongLog as error:
+                world.count("reads of another log refused")
+                self._answer(machine, request, Failed(str(error)))
+                return
+            is_planned = log.origin(piece.topic) == (op.cluster, piece.topic_id)
+            if is_planned and int(op.columns or 0) < log.newest_schema(piece):
                 raise Violation("every column of a record is written", f"{piece} with the columns {op.columns!r}")
-            results.append(SliceResult(piece, *world.log.read(piece)))
             if piece == task.slices[-1]:
-                world.table.write_file(op.instant, task, op.columns)
+                world.table.write_file(op.instant, task, op.columns, readings[-1].truths)
                 done_tasks.append(task)
-                reads.extend(world.log.reads(task))
-            bad.extend((piece, offset) for offset in world.log.bad(piece))
+            bad.extend((piece, offset) for offset in log.bad(piece))
             world.after(rng.random() * pace, step)
 
         step()

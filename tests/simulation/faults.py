@@ -112,6 +112,20 @@ class Profile:
     """Another writer plans to roll back an instant of the sink's. Half of these writers die before they do it."""
     savepoints: float
     """Another writer makes a savepoint, or deletes one, or archives what is beyond it."""
+    other_clusters: float
+    """A worker's connections lead to another cluster, for a while or until everything heals."""
+    is_cloned: bool
+    """Whether the other cluster was cloned from this one: its topics have the same ids."""
+    trusting_readers: bool
+    """Whether readers leave it to the coordinator to find out that they read from another cluster or topic."""
+    unclean_elections: float
+    """A log loses its end and has grown beyond it before anybody looks."""
+    replacements: float
+    """A topic is created again, and has as many records before anybody looks."""
+    elections: float
+    """A partition gets another leader, which has all records."""
+    open_transactions: float
+    """A producer's transaction stays open for a while: brokers hold back what follows."""
 
 
 Maybe = Callable[..., float]
@@ -155,6 +169,7 @@ def draw(rng: Random) -> Profile:
     drawn["admission"] = later.random() < 0.3
     drawn["deletions"] = maybe_later(0.05) if drawn["new_topics"] else 0.0
     drawn |= _other_writers(later, maybe_later)
+    drawn |= _identities(later, maybe_later)
     if drawn["tampering"]:
         drawn["planned_restores"] = 0.0
     return Profile(**drawn)
@@ -266,6 +281,18 @@ def _other_writers(later: Random, maybe: Maybe) -> dict[str, Any]:
         "planned_restores": maybe(0.1, 0.25),
         "planned_rollbacks": maybe(0.3, 0.3),
         "savepoints": maybe(0.5, 0.2),
+    }
+
+
+def _identities(later: Random, maybe: Maybe) -> dict[str, Any]:
+    return {
+        "other_clusters": maybe(0.1, 0.2),
+        "is_cloned": later.random() < 0.5,
+        "trusting_readers": later.random() < 0.5,
+        "unclean_elections": maybe(0.05, 0.1),
+        "replacements": maybe(0.03, 0.1),
+        "elections": maybe(0.3, 0.3),
+        "open_transactions": maybe(0.3, 0.3),
     }
 
 

@@ -28,6 +28,7 @@ from coordination.state.tree import KeeperView, Transaction
 from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
+from tests.simulation.reading import ReadInvariants, truths_of
 from tests.simulation.table import COMMIT, SimInstant, SimTable, slices_of
 from tests.simulation.tasks import TaskInvariants
 from tests.simulation.verbs import VerbInvariants
@@ -56,6 +57,7 @@ class Invariants:
         self.tasks = TaskInvariants(profile)
         self.verbs = VerbInvariants(profile, log)
         self.visible = Visible()
+        self.reads = ReadInvariants()
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
         self.undecided: set[str | None] = set()
@@ -445,6 +447,7 @@ class Invariants:
             # Its completion was in flight when ZooKeeper lost its tree.
             self.visible.begins_as_in(checkpoint)
         self.visible.add(checkpoint, slices_of(stats))
+        self.reads.committed(checkpoint.cluster, truths_of(stats, instant.read))
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
         """Checks that the errors table has every bad record of the commit's slices. It also keeps records that a log
@@ -484,6 +487,11 @@ class Invariants:
         self._newest_commit = max((entry.completed or "" for entry in entries if entry.action == COMMIT), default="")
         self.visible.begin_again(
             (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint
+        )
+        self.reads.begin_again(
+            (instant.checkpoint.cluster, truths_of(instant.stats, instant.read))
+            for instant in self.table.commits
+            if instant.checkpoint
         )
         self.visible.begins_as_recorded(self._view.states if self._view else {})
         self.restored = self._view is not None and self._beyond_the_table(self._view)

@@ -1,6 +1,7 @@
 """A Kafka log in memory, with the registry of its records' schemas.
 
-Partitions grow, have holes, lose their oldest records, and are added or recreated.
+Partitions grow, have holes, lose their oldest or their newest records, have open transactions, and are added or
+recreated.
 """
 
 from __future__ import annotations
@@ -10,8 +11,24 @@ from dataclasses import dataclass, field
 from random import Random
 from zlib import crc32
 
-from coordination.state.log_records import Anchor, ReadRange
-from coordination.state.model import LogView, PartitionLog, Slice, TopicPartition, WriteTask
+from coordination.state.log_records import Anchor
+from coordination.state.model import LogView, PartitionLog, Slice, TopicPartition
+
+
+@dataclass(frozen=True)
+class LogState:
+    """The records of a partition at one moment. Without leader epochs, none of them was ever replaced."""
+
+    start: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    holes: frozenset[int] = frozenset()
+
+    def has_another(self, record: Anchor, before: int) -> bool:
+        """Whether another record has the offset of this one, below `before`."""
+        offset = record.offset
+        if not self.epochs or not self.start <= offset < before or offset in self.holes:
+            return False
+        return max(epoch for start, epoch in self.epochs if start <= offset) != record.epoch
 
 
 @dataclass
@@ -28,6 +45,21 @@ class _Partition:
     elections: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """Pairs of the first offset of a leader epoch and the epoch; both rise."""
+    open_from: int | None = None
+    """The first offset of an open transaction: brokers hold back what follows."""
+
+    @property
+    def readable_end(self) -> int:
+        return self.end if self.open_from is None else self.open_from
+
+    def state(self) -> LogState:
+        if not self.truncations:
+            return LogState(self.start)
+        return LogState(self.start, tuple(self.epochs), frozenset(self.holes))
+
+    def elect(self) -> None:
+        self.elections += 1
+        self.epochs.append((self.end, self.elections))
 
     def record(self, topic_id: str, offset: int) -> Anchor:
         epoch = max(epoch for start, epoch in self.epochs if start <= offset)
@@ -66,7 +98,16 @@ class SimLog:
 
     def delete_before(self, source: TopicPartition, offset: int) -> None:
         partition = self.partitions[source]
-        partition.start = min(max(partition.start, offset), partition.end)
+        partition.start = min(max(partition.start, offset), partition.readable_end)
+
+    def follow(self, other: SimLog, rng: Random, is_clone: bool) -> None:
+        """Becomes a log with the topics of another cluster's: the same ids if it was cloned from that, and at least as
+        many offsets."""
+        for source, partition in sorted(other.partitions.items()):
+            topic_id = other.ids[source.topic]
+            self.ids[source.topic] = topic_id if is_clone else f"{self._cluster} {topic_id}"
+            own = self.partitions.setdefault(source, _Partition())
+            own.start, own.end = partition.start, max(own.end, partition.end + rng.randint(0, 20))
 
     def truncate(self, source: TopicPartition, end: int) -> None:
         """Loses the newest records, as after an unclean leader election."""
@@ -74,11 +115,23 @@ class SimLog:
         partition.replaced = max(partition.replaced, partition.end)
         partition.end = end
         partition.truncations.append(end)
-        partition.elections += 1
         partition.epochs = [(start, epoch) for start, epoch in partition.epochs if start < end]
-        partition.epochs.append((end, partition.elections))
+        partition.elect()
+        if partition.open_from is not None and partition.open_from >= end:
+            partition.open_from = None
         partition.holes = {offset for offset in partition.holes if offset < end}
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
+
+    def end_transaction(self, source: TopicPartition, is_aborted: bool) -> None:
+        """Ends the open transaction with a marker. Its records are those since its beginning."""
+        partition = self.partitions.get(source)
+        if partition is None or partition.open_from is None:
+            return
+        if is_aborted:
+            partition.holes.update(range(partition.open_from, partition.end))
+        partition.holes.add(partition.end)
+        partition.end += 1
+        partition.open_from = None
 
     def recreate(self, topic: str, partitions: int) -> None:
         stem, _, generation = self.ids[topic].rpartition("-")
@@ -95,7 +148,7 @@ class SimLog:
         return LogView(
             self._cluster,
             {
-                source: PartitionLog(self.ids[source.topic], p.start, p.end)
+                source: PartitionLog(self.ids[source.topic], p.start, max(p.start, p.readable_end))
                 for source, p in sorted(self.partitions.items())
                 if source.topic in {*topics, *matching, *optional}
             },
@@ -103,14 +156,14 @@ class SimLog:
             deleted=tuple(topic for topic in optional if topic not in self.ids),
         )
 
-    def holds(self, piece: Slice) -> bool:
+    def origin(self, topic: str) -> tuple[str, str]:
+        """Returns the cluster and the id of the topic that has this name now."""
+        return self._cluster, self.ids.get(topic, "")
+
+    def has_offsets(self, piece: Slice) -> bool:
+        """Whether the topic of that name has records to read up to the slice's end."""
         partition = self.partitions.get(piece.source)
-        return (
-            partition is not None
-            and self.ids[piece.topic] == piece.topic_id
-            and partition.start <= piece.start
-            and piece.end <= partition.end
-        )
+        return partition is not None and partition.start <= piece.start and piece.end <= partition.readable_end
 
     def newest_schema(self, piece: Slice) -> int:
         """Returns the newest schema of a slice's records; 0 if other records may have replaced the planned ones."""
@@ -124,18 +177,6 @@ class SimLog:
         offsets = self._records(piece)
         bad = len(self.bad(piece))
         return len(offsets) - bad, sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64, bad
-
-    def reads(self, task: WriteTask) -> tuple[ReadRange, ...]:
-        """Returns what a task reports of its ranges, read now."""
-        ranges = []
-        for piece in task.ranges:
-            partition = self.partitions.get(piece.source, _Partition())
-            topic_id = self.ids.get(piece.topic, "")
-            before = partition.last_record(topic_id, piece.anchor, piece.start) if piece.anchor >= 0 else None
-            last = partition.last_record(topic_id, piece.start, piece.end)
-            where = (self._cluster, piece.topic, topic_id, piece.partition, piece.start, piece.end)
-            ranges.append(ReadRange(*where, before, last))
-        return tuple(ranges)
 
     def bad(self, piece: Slice) -> list[int]:
         """Returns the offsets of the slice's bad records, the same in every process."""

@@ -17,6 +17,7 @@ from coordination.state import tree
 from coordination.state.messages import Complete, WriteTasks
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
+from tests.simulation import broken_reads as reads
 from tests.simulation import broken_resets as resets
 from tests.simulation import broken_table as table
 from tests.simulation import broken_tasks as tasks
@@ -42,7 +43,13 @@ class Mutant:
         return replace(drawn, **{**NEWER, **(self.faults or {})})
 
 
-NEWER = dict.fromkeys(("planned_restores", "planned_rollbacks", "savepoints"), 0.0)
+NEWER = dict.fromkeys(
+    (
+        *("planned_restores", "planned_rollbacks", "savepoints", "other_clusters", "unclean_elections", "replacements"),
+        *("elections", "open_transactions"),
+    ),
+    0.0,
+)
 """Faults that are newer than most mutants, whose seeds they would move: they happen only where a mutant names them."""
 
 
@@ -110,6 +117,11 @@ RESTORING = {"planned_restores": 0.3, "foreign_commits": 0.5, "tampering": 0.0}
 AHEAD_OF_TIME = {"clock_jumps": 0.3, "crashes": 0.2, "workers": 3}
 PLANNED_ROLLBACKS = {"planned_rollbacks": 0.5, "write_seconds": 1.0}
 BEYOND = {"savepoints": 1.0, "foreign_commits": 0.5, "tampering": 0.0, "operated": 0.0}
+RECREATED = {"replacements": 0.3, "trusting_readers": True, "write_seconds": 2.5, "tampering": 0.0}
+MISLED = {"other_clusters": 0.3, "trusting_readers": True, "workers": 3, "tampering": 0.0}
+CLONED = {**MISLED, "is_cloned": True}
+UNCLEAN = {"unclean_elections": 0.1, "hole": 0.0, "tampering": 0.0}
+OPEN = {"open_transactions": 0.5}
 ASKED_TO_LEAVE = {"drain_requests": 0.4, "workers": 3}
 
 CAUGHT: tuple[Mutant, ...] = (
@@ -270,6 +282,18 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("fail where a rollback is planned", table.planned_rollback_is_a_failure, faults=PLANNED_ROLLBACKS),
     Mutant("complete over a planned rollback", table.completed_over_a_planned_rollback, faults=PLANNED_ROLLBACKS),
     Mutant("read the newest checkpoint of the active timeline", table.newest_of_the_active_timeline, faults=BEYOND),
+    Mutant("believe every report of what was read", reads.every_report_believed, faults=MISLED),
+    Mutant("report what was planned as read", reads.reported_as_planned, faults=MISLED),
+    Mutant("go on reading from another topic", reads.change_within_a_range_unnoticed, faults=RECREATED),
+    Mutant("compare no clusters", reads.clusters_not_compared, faults=CLONED),
+    Mutant("compare no topic ids", reads.topic_ids_not_compared, faults=RECREATED),
+    Mutant("read on in a log that has changed", reads.changed_log_read_on, faults=UNCLEAN),
+    Mutant(
+        "leave the last records out of the checkpoint",
+        reads.anchors_left_out_of_the_checkpoint,
+        faults={**UNCLEAN, **WIPES},
+    ),
+    Mutant("read an open transaction", reads.open_transactions_read, faults=OPEN),
     Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED),
 )
 

@@ -30,6 +30,7 @@ from coordination.state.model import Member, WorkerState
 from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
+from tests.simulation.log import SimLog
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -245,6 +246,12 @@ class Process:
         self.world.restart_later(self)
 
     # Inside the process
+
+    @property
+    def log(self) -> SimLog:
+        """The log of the cluster that its connections lead to. The table has a checkpoint that names the right one."""
+        world = self.world
+        return world.other_log if self.name in world.misdirected and world.table.commits else world.log
 
     @property
     def at(self) -> float:

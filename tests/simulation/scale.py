@@ -44,6 +44,7 @@ from coordination.state.messages import (
 from coordination.state.model import Member, Phase, SliceResult, TopicPartition, WriteStatus, WriteTask
 from tests.simulation.log import SimLog
 from tests.simulation.meter import Meter, MeteredKeeper, MeteredReader
+from tests.simulation.reading import reads_of
 from tests.simulation.table import NoWatcher, SimTable
 
 SIZES = (
@@ -195,7 +196,7 @@ class Scale:
         began = time.process_time()
         results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
         stats = tuple(STAT.format(task.slices[0].partition) for task in tasks)
-        reads = tuple(read for task in tasks for read in self.log.reads(task))
+        reads = tuple(read for task in tasks for read in reads_of(task, self.log))
         status = WriteStatus(number, incarnation, results, stats, size=100 * len(results), reads=reads)
         *pieces, last = tree.status_ops(status)
         groups = [group for group in tree.batched(pieces, [last]) if group]

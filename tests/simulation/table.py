@@ -11,7 +11,7 @@ texts, of clocks that may differ: the timeline knows nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
@@ -24,6 +24,7 @@ from coordination.state.model import Checkpoint, InstantState, QuarantinedRecord
 from sink.hudi.instants import RESTORE, ActiveTimeline, Instant
 from sink.hudi.moments import require_moment
 from sink.layout import file_ids
+from tests.simulation.reading import SliceTruth
 
 TABLE, SINK = "orders", "orders"
 COMMIT, ROLLBACK, SAVEPOINT = "commit", "rollback", "savepoint"
@@ -52,6 +53,8 @@ class SimInstant:
     strays: set[str] = field(default_factory=set)
     columns: set[str] = field(default_factory=set)
     """The column lists that its files were written with."""
+    read: dict[str, Sequence[SliceTruth]] = field(default_factory=dict)
+    """The truth of what each of its files was read from."""
     stats: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     completions: int = 0
@@ -187,9 +190,10 @@ class SimTable:
         for quarantined in op.errors:
             self.errors |= self.quarantined[quarantined.path]
 
-    def write_file(self, name: str, task: WriteTask, columns: str = "") -> None:
+    def write_file(self, name: str, task: WriteTask, columns: str = "", truths: Sequence[SliceTruth] = ()) -> None:
         instant = self.instants[name]
         instant.columns.add(columns)
+        instant.read[stat_of(task)] = truths
         is_pending = instant.state is InstantState.PENDING
         (instant.files if is_pending else instant.strays).add(stat_of(task))
 

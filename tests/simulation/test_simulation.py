@@ -66,6 +66,11 @@ NO_FAULTS = dict.fromkeys(
         "planned_restores",
         "planned_rollbacks",
         "savepoints",
+        "other_clusters",
+        "unclean_elections",
+        "replacements",
+        "elections",
+        "open_transactions",
     ),
     0.0,
 )

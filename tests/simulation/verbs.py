@@ -144,7 +144,7 @@ class VerbInvariants:
         if after.flush.asked > before.flush.asked:
             partitions = self._log.partitions.items()
             self._ends[after.flush.asked] = {
-                source: (self._log.ids[source.topic], partition.end, len(partition.truncations))
+                source: (self._log.ids[source.topic], partition.readable_end, len(partition.truncations))
                 for source, partition in partitions
             }
         if after.switchover != before.switchover:

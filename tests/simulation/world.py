@@ -72,6 +72,9 @@ class World:
         self._trace: deque[tuple[float, tuple[Any, ...]]] = deque(maxlen=trace)
         self._digest = 0
         self.log = SimLog("cluster-1", self.profile.bad)
+        self.other_log = SimLog("cluster-2", self.profile.bad)
+        self.misdirected: set[str] = set()
+        """Names of processes whose connections lead to the other cluster."""
         self.invariants = Invariants(self.profile, self.log)
         self.keeper = SimKeeper(self._keeper_changed)
         self.table = SimTable(self.invariants)
@@ -260,6 +263,11 @@ class World:
             (profile.planned_restores, self._plan_restore),
             (profile.planned_rollbacks, self._plan_rollback),
             (profile.savepoints, self._change_savepoints),
+            (profile.other_clusters, self._lead_to_another_cluster),
+            (profile.unclean_elections, self._elect_uncleanly),
+            (profile.replacements, self._replace_topic),
+            (profile.elections, self._elect),
+            (profile.open_transactions, self._open_transaction),
         ):
             self._every(rate, fault)
 
@@ -456,6 +464,52 @@ class World:
         self.count("logs truncated")
         self.log.truncate(source, self.rng.randint(partition.start, partition.end))
 
+    def _replace_topic(self) -> None:
+        """Creates a topic again, with at least as many records as before."""
+        topic = self.rng.choice(self.topics)
+        ends = {source: partition.end for source, partition in self.log.partitions.items() if source.topic == topic}
+        self.count("topics recreated")
+        self.count("topics replaced")
+        self.trace("kafka", topic, "is created again, and grows at once")
+        self.log.recreate(topic, len(ends))
+        for source, end in sorted(ends.items()):
+            self.log.grow(self.rng, source, end + self.rng.randint(0, 10), self.profile.hole)
+
+    def _lead_to_another_cluster(self) -> None:
+        """Half of the time the connections lead back soon, as after a wrong answer of the name service."""
+        process, span, lasts = self._someone(), self.rng.expovariate(0.5), self.rng.random() < 0.5
+        self.other_log.follow(self.log, self.rng, self.profile.is_cloned)
+        self.misdirected.add(process.name)
+        self.count("led to another cluster")
+        self.trace(process.name, "is led to another cluster")
+        if not self.profile.operated:
+            self._operate_soon()
+        if not lasts:
+            self.after(span, lambda: self.misdirected.discard(process.name))
+
+    def _elect(self) -> None:
+        self.count("elections")
+        self.log.partitions[self.rng.choice(sorted(self.log.partitions))].elect()
+
+    def _elect_uncleanly(self) -> None:
+        """A leader is elected that lacks the newest records, and gets others at once."""
+        source = self.rng.choice(sorted(self.log.partitions))
+        partition = self.log.partitions[source]
+        end, lost = partition.end, self.rng.randint(1, 20)
+        self.count("logs truncated")
+        self.count("unclean elections")
+        self.trace("kafka", source, "loses and regains offsets below", end)
+        self.log.truncate(source, max(partition.start, end - lost))
+        self.log.grow(self.rng, source, end - partition.end + self.rng.randint(0, 10), self.profile.hole)
+
+    def _open_transaction(self) -> None:
+        source = self.rng.choice(sorted(self.log.partitions))
+        partition, span, is_aborted = self.log.partitions[source], self.rng.expovariate(0.2), self.rng.random() < 0.3
+        if partition.open_from is None:
+            self.count("transactions opened")
+            partition.open_from = partition.end
+            self.after(span, lambda: self.log.end_transaction(source, is_aborted))
+
     def _recreate(self) -> None:
         self.count("topics recreated")
         topic = self.rng.choice(self.topics)
@@ -467,6 +521,9 @@ class World:
     def _heal(self) -> None:
         self.trace("world", "heals")
         self.healed = True
+        self.misdirected.clear()
+        for source in sorted(self.log.partitions):
+            self.log.end_transaction(source, is_aborted=False)
         self._retired = True
         self.after(SECOND_LOOK, self._look_again)
         for process in self.processes:
@@ -539,6 +596,7 @@ class World:
             or self.counts["logs truncated"]
             or self.counts["znodes tampered with"]
             or self.counts["tables restored"]
+            or self.counts["led to another cluster"]
             or (self.counts["log prefixes deleted"] and self.profile.policy is DataLossPolicy.FAIL)
         )
         if self.invariants.halts:

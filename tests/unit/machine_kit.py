@@ -51,6 +51,7 @@ from coordination.state.reading import ParticipantView, ParticipantViewReader
 from coordination.state.tree import Op, Transaction
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
+from tests.simulation.reading import reads_of
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 
 SOURCE = TopicPartition("orders", 0)
@@ -100,7 +101,7 @@ class Environment:
         results = tuple(
             SliceResult(task_slice, *self.log.read(task_slice)) for task in tasks for task_slice in task.slices
         )
-        reads = tuple(read for task in tasks for read in self.log.reads(task))
+        reads = tuple(read for task in tasks for read in reads_of(task, self.log))
         return WriteStatus(
             header.number, incarnation, results, tuple(map(stat_of, tasks)), reads=reads, schemas=self.schemas
         )
