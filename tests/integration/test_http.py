@@ -138,6 +138,44 @@ def test_of_two_workers_one_leads_and_both_tell_the_same_of_the_fleet(make_fleet
     eventually("it is back", lambda: worker_gone_notes() == [])
 
 
+@pytest.mark.thorough
+def test_a_service_that_has_been_due_for_too_long_is_a_fault_until_it_succeeds_whoever_is_restarted(
+    make_fleet: MakeFleet,
+) -> None:
+    unusable = {"hoodie.clustering.plan.strategy.partition.regex.pattern": "[", "services.overdue.after": "3s"}
+    often = {"services.interval.commits": 1, "hoodie.clustering.async.max.commits": 1}
+    fleet = make_fleet(**{"services.clustering": True, **often, **unusable})
+    client = client_on_free_port()
+
+    def overdue() -> list[str]:
+        # A run that takes longer than that is one as well.
+        found = [reason for reason in client.ask("/health").json["reasons"] if reason["kind"] == "service-overdue"]
+        return [reason["text"] for reason in found if "clustering" in reason["text"]]
+
+    def clustering_since() -> float:
+        services = client.ask("/status").json["sinks"][0]["services"]["services"]
+        return next(service["since"] for service in services if service["name"] == "clustering")
+
+    worker = fleet.start("w1", **listen(client))
+    fleet.wait_landed(LANDED)
+    eventually("it is a fault", lambda: bool(overdue()))
+    [text] = overdue()
+    assert text.startswith("the table service clustering has been due for")
+    assert "Unclosed character class" in text
+    since = clustering_since()
+    series = f'sink_table_service_due_timestamp_seconds{{sink="{fleet.name}",service="clustering"}}'
+    eventually("its metric shows", lambda: series in client.ask("/metrics").body.decode())
+    worker.kill()
+    worker = fleet.start("w1", **listen(client))
+    client.wait("/readiness", 200)
+    eventually("it still is a fault", lambda: bool(overdue()))
+    assert clustering_since() == since
+    worker.kill()
+    fleet.start("w1", **listen(client), **{"services.clustering": False})
+    produce(fleet.kafka, fleet.topic, PARTITIONS, PARTITIONS, first=RECORDS)
+    client.wait("/health", 200)
+
+
 def test_a_halt_is_told_with_its_remedy_and_is_no_reason_to_start_the_worker_again(
     make_fleet: MakeFleet, topic
 ) -> None:
