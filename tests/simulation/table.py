@@ -383,7 +383,9 @@ class SimTable:
 
     def restore(self, kept: int) -> None:
         """Keeps the first `kept` commits with their files, and drops later commits and all pending instants, at
-        once."""
+        once. No restore goes back behind what is archived."""
+        archived = (position for position, commit in enumerate(self.commits, 1) if commit.is_archived)
+        kept = max(kept, *archived, 0)
         target = self.commits[kept - 1] if kept else None
         restore = self._plan_restore(target.requested if target else "", (target.completed or "") if target else "")
         while not self.restore_further(restore):
