@@ -114,7 +114,15 @@ class HudiTableServices:
             written = hudi.write_plan(service, instant)
             self._failpoints.reach(f"{service}.written")
             with self._moment(f"complete {service.lower()}"):
-                self._require_current(service, instant, hudi.paths_of(written))
+                paths = hudi.paths_of(written)
+                try:
+                    self._require_current(service, instant, paths)
+                except Conflict:
+                    # No other attempt has files of these names. Once the timeline has forgotten the plan, readers
+                    # without the metadata table would show them.
+                    for path in paths:
+                        hudi.storage().deleteFile(hudi.path(path))
+                    raise
                 hudi.name_columns(written, hudi.meta_client())
                 hudi.complete_service(service, instant, written)
 
