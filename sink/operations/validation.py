@@ -21,7 +21,7 @@ import confluent_kafka as ck
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordination.errors import ConfigError, SinkError, TableError, Unavailable, WrongLog
+from coordination.errors import ConfigError, SinkError, Unavailable, WrongLog
 from coordination.state.model import LogView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java, require_heap
@@ -197,12 +197,12 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
 
 def _identities(settings: Settings, view: LogView) -> Iterator[CheckResult]:
     """Compares cluster and topic ids with those of the table's newest checkpoint."""
-    if not is_reachable(settings.base_path, settings.storage):
-        return
     try:
+        if not is_reachable(settings.base_path, settings.storage):
+            return
         checkpoint = read_timeline_snapshot(settings.base_path, settings.name, settings.storage).checkpoint
-    except (TableError, Unavailable):
-        return  # what is wrong with the table is said elsewhere
+    except SinkError:
+        return  # what is wrong with the table or its store is said elsewhere
     if checkpoint is None:
         return
     found = {partition.topic: log_range.topic_id for partition, log_range in view.partitions.items()}
@@ -306,9 +306,12 @@ def _java_hudi(settings: Settings, jvm: Jvm) -> Iterator[Any]:
 
 def _lock(settings: Settings) -> Iterator[CheckResult]:
     """Checks whether the table lock of this ensemble is the one that the table notes."""
-    if not is_reachable(settings.base_path, settings.storage):
-        return
-    noted = inspect_base_path(settings.base_path, settings.storage).properties.get(LOCK_IDENTITY)
+    try:
+        if not is_reachable(settings.base_path, settings.storage):
+            return
+        noted = inspect_base_path(settings.base_path, settings.storage).properties.get(LOCK_IDENTITY)
+    except SinkError:
+        return  # what is wrong with the store is said elsewhere
     with connected(settings) as client:
         found = LockIdentity(client, lock_path(settings)).read()
     if conflict := lock_conflict(noted, found, is_known=True):

@@ -36,7 +36,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     client.start()
     keeper = Keeper(client, "/sink/orders", lambda: None)
     absent = cast(Any, None)
-    table = cast(Any, SimpleNamespace(metadata_services=None, metadata_interval=1))
+    table = cast(Any, SimpleNamespace(metadata_services=None, metadata_interval=1, share_lock=lambda _: None))
     ticker = Ticker()
     ticker.start()
     with new_pool() as pool:

@@ -53,6 +53,12 @@ def test_rows_of_another_writer_are_changed(
         assert [(change["id"], change["at"]) for change in upserts.rows()] == [(key, 2) for key in range(KEYS)]
 
 
+def problems_of(directory: Path) -> list[str]:
+    """Returns what `sink validate` finds wrong. Checkpoints that tests make by hand are of no real cluster."""
+    results = validate(load(directory / "sink.properties", {}))
+    return [result.sentence for result in results if result.wrong and result.part != "Kafka"]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "location"),
     [
@@ -77,8 +83,7 @@ def test_rows_that_the_index_would_not_find_are_told_before_a_key_gets_a_second_
     with written(spark, kafka, client, topic, tmp_path, first) as others:
         with pytest.raises(TableError, match=f"the table has {location}") as told_by_worker:
             Upserts(spark, client, tmp_path, kafka.address, others.topic, **second)
-        problems = [result.sentence for result in validate(load(tmp_path / "sink.properties", {})) if result.wrong]
-        assert problems == [str(told_by_worker.value)]
+        assert problems_of(tmp_path) == [str(told_by_worker.value)]
 
 
 @pytest.mark.parametrize("options", [BLOOM, pytest.param(RECORD_INDEX, marks=pytest.mark.thorough)])
@@ -93,8 +98,7 @@ def test_rows_that_a_sink_has_appended_are_not_upserted(
     told = r"the table has rows that sink \S+ has appended: a key may have several there"
     with pytest.raises(TableError, match=told) as told_by_worker:
         Upserts(spark, client, tmp_path, kafka.address, name, **options)
-    problems = [result.sentence for result in validate(load(tmp_path / "sink.properties", {})) if result.wrong]
-    assert problems == [str(told_by_worker.value)]
+    assert problems_of(tmp_path) == [str(told_by_worker.value)]
 
 
 MERGES_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
