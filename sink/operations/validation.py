@@ -122,10 +122,9 @@ def _java(settings: Settings) -> Iterator[CheckResult]:
 
 def _logs(settings: Settings) -> Iterator[CheckResult]:
     directory = settings.log_dir.absolute()
-    if fault := unwritable(directory):
-        yield CheckResult("logs", f"log.dir: {fault.sentence}", wrong=True)
-    else:
-        yield CheckResult("logs", f"{directory} can be written")
+    fault = unwritable(directory)
+    sentence = f"log.dir: {fault.sentence}" if fault else f"{directory} can be written"
+    yield CheckResult("logs", sentence, wrong=bool(fault))
 
 
 def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
@@ -313,8 +312,8 @@ def _lock(settings: Settings) -> Iterator[CheckResult]:
     except SinkError:
         return  # what is wrong with the store is said elsewhere
     with connected(settings) as client:
-        found = LockIdentity(client, lock_path(settings)).read()
-    if conflict := lock_conflict(noted, found, is_known=True):
+        conflict = lock_conflict(noted, LockIdentity(client, lock_path(settings)).read(), is_known=True)
+    if conflict:
         yield CheckResult("table", f"{settings.base_path}: {conflict}", wrong=True)
 
 
@@ -374,14 +373,12 @@ def _catalog(settings: Settings) -> Iterator[CheckResult]:
             socket.create_connection((address.hostname or "", address.port or 0), METASTORE_SECONDS).close()
         except OSError as error:
             sentence = (
-                f"catalog.metastore.uris: {uri} cannot be reached ({error}): the table lands all the same, and is"
-                " registered when it can be"
+                f"{uri} cannot be reached ({error}): the table lands all the same, and is registered when it can be"
             )
-            yield CheckResult("catalogue", sentence, note=True)
+            yield CheckResult("catalogue", f"catalog.metastore.uris: {sentence}", note=True)
         else:
-            yield CheckResult(
-                "catalogue", f"{uri} listens; the table will be {settings.catalog_name.partition(' ')[0]}"
-            )
+            name = settings.catalog_name.partition(" ")[0]
+            yield CheckResult("catalogue", f"{uri} listens; the table will be {name}")
 
 
 def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:
