@@ -1,8 +1,8 @@
 """The names of settings that Hudi 1.2 reads, each refused, checked or harmless, from `hudi_keys.tsv`.
 
-Guarantee: a name that is refused reaches no write, nor does a value that a checked name may not have; whoever makes
-options of Hudi takes the user's settings through `accepted`. What nobody has tried with the sink is refused. A test
-compares the file with Hudi's own classes, and another writes tables with every value in its column `tried`.
+Guarantee: a name that is refused reaches no write, nor does a value that a checked name may not have: each module that
+makes options of Hudi takes the user's settings through `accepted`. What nobody has tried with the sink is refused. A
+test compares the file with Hudi's own classes, and another writes tables with every value in its column `tried`.
 Raises ConfigError. No I/O after the import.
 """
 

@@ -13,7 +13,7 @@ from sink.hudi.service_outcome import ServiceBlocked
 
 _SECONDS_DIGITS = 14
 _ENDED_BY_ALL = (RESTORE, "savepoint", "clean")
-"""Actions that a service waits for, that block nothing, or that whoever cleans carries out."""
+"""Actions that a service waits for, that block nothing, or that each cleaning carries out first."""
 
 
 def require_moment(hudi: HudiClient, snapshot: ActiveTimeline, instant: str = "") -> None:

@@ -140,7 +140,7 @@ class TableServiceRunner:
 
     def _watch(self) -> None:
         """Records that a run is due, where the worker that should have begun it has not: one that does so has recorded
-        that itself. Shows how long services have been due, whoever fails to run them.
+        that itself. Shows how long services have been due, on any worker.
         """
         if time.monotonic() - self._watched < WATCH_SECONDS:
             return
