@@ -2,16 +2,21 @@
 
 Guarantee: the sync reads the table and changes nothing in it. It registers what a commit of the timeline has written,
 with partition values as the rows have them, or nothing, with the reason. It may be repeated, also by two workers at
-once. Voided by a class in `catalog.partition.extractor` that gives other values. Raises what py4j raises.
+once. An entry of another table in a Hive metastore is left as it is. Voided by a class in `catalog.partition.extractor`
+that gives other values, and by an entry that is made between the look and the sync. Raises ConfigError for an entry of
+another table, and what py4j raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyspark
 
+from coordination.errors import ConfigError
 from sink.config import Settings
+from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.client import HudiClient
 from sink.hudi.java_objects import METADATA
 from sink.hudi.options import commit_options, partition_columns
@@ -20,6 +25,7 @@ ANSWER_SECONDS = 60
 """How long to wait for a metastore, unless Hadoop's configuration says otherwise. Hive's own default: ten minutes."""
 _SYNC = "hoodie.datasource.hive_sync"
 _EXTRACTORS = "org.apache.hudi.hive"
+_HUDI_FORMATS = ("org.apache.hudi.", "com.uber.hoodie.")
 _URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
 
 
@@ -73,8 +79,46 @@ def register(hudi: HudiClient, settings: Settings) -> str:
     conf.setIfUnset(_TIMEOUT, f"{ANSWER_SECONDS}s")
     if settings.catalog_uris is not None:
         conf.set(_URIS, settings.catalog_uris)
+    if settings.catalog_class == HIVE_SYNC:
+        for name in entry_names(options, str(meta.getTableType().name()) == "MERGE_ON_READ"):
+            _require_own_entry(hudi, properties, conf, options[f"{_SYNC}.database"], name)
     files = hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)
     hudi.java.sync.common.util.SyncUtilHelpers.runHoodieMetaSync(
         settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta)
     )
     return str(newest.get().requestedTime()) if newest.isPresent() else ""
+
+
+def entry_names(options: Mapping[str, str], is_merge_on_read: bool) -> list[str]:
+    """Returns the names under which Hudi's sync registers the table."""
+    name = options[f"{_SYNC}.table"]
+    strategy = options.get(f"{_SYNC}.table.strategy", "ALL").upper()
+    if not is_merge_on_read or strategy in ("RO", "RT"):
+        return [name]
+    is_bare = options.get(f"{_SYNC}.skip_ro_suffix", "false").lower() == "true"
+    return [*([] if is_bare else [f"{name}_ro"]), f"{name}_rt", name]
+
+
+def _require_own_entry(hudi: HudiClient, properties: Any, conf: Any, database: str, name: str) -> None:
+    """Raises ConfigError if the metastore's entry leads elsewhere, or to no Hudi table. Hudi's sync would drop or
+    change the entry, and a metastore that drops a managed table deletes its files.
+    """
+    hive = hudi.java.hive
+    # As Hudi's sync makes its own.
+    hive_conf = hive.HiveSyncConfig(properties, conf).getHiveConf()
+    try:
+        client = hive.util.IMetaStoreClientUtil.getMSC(hive_conf)
+        entry = client.getTable(database, name) if client.tableExists(database, name) else None
+    finally:
+        hudi.jvm.org.apache.hadoop.hive.ql.metadata.Hive.closeCurrent()
+    if entry is None:
+        return
+    remedy = (
+        f" The table at {hudi.base_path} is not registered: give it another name by catalog.table or catalog.database,"
+        " or drop the entry if it is not used any more (of a managed table that deletes the files)."
+    )
+    location = entry.getSd().getLocation()
+    if not location or not hudi.java.common.fs.FSUtils.comparePathsWithoutScheme(hudi.base_path, location):
+        raise ConfigError(f"catalog.table: {database}.{name} leads to {location or 'no location'}.{remedy}")
+    if not str(entry.getSd().getInputFormat()).startswith(_HUDI_FORMATS):
+        raise ConfigError(f"catalog.table: {database}.{name} is not a Hudi table, but leads to its path.{remedy}")

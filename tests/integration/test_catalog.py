@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from coordination.errors import Unavailable
+from coordination.errors import ConfigError, Unavailable
 from coordination.zookeeper.records import CatalogRecord, CatalogState
 from tests.fleet import Fleet, produce
 from tests.integration.catalog_kit import Reader
@@ -84,6 +84,7 @@ class Metastore:
         hive = spark._jvm.org.apache.hadoop.hive
         conf = hive.conf.HiveConf()
         conf.set("hive.metastore.uris", uri)
+        self._api = hive.metastore.api
         self._client = hive.metastore.HiveMetaStoreClient(conf)
 
     def columns(self, table: str) -> dict[str, str]:
@@ -98,6 +99,32 @@ class Metastore:
             tuple(map(str, partition.getValues())): str(partition.getSd().getLocation())
             for partition in hive_partitions
         }
+
+    def create(self, table: str, location: str, kind: str, input_format: str) -> None:
+        """Creates a table of another owner, of one column; `kind` is EXTERNAL_TABLE or MANAGED_TABLE."""
+        api = self._api
+        storage = api.StorageDescriptor()
+        storage.setLocation(location)
+        storage.setCols([api.FieldSchema("theirs", "bigint", "")])
+        storage.setInputFormat(input_format)
+        storage.setOutputFormat("org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat")
+        serde = api.SerDeInfo()
+        serde.setSerializationLib("org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe")
+        storage.setSerdeInfo(serde)
+        hive_table = api.Table()
+        hive_table.setDbName("default")
+        hive_table.setTableName(table)
+        hive_table.setTableType(kind)
+        hive_table.setParameters({"EXTERNAL": "TRUE"} if kind == "EXTERNAL_TABLE" else {})
+        hive_table.setPartitionKeys([])
+        hive_table.setSd(storage)
+        self._client.createTable(hive_table)
+
+    def location(self, table: str) -> str:
+        return str(self._client.getTable("default", table).getSd().getLocation())
+
+    def drop(self, table: str) -> None:
+        self._client.dropTable("default", table, False, True)
 
     def close(self) -> None:
         self._client.close()
@@ -203,6 +230,47 @@ def test_a_value_that_hudi_cannot_make_of_its_path_registers_nothing_else_in_its
     with pytest.raises(Unavailable, match="a=b"):
         landing.table.register()
     assert ("a",) not in client.partitions("odd", 1)
+
+
+HUDI = "org.apache.hudi.hadoop.HoodieParquetInputFormat"
+PARQUET = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat"
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "input_format", "reason"),
+    [
+        # Hudi's sync drops the entry, and the metastore then deletes a managed table's files.
+        ("MANAGED_TABLE", "theirs", PARQUET, "leads to file:"),
+        ("EXTERNAL_TABLE", "theirs", HUDI, "leads to file:"),
+        ("EXTERNAL_TABLE", "", PARQUET, "is not a Hudi table"),
+    ],
+)
+def test_an_entry_of_another_table_is_left_as_it_is_and_both_locations_are_named(
+    kind: str, place: str, input_format: str, reason: str, make_landing: MakeLanding, client: Metastore, tmp_path: Path
+) -> None:
+    name = f"taken_{kind[:3].lower()}_{len(place)}"
+    landing = make_landing(name)
+    base_path = landing.settings.base_path
+    theirs = tmp_path / place / name if place else Path(base_path)
+    theirs.mkdir(parents=True, exist_ok=True)
+    kept = theirs / "kept.parquet"
+    if place:
+        kept.write_bytes(b"theirs")
+    client.create(name, f"file:{theirs}", kind, input_format)
+    land(landing, 1, 0, 6)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"default.{name} {reason}") as refused:
+            landing.table.register()
+        assert base_path in str(refused.value)
+        assert "catalog.table" in str(refused.value)
+    assert client.location(name) == f"file:{theirs}"
+    assert client.columns(name) == {"theirs": "bigint"}
+    assert kept.exists() == bool(place)
+    land(landing, 2, 6, 12)
+    assert landing.read().count() == 12
+    client.drop(name)
+    landing.table.register()
+    assert client.location(name) == f"file:{base_path}"
 
 
 def recorded(fleet: Fleet) -> CatalogState:

@@ -11,7 +11,7 @@ from coordination.errors import ConfigError
 from coordination.state import codec
 from coordination.zookeeper.records import CatalogState, build_state, decode
 from sink.config.groups.catalog import HIVE_SYNC
-from sink.hudi.catalog import sync_options
+from sink.hudi.catalog import entry_names, sync_options
 from sink.operations.status import CatalogStatus, catalog_status
 from sink.runtime.catalog_sync import LAST_RETRY_SECONDS, seconds_to_next
 from tests.unit.settings_kit import minimal_settings
@@ -101,6 +101,22 @@ def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_pa
 
 def test_columns_that_are_times_are_times_in_the_catalogue(tmp_path: Path) -> None:
     assert sync_options(minimal_settings(tmp_path, **URI))[f"{SYNC}.support_timestamp"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_merge_on_read", "names"),
+    [
+        ({}, False, ["orders"]),
+        ({}, True, ["orders_ro", "orders_rt", "orders"]),
+        ({"hoodie__datasource__hive_sync__skip_ro_suffix": "true"}, True, ["orders_rt", "orders"]),
+        ({"hoodie__datasource__hive_sync__table__strategy": "ro"}, True, ["orders"]),
+    ],
+)
+def test_the_entries_that_are_looked_at_are_those_that_hudis_sync_writes(
+    tmp_path: Path, more: dict[str, str], is_merge_on_read: bool, names: list[str]
+) -> None:
+    options = sync_options(minimal_settings(tmp_path, **URI, **more))
+    assert entry_names(options, is_merge_on_read) == names
 
 
 STATE = CatalogState("orders in m", "w1", 100.0, 7, "20260101000000000")
