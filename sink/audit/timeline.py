@@ -40,6 +40,7 @@ MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>.*)", re.DOTALL)
 _ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
+_MANIFEST = re.compile(r"manifest_(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +263,15 @@ def instants_of(
 def _archived(table: TableFiles, problems: list[AuditFinding]) -> Iterator[tuple[str, str, str, bytes, str]]:
     names = table.names(table.history_path)
     stored = [name for name in names if name.endswith(".parquet") and not name.startswith(".")]
-    if not stored and "_version_" not in names:
+    numbers = [int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match]
+    if not stored and not numbers:
         return
     try:
-        version = table.read(posixpath.join(table.history_path, "_version_")).decode().strip()
-        manifest = json.loads(table.read(posixpath.join(table.history_path, f"manifest_{version}")))
+        # Hudi's readers take the highest number where no file names another.
+        number = str(max(numbers, default=0))
+        if "_version_" in names:
+            number = table.read(posixpath.join(table.history_path, "_version_")).decode().strip()
+        manifest = json.loads(table.read(posixpath.join(table.history_path, f"manifest_{number}")))
         listed = [entry["fileName"] for entry in manifest["files"]]
     except (OSError, ValueError, KeyError) as error:
         problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"the archived timeline's manifest: {error}"))

@@ -29,7 +29,7 @@ def pending(hudi: HudiClient) -> list[str]:
 
 def plan(hudi: HudiClient) -> str:
     """Plans a cleaning, if one is due. Returns its instant, or an empty text. The caller holds the table lock."""
-    table = _table(hudi)
+    table = hudi.table()
     planned = table.createCleanerPlan(hudi.engine_context, hudi.option())
     if not planned.isPresent():
         return ""
@@ -67,17 +67,14 @@ def drop(hudi: HudiClient, instant: str) -> None:
 
 def delete(hudi: HudiClient, instant: str) -> Any:
     """Deletes the files of a plan. Returns what `complete` takes."""
-    table = _table(hudi)
+    table = hudi.table()
     meta = table.getMetaClient()
     requested, inflight = (hudi.instant(meta, state, CLEAN, instant) for state in ("REQUESTED", "INFLIGHT"))
     cleaner_plan = _read_plan(hudi, instant, meta)
     if not meta.getActiveTimeline().containsInstant(inflight):
         meta.getActiveTimeline().transitionCleanRequestedToInflight(requested)
     executor = hudi.java.table.action.clean.CleanActionExecutor(hudi.engine_context, hudi.config, table, instant)
-    kinds = hudi.java_array(hudi.jvm.java.lang.Class, *map(hudi.java_class, _DELETE))
-    deletion = executor.getClass().getDeclaredMethod("clean", kinds)
-    deletion.setAccessible(True)
-    stats = deletion.invoke(executor, hudi.java_array(hudi.jvm.java.lang.Object, hudi.engine_context, cleaner_plan))
+    stats = hudi.call_hidden(executor, "clean", _DELETE, hudi.engine_context, cleaner_plan)
     metadata = hudi.java.common.util.CleanerUtils.convertCleanMetadata(
         instant, hudi.option(), stats, cleaner_plan.getExtraMetadata()
     )
@@ -94,7 +91,7 @@ def complete(hudi: HudiClient, instant: str, metadata: Any) -> None:
     """
     if instant not in pending(hudi):
         return
-    table = _table(hudi)
+    table = hudi.table()
     writer = table.getMetadataWriter(instant)
     if writer.isPresent():
         writer.get().update(metadata, instant)
@@ -112,7 +109,3 @@ def _read_plan(hudi: HudiClient, instant: str, meta: Any = None) -> Any:
 def _is_written(hudi: HudiClient, instant: str) -> bool:
     storage, path = hudi.storage(), hudi.path(f"{_TIMELINE}/{instant}.{CLEAN}.requested")
     return bool(storage.exists(path)) and storage.getPathInfo(path).getLength() > 0
-
-
-def _table(hudi: HudiClient) -> Any:
-    return hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())

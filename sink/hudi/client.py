@@ -168,7 +168,7 @@ class HudiClient(HudiObjects):
     def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
         meta = self.meta_client()
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        table = self.table(meta)
         partitioned = bool(self.options["hoodie.datasource.write.partitionpath.field"])
         partitioner = self.java.execution.bulkinsert.BulkInsertInternalPartitionerWithRowsFactory.get(
             self.config, partitioned
@@ -186,7 +186,7 @@ class HudiClient(HudiObjects):
         # Hudi makes no ordering value for records that are not to be combined, as the options of the write below say.
         options, meta = {**self.options, "hoodie.combine.before.upsert": "true"}, self.meta_client()
         records = self.records_of(frame, instant, options, meta)
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        table = self.table(meta)
         table.validateUpsertSchema()
         data = self.java.data.HoodieJavaRDD.of(records)
         write = table.upsert if str(self.operation) == "UPSERT" else table.insert
@@ -266,7 +266,7 @@ class HudiClient(HudiObjects):
             written.getWriteStatuses().count()
             return written
         # Hudi's `compact` would roll back what another process has written for the plan meanwhile.
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, self.meta_client())
+        table = self.table()
         with self._beating(instant):
             written = table.compact(self.engine_context, instant)
             statuses = self.java.data.HoodieJavaRDD.getJavaRDD(written.getWriteStatuses())
@@ -297,13 +297,11 @@ class HudiClient(HudiObjects):
         if service == "Compaction":
             self.client.commitCompaction(instant, written, self.option())
             return
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, self.meta_client())
+        table = self.table()
         services = self.client.getTableServiceClient()
         # Hudi 1.2 has no public method that completes a clustering which another call has written.
-        kinds = self.java_array(self.jvm.java.lang.Class, *map(self.java_class, _COMPLETE_CLUSTERING))
-        complete = services.getClass().getSuperclass().getDeclaredMethod("commitClustering", kinds)
-        complete.setAccessible(True)
-        complete.invoke(services, self.java_array(self.jvm.java.lang.Object, written, table, instant))
+        owner = str(services.getClass().getSuperclass().getName())
+        self.call_hidden(services, "commitClustering", _COMPLETE_CLUSTERING, written, table, instant, owner=owner)
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
         """Returns the extra metadata of a pending plan."""
@@ -323,7 +321,7 @@ class HudiClient(HudiObjects):
 
     def _roll_back_plan(self, meta: Any, entry: Any, deletes_plan: bool) -> None:
         """Rolls back what was written for a plan. Finishes a rollback that another process has planned."""
-        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        table = self.table(meta)
         planned = self.client.getTableServiceClient().getPendingRollbackInfo(meta, entry.requestedTime(), False)
         if planned.isPresent():
             rollback = str(planned.get().getRollbackInstant().requestedTime())

@@ -6,7 +6,7 @@ Guarantee: nothing here changes a table. Raises what py4j raises (`JAVA_ERRORS`)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -101,6 +101,11 @@ class HudiObjects:
         builder = self.java.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(self.storage_conf).setBasePath(self.base_path).build()
 
+    def table(self, meta: Any = None) -> Any:
+        """Opens the table for Hudi's steps, which take its timeline from `meta`."""
+        tables = self.java.table.HoodieSparkTable
+        return tables.create(self.config, self.engine_context, self.meta_client() if meta is None else meta)
+
     def storage(self) -> Any:
         return self.java.storage.HoodieStorageUtils.getStorage(self.base_path, self.storage_conf)
 
@@ -125,6 +130,17 @@ class HudiObjects:
         """Returns a class by Spark's class loader: Hudi may be in a jar that was added."""
         loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
         return self.jvm.java.lang.Class.forName(name, True, loader)
+
+    def call_hidden(
+        self, target: Any, method: str, parameters: Sequence[str], *arguments: Any, owner: str | None = None
+    ) -> Any:
+        """Calls a method that is not public, or whose class is not. `parameters` are the classes that it declares;
+        `owner` is the class that declares the method, if it is not the target's own.
+        """
+        kinds = self.java_array(self.jvm.java.lang.Class, *map(self.java_class, parameters))
+        declared = (self.java_class(owner) if owner else target.getClass()).getDeclaredMethod(method, kinds)
+        declared.setAccessible(True)
+        return declared.invoke(target, self.java_array(self.jvm.java.lang.Object, *arguments))
 
     def option(self, value: Any = None) -> Any:
         kind = self.java.common.util.Option

@@ -15,6 +15,7 @@ from typing import Any
 
 from coordination.zookeeper.table_service_lock import Service
 from sink.config import Settings
+from sink.hudi.archiving import Archiving
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import Locks
 from sink.hudi.metadata_timeline import (
@@ -28,7 +29,6 @@ from sink.hudi.metadata_timeline import (
 from sink.hudi.moments import require_no_restore
 from sink.hudi.options import commit_options
 from sink.hudi.service_outcome import run_service
-from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -111,6 +111,7 @@ class MetadataTableServices:
         return str(times.instantTimeMinusMillis(min(open_instants), 1))
 
     def _archive(self) -> str:
-        delete_torn_manifests(self._hudi, METADATA_TIMELINE)
-        self._client.archive()
+        config = self._client.getConfig()
+        table = self._hudi.java.table.HoodieSparkTable.create(config, self._hudi.engine_context)
+        Archiving(self._hudi, table, METADATA_TIMELINE).run()
         return ""

@@ -24,6 +24,7 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi import cleaning
+from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
@@ -32,7 +33,6 @@ from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
-from sink.hudi.torn_manifests import delete_torn_manifests
 from sink.hudi.uploads import abort_uploads
 from sink.telemetry.failpoints import Failpoints
 
@@ -238,8 +238,7 @@ class HudiTableServices:
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
         with self._moment("archiving"):
-            delete_torn_manifests(self._hudi, TIMELINE)
-            self._hudi.client.archive()
+            Archiving(self._hudi, self._hudi.table(), TIMELINE).run()
         self._require_others_ended()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)

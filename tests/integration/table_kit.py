@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
+from coordination.zookeeper.table_service_lock import Service
 from sink.clients.spark import start_session
 from sink.config import Settings, load
 from sink.hudi import Table
@@ -52,6 +53,10 @@ def table_settings(base: Path, zookeeper: str, **more: str) -> Settings:
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
     return load(config, {})
+
+
+def by_name(results: tuple[Service, ...]) -> dict[str, Service]:
+    return {result.name: result for result in results}
 
 
 def checkpoint(number: int, base: int | None = None) -> Checkpoint:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hudi import HudiTableBuilder
 
-from coordination.zookeeper.table_service_lock import Service
 from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.leftovers import note_rollback
@@ -23,7 +22,7 @@ from sink.schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
 from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants
-from tests.integration.table_kit import SINK, Driver, allow, checkpoint, connected
+from tests.integration.table_kit import SINK, Driver, allow, by_name, checkpoint, connected
 from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
 from tests.waiting import eventually
 
@@ -90,10 +89,6 @@ class At:
         if point == self._point and not self.reached:
             self.reached = True
             self._action()
-
-
-def by_name(results: tuple[Service, ...]) -> dict[str, Service]:
-    return {result.name: result for result in results}
 
 
 def assert_rows(upserts: Upserts, rows: Mapping[int, Mapping[str, Any]]) -> None:

@@ -49,9 +49,10 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
     **_REWRITE,
     "clean": _signs("clean", "clean") | _DELETED,
     "archive": {
+        "number taken": _Sign(f"{TIMELINE}/history", r"manifest_\d+"),
+        "written": _Sign(f"{TIMELINE}/history", r".*_.*\.parquet", deep=True),
         "files": _Sign(f"{TIMELINE}/history", r".*\.parquet"),
-        "manifest": _Sign(f"{TIMELINE}/history", r"manifest_\d+"),
-        "version": _Sign(f"{TIMELINE}/history", r"_version_"),
+        "manifest": _Sign(f"{TIMELINE}/history", r"manifest_\d*[02468]"),
         "deleting": _Sign(TIMELINE, rf"{_INSTANT}_\d+\..*", gone=True),
     },
     "rollback": _signs("rollback", "rollback") | _DELETED,

@@ -35,8 +35,8 @@ def committed_instants(table: Path) -> set[str]:
 
 def _archived(history: Path) -> list[Path]:
     """Returns the files of the newest manifest: a writer that was killed leaves others."""
-    version = history / "_version_"
-    if not version.exists():
+    numbers = [int(path.name.removeprefix("manifest_")) for path in history.glob("manifest_*") if path.suffix == ""]
+    if not numbers:
         return []
-    manifest = json.loads((history / f"manifest_{version.read_text().strip()}").read_text())
+    manifest = json.loads((history / f"manifest_{max(numbers)}").read_text())
     return [history / file["fileName"] for file in manifest["files"]]
