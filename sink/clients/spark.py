@@ -36,7 +36,10 @@ from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm, security_properties
 from sink.clients.kerberos import await_login, log_in
+from sink.clients.loopback_peers import refuse_strangers_updates
+from sink.clients.spark_log import crash_options, jvm_output, log4j_configuration
 from sink.clients.spark_pools import ALLOCATIONS
+from sink.clients.spark_privacy import LOCAL_AUTHENTICATION, local_directories, private_hadoop, temporary_files
 from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.clients.task_numbers import number_tasks_anew
 from sink.config import Settings
@@ -54,6 +57,7 @@ would wait for one another while the cores idle."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -96,26 +100,6 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 
-_LOG4J_FILE = """\
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-# It warns once for every record when a task's reading thread is not Spark's own, as with mapInArrow.
-logger.consumer.name = org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer
-logger.consumer.level = error
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.filePattern = {path}.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}} %m%n%ex
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 64MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 3
-"""
-_LOG4J_NOTHING = "rootLogger.level = off\n"
-
 
 def start_session(
     settings: Settings,
@@ -132,11 +116,12 @@ def start_session(
     conf = _conf(sinks, app)
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
-        log4j.write_text(_log4j(spark_log))
+        log4j.write_text(log4j_configuration(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
         user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
         committing_options = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
-        _add_java_options(conf, first=f"{archive} {_IN_UTC} {committing_options}", last=_NO_ATTACHING)
+        first_options = [archive, _IN_UTC, crash_options(spark_log), temporary_files(), committing_options]
+        _add_java_options(conf, first=" ".join(first_options), last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         pools = Path(directory, "pools.xml")
         pools.write_text(ALLOCATIONS)
@@ -154,14 +139,15 @@ def start_session(
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     # Certificates and a realm may be named there. The heap and its collector are a worker's.
-    properties = " ".join(security_properties(settings.spark.get(_JAVA_OPTIONS, "")))
-    conf = SparkConf(False).set("spark.driver.memory", "256m").set(_JAVA_OPTIONS, f"{_SHORT_LIVED} {properties}")
+    properties = security_properties(settings.spark.get(_JAVA_OPTIONS, ""))
+    options = " ".join([temporary_files(), _SHORT_LIVED, *properties])
+    conf = SparkConf(False).set("spark.driver.memory", "256m").set(_JAVA_OPTIONS, options)
     user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
         jars = [*class_path(settings), *user_jars]
         with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
             log4j = Path(directory, "log4j2.properties")
-            log4j.write_text(_LOG4J_NOTHING)
+            log4j.write_text(log4j_configuration(None))
             _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
             discarded_output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             gateway = launch_gateway(conf, discarded_output)  # type: ignore[no-untyped-call]
@@ -184,7 +170,7 @@ def warm_up(spark: SparkSession) -> None:
     """
     spark.sparkContext.setJobGroup(WARM_UP, "before joining the fleet", True)
     try:
-        spark.range(1).mapInArrow(_import_writer, "id long").collect()
+        spark.range(1).mapInArrow(_import_writer, "id long").count()
     except JAVA_ERRORS as error:
         if (missing := _MISSING_MODULE.search(error_text(error))) is None:
             raise
@@ -212,9 +198,12 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
         roots = sorted({str(package.parent) for package in _package_directories()})
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(roots))
         conf.set("spark.python.daemon.module", "sink.write.daemon")
+        conf.setAll(list(private_hadoop().items()))
     conf.setAll(list(session_options(*sinks).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
+    if _is_one_process(conf):
+        conf.setAll(list(LOCAL_AUTHENTICATION.items()))
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
@@ -226,6 +215,11 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
 
 def _is_local(conf: SparkConf) -> bool:
     return (conf.get("spark.master") or "").startswith("local")
+
+
+def _is_one_process(conf: SparkConf) -> bool:
+    """Returns whether the driver runs all tasks, in which case Spark makes a secret of its own."""
+    return _LOCAL.fullmatch(conf.get("spark.master") or "") is not None
 
 
 def _is_alone(conf: SparkConf) -> bool:
@@ -245,10 +239,6 @@ def _on_this_host(master: str) -> bool:
     """Returns whether all executors run on this host. Other executors must reach the driver by Spark's default address,
     or the user's."""
     return master.startswith(("local", "spark://127.", "spark://localhost:"))
-
-
-def _log4j(spark_log: Path | None) -> str:
-    return _LOG4J_NOTHING if spark_log is None else _LOG4J_FILE.format(path=spark_log.absolute().as_posix())
 
 
 def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
@@ -272,7 +262,8 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
     )
     # On the class path jars are not copied at every start, and come after PySpark's, some of which they repeat.
     appended_jars = class_path(*sinks) if _is_alone(conf) else ()
-    with _output(spark_log) as output, _environment(appended_jars), _preserved_interrupt_handler():
+    environment = _environment(appended_jars, conf.get("spark.local.dir") or "")
+    with jvm_output(spark_log) as output, environment, _preserved_interrupt_handler():
         try:
             gateway = _launch(launcher_conf, output, spark_log)
             await_login(gateway.jvm, dict(conf.getAll()), [sink.storage.hdfs for sink in sinks])
@@ -281,6 +272,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
             if slots := has_overlap + (PARALLEL_SINK_SLOTS if parallel_sinks else 0):
                 _add_slots(conf, gateway.jvm.Runtime.getRuntime().availableProcessors(), slots)
+            refuse_strangers_updates()
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             number_tasks_anew(context)
@@ -322,22 +314,7 @@ def _is_secret(settings: Settings, name: str) -> bool:
 
 
 @contextmanager
-def _output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
-    """Opens the file for the JVM's stdout and stderr."""
-    if spark_log is None:
-        yield subprocess.DEVNULL
-        return
-    try:
-        spark_log.parent.mkdir(parents=True, exist_ok=True)
-        file = spark_log.open("a")
-    except OSError as error:
-        raise ConfigError(f"log.dir: {spark_log} cannot be written ({error.strerror}). Set another one.") from None
-    with file:
-        yield file
-
-
-@contextmanager
-def _environment(appended_jars: Sequence[Path]) -> Iterator[None]:
+def _environment(appended_jars: Sequence[Path], local_roots: str = "") -> Iterator[None]:
     """Sets the environment of Spark's launcher (Java, Spark and the end of the class path), and restores it."""
     variables = {
         "JAVA_HOME": str(find_java().home),
@@ -345,6 +322,7 @@ def _environment(appended_jars: Sequence[Path]) -> Iterator[None]:
         # The launcher is a short-lived JVM that builds the command line of the driver's JVM.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended_jars)),
+        **local_directories(local_roots),
         **for_java(os.environ),
     }
     names = (*variables, "PYSPARK_SUBMIT_ARGS")

@@ -1,7 +1,8 @@
 """Watches the JVM next to this Python process, and ends both when it is silent for too long.
 
 Python and its JVM can stop separately. A coordinator whose JVM hangs would keep its session and its lock for
-ever; so a JVM that gives no sign of life for the session time-out counts as dead, like a worker would.
+ever; so a JVM that gives no sign of life for the session time-out counts as dead, like a worker would. A JVM whose
+SparkContext or local executor was stopped runs no task any more, and counts as dead, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.local_executor import TaskRunners
 from sink.runtime.pools import Background
 
 LOG = structlog.get_logger("sink.worker")
@@ -26,20 +28,20 @@ class JvmWatchdog(Background):
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("guardian", self._ping)
-        self._context = spark.sparkContext._jsc
+        self._runners = TaskRunners(spark.sparkContext)
         self.answered_at = time.monotonic()
 
     def _ping(self) -> None:
         while not self._ended.wait(PING_SECONDS):
             try:
-                stopped = self._context.sc().isStopped()
+                stopped = self._runners.stopped()
             except (*JAVA_ERRORS, OSError, EOFError) as error:
                 # A JVM that is gone never answers again: it will be missed.
                 LOG.error("jvm.gone", reason=str(error))
                 return
             if stopped:
-                # Nor does a context that a cluster has taken away: only a new process gets another one.
-                LOG.error("jvm.gone", reason="the Spark context was stopped; see the log of Spark")
+                # Neither does a context that a cluster has taken away: only a new process gets another one.
+                LOG.error("jvm.gone", reason=f"{stopped}; see the log of Spark")
                 return
             self.answered_at = time.monotonic()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def run_worker(
     """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run.
     `on_refused` gets each sink that cannot run while others can.
     """
+    _write_no_core_file()
     first_settings, *other_settings = fleet.all_settings
     name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
     with StartingSession(
@@ -38,6 +40,12 @@ def run_worker(
         from sink.runtime.process import WorkerProcess
 
         WorkerProcess(fleet, signals, starting, on_refused).run()
+
+
+def _write_no_core_file() -> None:
+    """Keeps this process and its children from core files, which hold every secret."""
+    _, limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, limit))
 
 
 def handled_signals(cut_short_status: int = 0) -> Signals:

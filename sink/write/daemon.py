@@ -3,6 +3,8 @@
 Spark ends a Python worker that was idle for a minute. Without this daemon every transaction of a quiet sink would
 import the modules again, in one process for each core. Only Spark starts it, with a local master.
 
+It forks for this user's connections only: PySpark's daemon forks before it asks for its secret.
+
 Tasks have a lower priority than the JVM, which commits: the backlog of one sink would keep the small commits of others
 waiting. Where a service manager forbids that, they keep the JVM's.
 """
@@ -10,8 +12,10 @@ waiting. Where a service manager forbids that, they keep the JVM's.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from contextlib import suppress
+from types import SimpleNamespace
 
 NICENESS = 10
 
@@ -30,12 +34,15 @@ if __name__ == "__main__":
         os.nice(NICENESS)
     _without_archives()
 
-    from pyspark.daemon import manager
+    from pyspark import daemon
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     import sink.write.slice_task  # noqa: F401
+    from sink.clients.loopback_peers import OwnPeersSocket
 
     # These import modules that compare versions, which takes as long as all other imports.
     require_minimum_pandas_version()
     require_minimum_pyarrow_version()
-    manager()  # type: ignore[no-untyped-call]
+    # The daemon takes no listening socket, so that it gets another class of them.
+    vars(daemon)["socket"] = SimpleNamespace(**{**vars(socket), "socket": OwnPeersSocket})
+    daemon.manager()  # type: ignore[no-untyped-call]

@@ -34,6 +34,7 @@ from coordination.errors import BadRecord
 from coordination.state.log_records import ReadRange
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
+from sink.clients.spark_privacy import collect_binary
 from sink.config import Settings
 from sink.hudi.begun import require_begun
 from sink.hudi.client import HudiClient
@@ -285,8 +286,8 @@ class ArrowEngine(Engine):
 
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
         job = self._job(instant, task_input, spec)
-        rows = task_input.frame.mapInArrow(partial(run, job), REPORT).collect()
-        return [report_of(bytes(row["report"])) for row in rows], ()
+        reports = collect_binary(task_input.frame.mapInArrow(partial(run, job), REPORT))
+        return [report_of(report) for report in reports], ()
 
     def _job(self, instant: str, task_input: TaskInput, spec: RowSpec) -> WriteJob:
         settings = self._settings

@@ -9,6 +9,7 @@ the files. Raises Abandoned; any other error fails the task.
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,12 @@ def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
     """Runs tasks, for `mapInArrow`; yields one row for each task, which `report_of` reads."""
     for number in job.reads.task_numbers():
         outcome = _outcome_of(job, number, arrow)
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
+        yield pa.RecordBatch.from_arrays([pa.array([_packed(outcome)], pa.binary())], schema=_REPORT)
+
+
+def _packed(outcome: TaskReport | TaskFailed) -> bytes:
+    """Packs a report, since that of thousands of files has megabytes that repeat one another."""
+    return zlib.compress(pickle.dumps(outcome), 1)
 
 
 def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
@@ -103,7 +109,7 @@ def _with_key(
 
 def report_of(report: bytes) -> TaskReport:
     """Returns the report of a task. Raises TaskFailed if the task returned one."""
-    outcome = pickle.loads(report)
+    outcome = pickle.loads(zlib.decompress(report))
     if isinstance(outcome, TaskFailed):
         raise outcome
     assert isinstance(outcome, TaskReport)

@@ -1,0 +1,83 @@
+"""Tells this user's processes from other users' on connections within the host.
+
+PySpark's servers in Python read from a connection, or fork, before they know whose it is: another local user could
+fork processes or keep the only handler busy. Guarantee: on Linux a connection is accepted only if its other end is a
+socket of this process's user; the kernel's tables of TCP say so. Elsewhere every connection is accepted, and only
+PySpark's secret protects. A table that cannot be read voids the guarantee in the same way. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import accumulators
+
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_MAPPED = "0000000000000000FFFF0000"
+"""How the table for IPv6 begins an IPv4 address: Java's sockets are in it."""
+_ESTABLISHED = "01"
+
+
+def is_own_peer(connection: socket.socket) -> bool:
+    """Returns whether the other end of a connection from this host belongs to this process's user."""
+    try:
+        peer, own = _endpoint(connection.getpeername()), _endpoint(connection.getsockname())
+    except (OSError, ValueError):
+        # The peer is gone, or the address is not one of TCP.
+        return False
+    users = list(_users(peer, own))
+    return str(os.getuid()) in users if users else not _TABLES[0].exists()
+
+
+def refuse_strangers_updates() -> None:
+    """Has PySpark's server of accumulators handle only this user's connections. It handles one at a time: a stranger's
+    would keep Spark's scheduler waiting for ever."""
+
+    def verify_request(_server: Any, request: Any, _address: Any) -> bool:
+        return is_own_peer(request)
+
+    accumulators.AccumulatorServer.verify_request = verify_request  # type: ignore
+
+
+class OwnPeersSocket(socket.socket):
+    """A listening socket that closes connections of other users. `accept` raises InterruptedError for these."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accepts one connection of this user."""
+        connection, address = super().accept()
+        if is_own_peer(connection):
+            return connection, address
+        connection.close()
+        raise InterruptedError(errno.EINTR, "a connection of another user was closed")
+
+
+def _users(peer: tuple[str, str], own: tuple[str, str]) -> Iterator[str]:
+    """Yields the users of the established sockets from `peer` to `own`: one, or none."""
+    for table in _TABLES:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            columns = line.split()
+            if columns[3] == _ESTABLISHED and _listed(columns[1]) == peer and _listed(columns[2]) == own:
+                yield columns[7]
+
+
+def _listed(place: str) -> tuple[str, str]:
+    address, _, port = place.partition(":")
+    return address.removeprefix(_MAPPED), port
+
+
+def _endpoint(place: tuple[Any, ...]) -> tuple[str, str]:
+    """Returns address and port as the kernel's tables show them: words of the host's byte order, in hexadecimal."""
+    host, port = place[0], place[1]
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words).removeprefix(_MAPPED), f"{port:04X}"

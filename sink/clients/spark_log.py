@@ -1,0 +1,67 @@
+"""The file for the output of Spark, Hudi and the JVM.
+
+Guarantee: the user and the user's group can read it, and no one else: the log may quote records, and a crash dumps the
+JVM's memory into it. A file that exists keeps its mode. Raises ConfigError.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from coordination.errors import ConfigError
+from sink.clients.java import find_java
+
+_MODE = 0o640
+_FATAL_ERRORS = 17
+"""The first Java version that can write the dump of a crash to stderr, instead of a file in the working directory."""
+_LOG4J_FILE = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+# It warns once for every record when a task's reading thread is not Spark's own, as with mapInArrow.
+logger.consumer.name = org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer
+logger.consumer.level = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.filePermissions = rw-r-----
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}} %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 64MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+_LOG4J_NOTHING = "rootLogger.level = off\n"
+
+
+def log4j_configuration(spark_log: Path | None) -> str:
+    """Returns the configuration of Log4j."""
+    return _LOG4J_NOTHING if spark_log is None else _LOG4J_FILE.format(path=spark_log.absolute().as_posix())
+
+
+def crash_options(spark_log: Path | None) -> str:
+    """Returns the JVM's options for a crash: no core file, and the dump of the crash in the log."""
+    into_log = spark_log is not None and find_java().version >= _FATAL_ERRORS
+    return "-XX:-CreateCoredumpOnCrash" + (" -XX:+ErrorFileToStderr" if into_log else "")
+
+
+@contextmanager
+def jvm_output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
+    """Opens the file for the JVM's stdout and stderr, or throws them away. Raises ConfigError."""
+    if spark_log is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        spark_log.parent.mkdir(parents=True, exist_ok=True)
+        spark_log.touch(_MODE)
+        file = spark_log.open("a")
+    except OSError as error:
+        raise ConfigError(f"log.dir: {spark_log} cannot be written ({error.strerror}). Set another one.") from None
+    with file:
+        yield file

@@ -1,0 +1,48 @@
+"""Keeps other local users away from the worker's Spark: its ports answer its own processes, its files are private.
+
+Guarantee: with a local master, RPC and block manager demand a secret that Spark makes in the JVM, so that no argument,
+environment or file has it. For every master, temporary files of the driver's JVM are in directories of mode 0700. On a
+cluster `spark.authenticate` is the cluster's, since its daemons must know the secret. Voided by a process of the same
+user and by root. What the JVM reads before it knows who asks costs it memory and threads. Raises ConfigError.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from sink.clients.private_directory import private_directories, private_directory
+
+LOCAL_AUTHENTICATION: Mapping[str, str] = {"spark.authenticate": "true"}
+
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+"""The variable comes before `spark.local.dir`, and holds for the driver alone."""
+
+
+def temporary_files() -> str:
+    """Returns the JVM's option for temporary files. Native code of libraries is among them."""
+    return shlex.quote(f"-Djava.io.tmpdir={private_directory()}")
+
+
+def private_hadoop() -> Mapping[str, str]:
+    """Returns the setting for Hadoop's temporary files. Its default is one directory for each user name, whoever makes
+    it; uploads to an object store are in it."""
+    return {"spark.hadoop.hadoop.tmp.dir": str(private_directory() / "hadoop")}
+
+
+def local_directories(roots: str) -> Mapping[str, str]:
+    """Returns the environment of the driver's JVM that names its directories for blocks, in each of the user's `roots`
+    (`spark.local.dir`, or the variable)."""
+    named = os.environ.get(_LOCAL_DIRS, roots)
+    return {_LOCAL_DIRS: ",".join(map(str, private_directories(named.split(","))))}
+
+
+def collect_binary(frame: DataFrame) -> list[bytes]:
+    """Collects the only column of a frame, through py4j's connections. PySpark's `collect` opens a port for each result
+    and takes the first connection: a stranger's that is faster than its own makes the job fail."""
+    rows: Any = frame._jdf.collect()
+    return [bytes(row.get(0)) for row in rows]

@@ -1,0 +1,175 @@
+"""Another local user reads nothing out of a worker's Spark, and stops nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from sink.clients.private_directory import private_directory
+from tests.fleet import Fleet, produce
+from tests.integration.conftest import MakeDriver, MakeFleet
+from tests.strangers import attack, attacking
+from tests.waiting import eventually
+from tests.workers import Part
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+CONNECTIONS = 20
+STOPPED = "Spark's local executor was stopped"
+STOP_EXECUTOR = """
+def stop_executor(context):
+    jvm = context._jvm
+    rpc = jvm.org.apache.spark.SparkEnv.get().rpcEnv()
+    endpoint = rpc.setupEndpointRef(rpc.address(), "LocalSchedulerBackendEndpoint")
+    kind = jvm.java.lang.Class.forName("org.apache.spark.scheduler.local.StopExecutor$")
+    endpoint.askSync(kind.getField("MODULE$").get(None), jvm.scala.reflect.ClassTag.Any())
+"""
+
+
+def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(
+    spark: SparkSession, make_driver: MakeDriver
+) -> None:
+    driver = make_driver()
+    driver.land(1)
+    jvm, context = spark._jvm, spark.sparkContext
+    assert jvm is not None
+    environment = jvm.org.apache.spark.SparkEnv.get()
+    block = f"broadcast_{context.broadcast(['secret'])._jbroadcast.id()}_piece0"
+    ports = {"rpc_port": environment.rpcEnv().address().port()}
+    ports["block_port"] = environment.blockManager().blockManagerId().port()
+    answers = attack("rpc", **ports, app=str(context.applicationId), block=block)
+    assert [answer.partition(":")[0] for answer in answers.values()] == ["refused", "refused"], answers
+    # Commits go on.
+    driver.land(2)
+    assert driver.count() == 20
+
+
+def python_daemon() -> tuple[psutil.Process, int]:
+    """Returns Spark's Python daemon and its port."""
+    [(daemon, port)] = [
+        (process, place.laddr.port)
+        for process in psutil.Process().children(recursive=True)
+        if "sink.write.daemon" in process.cmdline()
+        for place in process.net_connections("tcp")
+        if place.status == psutil.CONN_LISTEN
+    ]
+    return daemon, port
+
+
+def test_the_daemon_forks_for_its_own_jvm_only(spark: SparkSession) -> None:
+    spark.range(1).mapInArrow(unchanged, "id long").count()
+    (daemon, port) = python_daemon()
+    workers = daemon.children()
+    assert attack("connect", port=port, times=CONNECTIONS) == [""] * CONNECTIONS
+    assert {worker.pid for worker in daemon.children()} <= {worker.pid for worker in workers}
+    assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
+
+
+def test_sparks_secret_and_files_are_for_its_own_user(spark: SparkSession) -> None:
+    jvm = spark._jvm
+    assert jvm is not None
+    environment = jvm.org.apache.spark.SparkEnv.get()
+    secret = environment.securityManager().getSecretKey()
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    seen = [text for process in processes for text in (*process.cmdline(), *process.environ().values())]
+    assert len(secret) > 32
+    assert not [text for text in seen if secret in text]
+    private = private_directory()
+    assert private.stat().st_mode & 0o777 == 0o700
+    directories = [
+        jvm.java.lang.System.getProperty("java.io.tmpdir"),
+        spark.sparkContext._jsc.hadoopConfiguration().get("hadoop.tmp.dir"),
+        spark.sparkContext._temp_dir,
+        *(place.getPath() for place in environment.blockManager().diskBlockManager().localDirs()),
+    ]
+    assert {private} == {Path(*Path(place).parts[: len(private.parts)]) for place in directories}
+
+
+def test_a_stopped_executor_counts_as_a_silent_jvm(tmp_path: Path) -> None:
+    program = f"""
+    import sys, time
+    from pathlib import Path
+    from sink.clients.spark import start_session
+    from sink.runtime.jvm_watchdog import JvmWatchdog
+    from tests.integration.table_kit import table_settings
+    {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
+    path = Path({str(tmp_path)!r})
+    spark = start_session(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log")
+    watchdog = JvmWatchdog(spark)
+    watchdog.start()
+    time.sleep(2.5)
+    answered = time.monotonic() - watchdog.answered_at
+    stop_executor(spark.sparkContext)
+    watchdog._thread.join(5)
+    print("answered" if answered < 1.5 else answered, "watched" if watchdog._thread.is_alive() else "given up")
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "answered given up", result.stderr
+    assert STOPPED in result.stdout + result.stderr
+
+
+@pytest.mark.thorough
+def test_a_worker_whose_executor_is_stopped_ends_and_another_one_lands_the_rest(
+    make_fleet: MakeFleet, tmp_path: Path
+) -> None:
+    fleet = make_fleet(3000)
+    stop = tmp_path / "stop"
+    program = f"""
+    import threading, time
+    from pathlib import Path
+    {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
+    def wait():
+        while not Path({str(stop)!r}).exists():
+            time.sleep(0.2)
+        from pyspark import SparkContext
+        stop_executor(SparkContext._active_spark_context)
+    threading.Thread(target=wait, daemon=True).start()
+    """
+    place = tmp_path / "site"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(textwrap.dedent(program))
+    fleet.environment = {"PYTHONPATH": os.pathsep.join([str(place), str(Path(__file__).parents[2])])}
+    worker = fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(3), 1000))
+    stop.touch()
+    eventually("the worker ends", lambda: not worker.running, 60, fleet.logs)
+    assert STOPPED in fleet.log("w1")
+    produce(fleet.kafka, fleet.topic, 300, 3, first=3000)
+    stop.unlink()
+    fleet.environment = {}
+    fleet.start("w2")
+    fleet.wait_landed(dict.fromkeys(range(3), 1100))
+    fleet.assert_exactly_once(3300)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("operation", ["append", "upsert"])
+def test_a_stranger_who_takes_every_first_connection_delays_nothing(
+    make_fleet: MakeFleet, operation: str, topic: Callable[..., str]
+) -> None:
+    """PySpark opens a port for a result, and takes the first connection to it."""
+    settings = {"write.operation": "upsert", "record.key.fields": "id"} if operation == "upsert" else {}
+    fleet: Fleet = make_fleet(0, **settings)
+    with attacking("knock", seconds=600, spared=[], uid=os.getuid()) as process:
+        worker = fleet.start("w1")
+        for batch in range(4):
+            produce(fleet.kafka, fleet.topic, 300, 3, first=300 * batch)
+            fleet.wait_landed(dict.fromkeys(range(3), 100 * (batch + 1)))
+        assert process.poll() is None
+        worker.signal(15, Part.PYTHON)
+        eventually("the worker drains", lambda: not worker.running, 90, fleet.logs)
+    fleet.assert_exactly_once(1200)
+    assert "failed" not in {line.split('"event": "')[-1].split('"')[0] for line in fleet.log("w1").splitlines()}

@@ -1,0 +1,94 @@
+"""A connection within the host is taken for the user who made it."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.accumulators import AccumulatorServer
+
+from sink.clients import loopback_peers
+from sink.clients.loopback_peers import OwnPeersSocket, is_own_peer, refuse_strangers_updates
+from tests.strangers import attacking
+
+pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the kernel lists no owners of sockets")
+
+HOSTS = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+
+
+@contextmanager
+def listener(family: socket.AddressFamily, host: str) -> Iterator[OwnPeersSocket]:
+    with OwnPeersSocket(family, socket.SOCK_STREAM) as server:
+        try:
+            server.bind((host, 0))
+        except OSError:
+            pytest.skip("this host has no IPv6")
+        server.listen()
+        yield server
+
+
+@pytest.mark.parametrize(("family", "host"), HOSTS)
+def test_a_connection_of_this_user_is_accepted(family: socket.AddressFamily, host: str) -> None:
+    with listener(family, host) as server, socket.create_connection(server.getsockname()[:2]):
+        server.accept()[0].close()
+
+
+def test_a_connection_through_an_ipv6_socket_to_an_ipv4_address_is_accepted() -> None:
+    """Java's sockets are of this kind."""
+    with listener(*HOSTS[0]) as server, socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:
+        try:
+            client.connect((f"::ffff:{server.getsockname()[0]}", server.getsockname()[1]))
+        except OSError:
+            pytest.skip("this host has no IPv6")
+        server.accept()[0].close()
+
+
+def test_a_strangers_connection_is_closed() -> None:
+    with listener(*HOSTS[0]) as server, attacking("connect", port=server.getsockname()[1], times=1) as stranger:
+        server.settimeout(60)
+        with pytest.raises(InterruptedError):
+            server.accept()
+        assert stranger.communicate(timeout=60)[0].strip() == '[""]'
+
+
+def test_a_connection_that_is_gone_is_nobodys() -> None:
+    with socket.socket() as unconnected:
+        assert not is_own_peer(unconnected)
+
+
+def test_where_the_kernel_lists_no_owner_every_connection_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loopback_peers, "_TABLES", (tmp_path / "tcp",))
+    with listener(*HOSTS[0]) as server, socket.create_connection(server.getsockname()):
+        server.accept()[0].close()
+
+
+def test_pysparks_server_of_accumulators_handles_no_stranger() -> None:
+    """It handles one connection at a time: a stranger's first one would block all others."""
+    handled: list[bytes] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            handled.append(self.rfile.read(4))
+
+    refuse_strangers_updates()
+    server = AccumulatorServer(("127.0.0.1", 0), Handler, "token")
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        with attacking("connect", port=server.server_address[1], times=1) as stranger:
+            assert stranger.communicate(timeout=60)[0].strip() == '[""]'
+        with socket.create_connection(server.server_address) as own:
+            own.sendall(b"mine")
+            own.shutdown(socket.SHUT_WR)
+            own.recv(1)
+    finally:
+        server.shutdown()
+        thread.join()
+    assert handled == [b"mine"]
