@@ -1,7 +1,8 @@
 """The archive of JVM classes that `python -m sink.devtools.jars` makes: Spark starts faster with it.
 
 Guarantee: Spark also starts without an archive, and with one for another JVM, class path or flags: the JVM compares
-them and ignores an archive that differs. A file that was changed by hand voids this.
+them and ignores an archive that differs. A file that was changed by hand voids this. Raises ConfigError if another
+user may change it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from sink.clients.java import SPARK, cache_home, find_java, pyspark_jars
+from sink.clients.java import HOME_VARIABLE, SPARK, cache_home, find_java, pyspark_jars
+from sink.clients.trusted_files import require_trusted
 
 FIRST_VERSION = 17
 """The first Java version that uses the archive: by default Java 11 only uses archives of the JDK's classes."""
@@ -28,4 +30,7 @@ def archive_option() -> str:
     """Returns the JVM's option to use the archive; empty if there is no archive."""
     archive = archive_path()
     # Spark splits the options at spaces.
-    return f"-XX:SharedArchiveFile={archive}" if archive and archive.is_file() and " " not in str(archive) else ""
+    if archive is None or not archive.is_file() or " " in str(archive):
+        return ""
+    require_trusted(archive.parent, HOME_VARIABLE)
+    return f"-XX:SharedArchiveFile={archive}"

@@ -33,6 +33,7 @@ import tenacity
 
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.ivy import Download, retrieve, write_trust_store
+from sink.clients.trusted_files import require_trusted
 from sink.storage.access import Connector
 
 SPARK_VERSIONS = (17, 11)
@@ -51,6 +52,7 @@ SPARK = (
 """The artifacts on Spark's class path beside PySpark's own jars."""
 
 ATTEMPTS = 3
+HOME_VARIABLE = "SINK_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +181,13 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
             raise ConfigError(
                 f"{jars}: downloads cannot be kept there ({error}). Set SINK_HOME to a writable directory."
             ) from error
+    require_trusted(directory, HOME_VARIABLE)
     return sorted(directory.glob("*.jar"))
 
 
 def cache_home() -> Path:
     """Returns the directory of downloads: `SINK_HOME`, else `~/.cache/hudi-keeper-sink`."""
-    if home := os.environ.get("SINK_HOME"):
+    if home := os.environ.get(HOME_VARIABLE):
         return Path(home).expanduser().resolve()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hudi-keeper-sink"
 

@@ -46,7 +46,7 @@ def make(directory: Path, schemes: Sequence[str], wheels: Sequence[Path] = ()) -
         for file in (INSTALLER, UNIT, ROOT / "LICENSE"):
             shutil.copy(file, content)
         (content / "python-version").write_text(f"{PYTHON}\n")
-        _write_sums(content)
+        write_sums(content)
         unfinished = Path(scratch, "archive")
         # Not compressed: wheels and jars are compressed already.
         with tarfile.open(unfinished, "w") as archive:
@@ -73,7 +73,8 @@ def replace_wheel(directory: Path, wheel: Path) -> None:
     shutil.copy(wheel, directory)
 
 
-def _write_sums(content: Path) -> None:
+def write_sums(content: Path) -> None:
+    """Writes the digest of each file of an archive into `SHA256SUMS`."""
     files = sorted(path for path in content.rglob("*") if path.is_file())
     sums = [f"{_sha256(path)}  {path.relative_to(content)}\n" for path in files]
     (content / "SHA256SUMS").write_text("".join(sums))
@@ -90,6 +91,8 @@ def _sha256(path: Path) -> str:
 def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
+    # `install` refuses what others than root may write.
+    entry.mode &= ~0o022
     return entry
 
 

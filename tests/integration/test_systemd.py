@@ -25,7 +25,6 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 PREFIX = "/opt/hudi-keeper-sink"
-HOME = "/var/cache/hudi-keeper-sink"
 TABLES = "/srv/tables"
 RECORDS = 600
 INSTALL_SECONDS = 900.0
@@ -104,9 +103,7 @@ class Site:
         config = f"/etc/hudi-keeper-sink/only-{sink}.yaml"
         self.host.write(config, yaml.safe_dump(self.settings({sink: self.topics[sink]})))
         command = (f"{PREFIX}/bin/sink", *arguments, "--config", config)
-        return self.host.run(
-            "runuser", "--user", "sink", "--", "env", "SINK_HOME=/var/cache/hudi-keeper-sink", *command
-        )
+        return self.host.run("runuser", "--user", "sink", "--", "env", f"SINK_HOME={PREFIX}/home", *command)
 
     def members(self, sink: str) -> set[str]:
         """Returns the workers that have joined the sink."""
@@ -186,7 +183,7 @@ def nothing_runs_afterwards(site: Site) -> Iterator[None]:
 def test_the_archive_installs_a_worker_without_any_network(site: Site) -> None:
     assert "installed in /opt/hudi-keeper-sink" in site.installed
     assert "going on without" not in site.installed
-    assert list((site.host.root / "var/cache/hudi-keeper-sink/classes").glob("*.jsa"))
+    assert site.host.run("find", f"{PREFIX}/home/classes", "-name", "*.jsa")
     # The installer refuses a damaged copy before it changes anything.
     [archive] = (site.host.root / "srv").glob("hudi-keeper-sink-*")
     inode = site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg")

@@ -130,7 +130,7 @@ def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(UNIT.read_text())
     service = unit["Service"]
-    assert "-m sink.worker --config" in service["ExecStart"]
+    assert "-I -m sink.worker --config" in service["ExecStart"]
     assert service["Type"] == "notify"
     assert service["KillMode"] == "mixed"
     assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS
