@@ -57,8 +57,7 @@ def changed_log(reads: Iterable[ReadRange], states: States) -> Failure | None:
     for source, anchor, ranges in _by_partition(reads, states):
         expected = anchor
         for position, read in enumerate(ranges):
-            is_comparable = read.before is not None and (expected is not None or position > 0)
-            if is_comparable and read.before != expected:
+            if (expected is not None or position > 0) and _is_evidence(read, expected) and read.before != expected:
                 return _failure(source, read, expected)
             expected = read.last or expected
     return None
@@ -66,9 +65,15 @@ def changed_log(reads: Iterable[ReadRange], states: States) -> Failure | None:
 
 def evidence(reads: Iterable[ReadRange], states: States) -> Evidence:
     """Counts the partitions with a record on file whose log was compared, and those where the log has none there."""
-    first_reads = [ranges[0] for _, anchor, ranges in _by_partition(reads, states) if anchor is not None]
-    compared = sum(read.before is not None for read in first_reads)
+    first_reads = [(ranges[0], anchor) for _, anchor, ranges in _by_partition(reads, states) if anchor is not None]
+    compared = sum(_is_evidence(read, anchor) for read, anchor in first_reads)
     return Evidence(compared, len(first_reads) - compared)
+
+
+def _is_evidence(read: ReadRange, expected: Anchor | None) -> bool:
+    """Whether the reader found a record that can be compared. An older one than the expected says nothing: compaction
+    may have taken what was between."""
+    return read.before is not None and (expected is None or read.before.offset >= expected.offset)
 
 
 def _by_partition(

@@ -34,9 +34,14 @@ class Limits:
             raise ValueError(f"limits must be at least 1: {self}")
 
 
+LOOK_BACK = 4
+"""Where the last record before a slice is not known yet, its reader looks for it in so many offsets. One is too few: a
+producer's transaction ends with a marker."""
+
+
 def cut(source: TopicPartition, topic_id: str, open_range: OpenRange, anchor: int = NO_ANCHOR) -> tuple[Slice, ...]:
     """Cuts a recorded range into slices: at every multiple of its step, from offset 0 of the partition. `anchor` is
-    that of the first one; the others begin at the offset before them.
+    that of the first one; the readers of the others look back within the range.
     """
     return tuple(
         Slice(
@@ -46,7 +51,7 @@ def cut(source: TopicPartition, topic_id: str, open_range: OpenRange, anchor: in
             end,
             topic_id,
             open_range.generation,
-            anchor if start == open_range.start else start - 1,
+            anchor if start == open_range.start else max(open_range.start, start - LOOK_BACK),
         )
         for start, end in pairwise(_bounds(open_range))
     )

@@ -69,10 +69,10 @@ def grouped(ranges: Iterable[tuple[TopicPartition, PartitionState, OpenRange]]) 
 
 def _anchor(state: PartitionState, recorded: OpenRange) -> int:
     """Returns the offset of the last record before the range. Behind a range that is open, nobody knows it yet: its
-    reader looks at the offset before.
+    reader looks back within that one.
     """
     if recorded.start > state.end:
-        return recorded.start - 1
+        return max(state.end, recorded.start - slicing.LOOK_BACK)
     return NO_ANCHOR if state.anchor is None else state.anchor.offset
 
 

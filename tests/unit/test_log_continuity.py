@@ -79,7 +79,8 @@ def test_any_other_read_is_named(reads: list[ReadRange], sentence: str) -> None:
         (OLD, OLD, False),
         (OLD, NEW, True),
         (OLD, replace(OLD, digest=2), True),
-        (OLD, replace(OLD, offset=8), True),
+        # The reader looked back behind the anchor, which compaction has taken.
+        (OLD, replace(OLD, offset=8), False),
         (replace(OLD, offset=5), replace(OLD, offset=7), True),
         (OLD, None, False),
         (None, OLD, False),
@@ -124,16 +125,32 @@ def test_the_last_record_of_a_partition_is_the_one_with_the_highest_offset() -> 
     assert log_continuity.last_records(reads) == {P0: Anchor(25, 1, 1)}
 
 
-def test_a_range_is_read_from_its_anchor_and_each_further_slice_from_the_offset_before() -> None:
+def test_a_range_is_read_from_its_anchor_and_behind_what_is_still_open_from_some_offsets_before() -> None:
     recorded = OpenRange(10, 30, 5, 10, 0, 100)
     (task,) = write_tasks.grouped([(P0, replace(states(Anchor(4, 0, 1))[P0], open=(recorded,)), recorded)])
-    assert [piece.anchor for piece in task.slices] == [4, 19]
+    assert [piece.anchor for piece in task.slices] == [4, 16]
     (task,) = write_tasks.grouped([(P0, replace(states(None)[P0], open=(recorded,)), recorded)])
-    assert [piece.anchor for piece in task.slices] == [NO_ANCHOR, 19]
+    assert [piece.anchor for piece in task.slices] == [NO_ANCHOR, 16]
     behind = OpenRange(30, 40, 6, 10, 0, 100)
     (task,) = write_tasks.grouped([(P0, replace(states(OLD)[P0], open=(recorded, behind)), behind)])
-    assert [piece.anchor for piece in task.slices] == [29]
-    assert [piece.anchor for piece in slicing.cut(P0, "id", recorded)] == [NO_ANCHOR, 19]
+    assert [piece.anchor for piece in task.slices] == [26]
+    assert [piece.anchor for piece in slicing.cut(P0, "id", recorded)] == [NO_ANCHOR, 16]
+    # What was read and settled before has an anchor of its own; before a range nothing may have been read at all.
+    short = (OpenRange(10, 12, 5, 10, 0, 100), OpenRange(12, 15, 6, 2, 0, 100))
+    (task,) = write_tasks.grouped([(P0, replace(states(OLD)[P0], open=short), short[1])])
+    assert [piece.anchor for piece in task.slices] == [10, 12]
+
+
+def test_a_log_that_changed_behind_the_marker_of_an_open_range_is_found() -> None:
+    """Offset 29 is a producer's marker, before and after; the record before it is another one."""
+    behind = OpenRange(30, 40, 6, 10, 0, 100)
+    (task,) = write_tasks.grouped(
+        [(P0, PartitionState("id", 0, 10, 0, (OpenRange(10, 30, 5, 10, 0, 100), behind)), behind)]
+    )
+    assert task.slices[0].anchor <= 28
+    settled = {P0: PartitionState("id", 10, 30, 0, (behind,), Anchor(28, 0, 1))}
+    assert log_continuity.changed_log([read(30, 40, Anchor(28, 0, 1))], settled) is None
+    assert log_continuity.changed_log([read(30, 40, Anchor(28, 1, 2))], settled) is not None
 
 
 def test_anchors_survive_in_states_statuses_and_checkpoints() -> None:
