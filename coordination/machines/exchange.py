@@ -58,6 +58,6 @@ class Exchange:
     def note(self, event: str, **fields: Any) -> None:
         self.outbox.append(Note(event, tuple(fields.items())))
 
-    def resign(self, reason: str) -> None:
+    def resign(self, reason: str, pause: float = 0.0) -> None:
         self.resigned = True
-        self.outbox.append(Resign(reason))
+        self.outbox.append(Resign(reason, pause))

@@ -16,6 +16,9 @@ from coordination.state.model import Header, Phase, Plan
 from coordination.state.phases import enter
 from coordination.state.tree import Halt
 
+STAND_BACK_SECONDS = 30.0
+"""A coordinator on another cluster is no candidate for so long: longer than all others need to find the same."""
+
 
 def plan_ahead(term: Term) -> Operation | None:
     """Plans the next transaction before the written one commits. A commit takes long, and the coordinator does nothing
@@ -48,6 +51,11 @@ def plan(term: Term) -> Operation | None:
             return None
         term.flush_seen = term.keeper_view.control.flush.asked
         return _read_log(term)
+    if (difference := planner.other_cluster(term.keeper_view, term.table_view, log.cluster)) is not None:
+        return _stand_back(term, difference)
+    if (write_plan := writes.record_cluster(term.keeper_view, log.cluster)) is not None:
+        term.log = log
+        return term.fence_and_queue(write_plan)
     term.note_topics(log)
     control.set_flush_target(term, log)
     if (answer := control.answer_requests(term)) is not None:
@@ -62,6 +70,18 @@ def plan(term: Term) -> Operation | None:
         return None
     term.waits_for_admission = False
     return _carry_out(term, step)
+
+
+def _stand_back(term: Term, reason: str) -> Operation | None:
+    """Leaves the sink to the other candidates, whose brokers may be of the right cluster; halts it if there are none.
+    A fleet that is led to another cluster as a whole halts, too: each worker that stands back is no candidate for a
+    while, and the last one is alone.
+    """
+    if len(term.keeper_view.contenders) < 2:
+        return term.halt(Halt(reason, at=term.wall))
+    term.note("coordinator.stood_back", reason=reason, seconds=STAND_BACK_SECONDS)
+    term.resign(reason, STAND_BACK_SECONDS)
+    return None
 
 
 def _read_log(term: Term) -> Operation:

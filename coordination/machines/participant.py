@@ -150,7 +150,7 @@ class Participant(Exchange):
         self._cancelled = request.id
         self.outbox.append(Cancel(request.id))
 
-    def resign(self, reason: str) -> None:
+    def resign(self, reason: str, pause: float = 0.0) -> None:
         if self.outstanding is not None and self.outstanding.id != self._cancelled:
             self._cancel(self.outstanding)
-        super().resign(reason)
+        super().resign(reason, pause)

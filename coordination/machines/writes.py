@@ -31,6 +31,13 @@ def record_config(view: KeeperView, digest: str) -> WritePlan | None:
     return None if info == view.info else WritePlan("stamp configuration", ((tree.info_op(view, info),),))
 
 
+def record_cluster(view: KeeperView, cluster: str) -> WritePlan | None:
+    """Records the Kafka cluster that the sink reads; None where it is recorded already."""
+    assert view.info is not None
+    info = replace(view.info, cluster=cluster)
+    return None if info == view.info else WritePlan("record the cluster", ((tree.info_op(view, info),),))
+
+
 def halt(halt: Halt) -> WritePlan:
     return WritePlan("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
 

@@ -1,7 +1,7 @@
 """Decides what the next transaction is, from one reading of ZooKeeper, the table and the log: pure.
 
-The order is the guarantee. A log that is not the recorded one stops everything. Next, a lost prefix is resolved. Next,
-recorded ranges are re-formed. Only then are new ranges planned.
+The order is the guarantee. A log that is not the recorded one stops everything: `other_cluster` is asked before any
+step. Next, a lost prefix is resolved. Next, recorded ranges are re-formed. Only then are new ranges planned.
 """
 
 from __future__ import annotations
@@ -103,6 +103,23 @@ def new_header(
     )
 
 
+def other_cluster(view: KeeperView, table: TableView, cluster: str) -> str | None:
+    """Tells how the Kafka cluster that these brokers are of differs from the one on record; None if it does not, or if
+    none is on record. A topic of another cluster would look like one that was created again.
+    """
+    filled_from = table.checkpoint.cluster if table.checkpoint is not None else ""
+    recorded = filled_from or (view.info.cluster if view.info is not None else "")
+    if recorded in ("", cluster):
+        return None
+    remedy = "correct kafka.bootstrap.servers; a sink does not move to another cluster"
+    if filled_from:
+        return f"the table was filled from the Kafka cluster {filled_from}, this one is {cluster}: {remedy}"
+    return (
+        f"the sink began to read the Kafka cluster {recorded}, this one is {cluster}: {remedy}. Nothing has landed: if"
+        " the first one was wrong, stop all workers and run `sink reset --forget --yes`"
+    )
+
+
 def next_step(
     view: KeeperView,
     table: TableView,
@@ -118,12 +135,6 @@ def next_step(
     """
     if not view.is_complete:
         return None
-    checkpoint = table.checkpoint
-    if checkpoint is not None and checkpoint.cluster not in ("", log.cluster):
-        return Halt(
-            f"the table was filled from the Kafka cluster {checkpoint.cluster}, this one is {log.cluster}: correct"
-            " kafka.bootstrap.servers; a sink does not move to another cluster"
-        )
     topics = {*config.topics, *(log.matching or ())}
     survey = batches.survey(view.states, log, topics, config.on_data_loss, _reset(view.states, log, config))
     if survey.halt is not None or survey.lost:

@@ -139,9 +139,12 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The machine has ended: give up the lock, or leave the fleet."""
+    """The machine has ended: give up the lock, or leave the fleet. A coordinator's process is no candidate for `pause`
+    seconds.
+    """
 
     reason: str
+    pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

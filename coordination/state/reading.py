@@ -276,7 +276,7 @@ def _decode_member(data: bytes, origin: str, _version: int) -> Member:
 
 def _decode_info(data: bytes, origin: str, version: int) -> KeeperInfo:
     def build(d: Any) -> KeeperInfo:
-        return KeeperInfo(require_str(d["uuid"]), require_str(d["config"]))
+        return KeeperInfo(require_str(d["uuid"]), require_str(d["config"]), require_str(d["cluster"]))
 
     return codec.from_bytes(data, origin, build, version)
 

@@ -2,7 +2,7 @@
 
 Everything below `/sink/<sink name>`:
 
-    keeper                                  uuid of this tree, digest of the fleet's configuration
+    keeper                                  uuid of this tree, digest of the fleet's configuration, Kafka cluster
     workers/<incarnation>                   ephemeral: a live worker
     election/                               kazoo Lock: contenders for coordinator
     epoch                                   raised by every election
@@ -136,6 +136,8 @@ def is_immutable(path: str) -> bool:
 class KeeperInfo:
     uuid: str
     config: str
+    cluster: str = ""
+    """The Kafka cluster whose topics are recorded; empty until the log was read for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +346,7 @@ def info_op(view: KeeperView, info: KeeperInfo) -> Op:
 
 
 def info_data(info: KeeperInfo, version: int = 0) -> bytes:
-    return codec.to_bytes({"uuid": info.uuid, "config": info.config}, version)
+    return codec.to_bytes({"uuid": info.uuid, "config": info.config, "cluster": info.cluster}, version)
 
 
 def halt_data(halt: Halt) -> bytes:

@@ -116,7 +116,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         ),
     ),
     (
-        r"the table was filled from the Kafka cluster",
+        r"the (table was filled from|sink began to read) the Kafka cluster",
         Remedy(
             "the wrong brokers, or a move of the topic",
             "Correct kafka.bootstrap.servers. A sink does not move to another cluster.",

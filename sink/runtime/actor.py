@@ -60,7 +60,7 @@ class Actor:
         steps: SerialExecutor,
         ticker: Ticker,
         on_note: Callable[[Note], None],
-        on_resign: Callable[[str], None],
+        on_resign: Callable[[Resign], None],
     ) -> None:
         """`executor` performs the requests, `steps` runs this machine's steps only."""
         self._name = name
@@ -134,7 +134,7 @@ class Actor:
                 self._handle(effect)
         except Exception as error:
             LOG.exception("machine.failed", machine=self._name)
-            self._on_resign(f"a defect: {error!r}")
+            self._on_resign(Resign(f"a defect: {error!r}"))
             self.stop()
 
     def _handle(self, effect: Effect) -> None:
@@ -146,8 +146,8 @@ class Actor:
                 self._handler.cancel(id)
             case Note():
                 self._on_note(effect)
-            case Resign(reason):
-                self._on_resign(reason)
+            case Resign():
+                self._on_resign(effect)
                 self.stop()
 
     def _perform(self, request: Request) -> None:

@@ -43,6 +43,17 @@ def seconds_to_next(state: CatalogState, committed: int, interval: float) -> flo
     return interval if committed and committed != state.committed else None
 
 
+def catalog_sync(
+    settings: Settings,
+    record: CatalogRecord,
+    register: Callable[[], str],
+    committed: Callable[[], int],
+    metrics: SinkMetrics,
+) -> CatalogSync | None:
+    """Returns the sync of a membership; None where the settings name no catalogue."""
+    return CatalogSync(settings, record, register, committed, metrics) if settings.catalogued else None
+
+
 class CatalogSync(Background):
     """Syncs for one incarnation. `register` registers the table and returns the newest instant that the catalogue knows
     then; `committed` is the sink's newest transaction. Works between `follow` and `pause`.

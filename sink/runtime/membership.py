@@ -22,7 +22,7 @@ from kazoo.protocol.states import KazooState
 from coordination.errors import ConfigError, Corrupt, OtherVersion, Unavailable
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
-from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen, Tick
+from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, Resign, StoreSeen, Tick
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
@@ -36,7 +36,7 @@ from sink.hudi.lock import lock_path as table_lock_path
 from sink.hudi.shared_lock import LockIdentity
 from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
-from sink.runtime.catalog_sync import CatalogSync
+from sink.runtime.catalog_sync import catalog_sync
 from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
@@ -93,6 +93,7 @@ class Membership:
         self._campaign_ended = threading.Event()
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
+        self._candidacy_pause = 0.0
         self._next_poll = math.inf
         self._writer = ParticipantEffectHandler(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
@@ -112,7 +113,13 @@ class Membership:
             lambda: resources.table.services(),
             lambda: self.leads,
             resources.observer.metrics,
-            _catalog_sync(resources, service_lock),
+            catalog_sync(
+                resources.settings,
+                CatalogRecord(resources.client, resources.root),
+                lambda: resources.table.register(),
+                lambda: service_lock.committed(),
+                resources.observer.metrics,
+            ),
             TableReports(
                 AuditRecord(resources.client, resources.root),
                 lambda: resources.table.file_count(),
@@ -254,8 +261,8 @@ class Membership:
                 " another sink.name"
             )
 
-    def _participant_resigned(self, reason: str) -> None:
-        LOG.info("participant.resigned", reason=reason)
+    def _participant_resigned(self, resignation: Resign) -> None:
+        LOG.info("participant.resigned", reason=resignation.reason)
         self._drained.set()
         self.end()
 
@@ -312,6 +319,13 @@ class Membership:
                         self._coordinate(lock_path)
                 finally:
                     self._give_up(candidacy)
+                self._pause()
+
+    def _pause(self) -> None:
+        """Is no candidate for as long as the last coordinator has asked."""
+        until = time.monotonic() + self._candidacy_pause
+        while time.monotonic() < until and not self._draining.is_set() and not self.ended.wait(RETRY_SECONDS):
+            pass
 
     def _give_up(self, candidacy: Candidacy) -> None:
         """Withdraws its contender, as long as the session may live: else it would block every election."""
@@ -327,9 +341,12 @@ class Membership:
     def _coordinate(self, lock_path: str) -> None:
         resigned = threading.Event()
 
-        def resign(reason: str) -> None:
-            LOG.info("coordinator.resigned", reason=reason)
+        def resign(resignation: Resign) -> None:
+            LOG.info("coordinator.resigned", reason=resignation.reason)
+            self._candidacy_pause = resignation.pause
             resigned.set()
+
+        self._candidacy_pause = 0.0
 
         column_resolver = ColumnResolver(self._resources.settings, self._resources.table)
         handler = CoordinatorEffectHandler(
@@ -369,24 +386,12 @@ class Membership:
         machine: Machine,
         handler: EffectHandler,
         executor: SerialExecutor,
-        on_resign: Callable[[str], None],
+        on_resign: Callable[[Resign], None],
     ) -> Actor:
         resources, observer = self._resources, self._resources.observer
         watched = WatchedEffectHandler(handler, observer.storage, observer.registry)
         steps = SerialExecutor(resources.pool)
         return Actor(name, machine, watched, executor, steps, resources.ticker, observer.note, on_resign)
-
-
-def _catalog_sync(resources: Resources, service_lock: TableServiceLock) -> CatalogSync | None:
-    if not resources.settings.catalogued:
-        return None
-    return CatalogSync(
-        resources.settings,
-        CatalogRecord(resources.client, resources.root),
-        lambda: resources.table.register(),
-        service_lock.committed,
-        resources.observer.metrics,
-    )
 
 
 def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:

@@ -24,7 +24,10 @@ INFO_EVENTS = frozenset(
     {"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced", "topics.found"}
 )
 WARNING_EVENTS = frozenset(
-    {"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted", "topics.gone"}
+    {
+        *("transaction.aborted", "request.not_done", "status.not_reported", "sink.halted", "topics.gone"),
+        "coordinator.stood_back",
+    }
 )
 _AT_OFFSET = re.compile(r"\S+-\d+ offset \d+")
 REPEATED = frozenset({"request.not_done", "status.not_reported"})

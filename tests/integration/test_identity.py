@@ -10,8 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import WrongLog
 from coordination.state.model import TopicPartition
+from sink.config import load
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import free_ports
+from sink.operations.control import SinkControl
 from sink.write.kafka_reader import ReadLimits
 from tests.chaos.proxy import Proxy
 from tests.fleet import Fleet, produce
@@ -55,6 +57,31 @@ def test_a_second_worker_whose_brokers_are_another_cluster_lands_nothing_and_bot
     assert "kafka.bootstrap.servers" in aborted[0]
     fleet.assert_exactly_once(2 * RECORDS)
     assert fleet.largest("id") < 2 * RECORDS
+
+
+def test_a_coordinator_on_another_cluster_stands_back_and_the_rest_of_the_fleet_goes_on(
+    make_fleet: MakeFleet, other_kafka: KafkaServer
+) -> None:
+    fleet = make_fleet(records=RECORDS)
+    other = AdminClient({"bootstrap.servers": other_kafka.address})
+    other.create_topics([NewTopic(fleet.topic, PARTITIONS, 1)])[fleet.topic].result(30)
+    fleet.start("w1")
+    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    fleet.start("w2", **{"kafka.bootstrap.servers": other_kafka.address})
+    fleet.wait("both are candidates", lambda view: len(view.contenders) == 2)
+    SinkControl(load(fleet.workers["w1"].config, {}), fleet.client, "the test").switchover()
+    fleet.wait_for_log("w2", "coordinator.stood_back")
+    produce(fleet.kafka, fleet.topic, RECORDS, PARTITIONS, first=RECORDS)
+    view = fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))
+    assert view.halt is None
+    assert view.coordinator is not None
+    assert view.coordinator.startswith("w1:")
+    reason = next(line for line in fleet.log("w2").splitlines() if "coordinator.stood_back" in line)
+    admins = (AdminClient({"bootstrap.servers": fleet.kafka}), other)
+    clusters = [admin.describe_cluster().result(30).cluster_id for admin in admins]
+    assert f"filled from the Kafka cluster {clusters[0]}, this one is {clusters[1]}" in reason
+    assert "kafka.bootstrap.servers" in reason
+    fleet.assert_exactly_once(2 * RECORDS)
 
 
 @pytest.mark.thorough

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordination.machines import transactions
-from coordination.planning import log_continuity
+from coordination.machines import opening, transactions
+from coordination.planning import log_continuity, planner
+from coordination.state.tree import Halt
 from tests.simulation import log
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.reading import Reading
@@ -36,6 +37,14 @@ def clusters_not_compared(patch: Patch) -> None:
         return original(tasks, [replace(read, cluster=cluster) for read in reads], cluster)
 
     patch(log_continuity, "misread", misread)
+
+
+def coordinators_cluster_not_compared(patch: Patch) -> None:
+    patch(planner, "other_cluster", lambda *_: None)
+
+
+def halted_though_others_could_lead(patch: Patch) -> None:
+    patch(opening, "_stand_back", lambda term, reason: term.halt(Halt(reason, at=term.wall)))
 
 
 def topic_ids_not_compared(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from coordination.errors import Corrupt
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.state.messages import Complete
+from coordination.state.messages import Complete, Operation, Write
 from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
@@ -24,7 +24,7 @@ from coordination.state.model import (
     TopicPartition,
 )
 from coordination.state.phases import TRANSITIONS
-from coordination.state.tree import KeeperView, Transaction
+from coordination.state.tree import Create, KeeperView, Transaction
 from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
@@ -90,6 +90,15 @@ class Invariants:
         group = sizes["group"]
         if sum(sizes.values()) - group > REMEMBERED or group > QUEUED:
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
+
+    def check_halt(self, machine: Coordinator | Participant, operation: Operation) -> None:
+        """Checks that a coordinator halts nothing for another cluster while another candidate could lead."""
+        if not isinstance(machine, Coordinator) or not isinstance(operation, Write) or operation.purpose != "halt":
+            return
+        view = machine._term.view
+        is_alone = view is not None and len(view.contenders) < 2
+        if not is_alone and any(b"Kafka cluster" in op.data for op in operation.ops if isinstance(op, Create)):
+            raise Violation("a worker on another cluster stands back where another can lead", f"{operation}")
 
     # ZooKeeper
 

@@ -286,6 +286,8 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("report what was planned as read", reads.reported_as_planned, faults=MISLED),
     Mutant("go on reading from another topic", reads.change_within_a_range_unnoticed, faults=RECREATED),
     Mutant("compare no clusters", reads.clusters_not_compared, faults=CLONED),
+    Mutant("lead from another cluster", reads.coordinators_cluster_not_compared, faults=CLONED),
+    Mutant("halt for another cluster at once", reads.halted_though_others_could_lead, faults=MISLED),
     Mutant("compare no topic ids", reads.topic_ids_not_compared, faults=RECREATED),
     Mutant("read on in a log that has changed", reads.changed_log_read_on, faults=UNCLEAN),
     Mutant(

@@ -249,9 +249,9 @@ class Process:
 
     @property
     def log(self) -> SimLog:
-        """The log of the cluster that its connections lead to. The table has a checkpoint that names the right one."""
+        """The log of the cluster that its connections lead to: the right one, until table or tree have it on record."""
         world = self.world
-        return world.other_log if self.name in world.misdirected and world.table.commits else world.log
+        return world.other_log if self.name in world.misdirected and world.has_cluster_on_record else world.log
 
     @property
     def at(self) -> float:
@@ -429,21 +429,24 @@ class Process:
         role = "coordinator" if isinstance(machine, Coordinator) else "participant"
         for effect in effects:
             match effect:
-                case Request():
+                case Request(operation=operation):
                     self.world.trace(self.name, role, effect)
+                    self.world.invariants.check_halt(machine, operation)
                     self._effects.perform(machine, effect)
                 case Cancel(id=id):
                     self._effects.cancel(machine, id)
-                case Resign(reason=reason):
+                case Resign(reason=reason, pause=pause):
                     self.world.trace(self.name, role, "resigns:", reason)
-                    self._resigned(machine)
+                    self._resigned(machine, pause)
                 case Note():
                     self.world.noted(self.name, role, effect)
 
-    def _resigned(self, machine: Machine) -> None:
+    def _resigned(self, machine: Machine, pause: float) -> None:
         if machine is self.coordinator:
             self.coordinator = None
-            self._give_up_lock()
+            self._give_up_lock(pause)
+            if pause:
+                self.world.count("stood back")
         elif machine is self.participant:
             self.participant = None
             if self.draining:
@@ -459,8 +462,8 @@ class Process:
         else:
             self.locally(TICK, self._leave_when_done)
 
-    def _give_up_lock(self) -> None:
+    def _give_up_lock(self, pause: float = 0.0) -> None:
         contender, self.contender = self.contender, None
         if contender is not None:
             self.locally(self.world.rng.random() * 0.1, lambda: self.world.keeper.remove(contender))
-        self.locally(0.2, self._contend)
+        self.locally(0.2 + pause, self._contend)

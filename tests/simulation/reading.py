@@ -93,8 +93,12 @@ class ReadInvariants:
     def __init__(self) -> None:
         self._last: dict[TopicPartition, tuple[str, int, Anchor]] = {}
         """Topic id, generation and the last visible record."""
+        self._cluster = ""
 
     def committed(self, cluster: str, truths: Iterable[SliceTruth]) -> None:
+        self._cluster = self._cluster or cluster
+        if cluster != self._cluster:
+            raise Violation("all commits are of one cluster", f"{cluster} after {self._cluster}")
         for truth in sorted(truths, key=lambda truth: truth.piece):
             piece = truth.piece
             if truth.origin != (cluster, piece.topic_id):

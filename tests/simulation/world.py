@@ -170,6 +170,12 @@ class World:
         except Corrupt:
             return None
 
+    @property
+    def has_cluster_on_record(self) -> bool:
+        """Whether table or tree name the cluster that is read: a process that is led elsewhere can know it."""
+        tree = self.tree() if not self.table.commits else None
+        return bool(self.table.commits or (tree and tree.info and tree.info.cluster))
+
     def next_name(self) -> str:
         return f"{next(self._names):04d}"
 

@@ -6,7 +6,18 @@ import pytest
 
 from coordination.planning.batches import Survey, survey
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.state.model import Gap, LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from coordination.planning.planner import other_cluster
+from coordination.state.model import (
+    Checkpoint,
+    Gap,
+    LogView,
+    OpenRange,
+    PartitionLog,
+    PartitionState,
+    TableView,
+    TopicPartition,
+)
+from coordination.state.tree import KeeperInfo, KeeperView, Ledger
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
 READ = PartitionState("id", 0, 40, 1)
@@ -66,3 +77,33 @@ def test_a_partition_of_a_topic_of_which_nothing_was_read_begins_with_what_there
 
 def test_a_topic_without_any_partition_halts() -> None:
     assert survey_of({P0: PartitionState("id", 0, 0, 2)}).halt is not None
+
+
+def view_of(cluster: str) -> KeeperView:
+    return KeeperView(KeeperInfo("uuid", "config", cluster), 0, (), (), 1, 0, {}, {}, Ledger(), 0, (), (), 0, None)
+
+
+@pytest.mark.parametrize(
+    ("in_table", "in_tree", "reason"),
+    [
+        (None, "", None),
+        (None, "here", None),
+        ("here", "", None),
+        # The table is the truth: the tree may be from before it.
+        ("here", "there", None),
+        (None, "there", "the sink began to read the Kafka cluster there, this one is here"),
+        ("there", "", "the table was filled from the Kafka cluster there, this one is here"),
+        ("there", "here", "the table was filled from the Kafka cluster there, this one is here"),
+    ],
+)
+def test_another_cluster_is_told_from_a_topic_that_was_created_again_with_both_ids(
+    in_table: str | None, in_tree: str, reason: str | None
+) -> None:
+    checkpoint = None if in_table is None else Checkpoint("orders", "uuid", in_table, 1, 1, 0, "config", {}, {})
+    found = other_cluster(view_of(in_tree), TableView(checkpoint, {}), "here")
+    if reason is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.startswith(reason)
+        assert "kafka.bootstrap.servers" in found

@@ -29,6 +29,7 @@ HALTS = {
     "orders-0: the log is not the one that was read: before offset 5": "halt-log-changed",
     "schema registry: id 7 is not the schema that it was: earlier": "halt-schema-changed",
     "the table was filled from the Kafka cluster a, this one is b": "halt-another-cluster",
+    "the sink began to read the Kafka cluster a, this one is b": "halt-another-cluster",
     "/lake/t: sink a has landed t-0 up to offset 10 into this table, and sink b would": "halt-landed-by-another",
     "/lake/t: changed by another writer: the table's record key: id; the settings": "halt-table-changed",
     "the table already holds file ids of transaction 7": "halt-file-ids",
