@@ -72,8 +72,7 @@ class ValueFormat:
         registered = registry(self.access).schema(schema_id)
         reader = self.reader(schema, registered, message_path)
         if self.used is not None:
-            name = self.access.name
-            self.used[f"{name}/{schema_id}" if name else str(schema_id)] = fingerprint(registered)
+            self.used[self.access.qualified(schema_id)] = fingerprint(registered)
         return reader
 
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:

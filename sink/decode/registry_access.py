@@ -40,6 +40,10 @@ class RegistryAccess:
     patience_seconds: float = PATIENCE_SECONDS
     name: str = ""
 
+    def qualified(self, schema_id: object) -> str:
+        """Returns the id as it is recorded."""
+        return f"{self.name}/{schema_id}" if self.name else str(schema_id)
+
     def __repr__(self) -> str:
         urls = ", ".join(map(shown_url, self.urls))
         return f"RegistryAccess({urls}; { {name: redacted_value(name, value) for name, value in self.properties} })"

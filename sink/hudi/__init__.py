@@ -150,6 +150,11 @@ class Table:
         return view
 
     @property
+    def known_schemas(self) -> Mapping[str, str]:
+        """The fingerprints of registered schemas by id, as the checkpoint has them that was read last."""
+        return self._timeline.schemas
+
+    @property
     def active_instants(self) -> int:
         """Completed instants on the active timeline, as last read, and the one completed here since."""
         completed = {entry.requested for entry in self._timeline.completed}

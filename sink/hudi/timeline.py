@@ -11,7 +11,7 @@ Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -63,6 +63,8 @@ class HudiTimeline:
         self.others = OtherSinks(sink)
         """The other sinks of the table as of the last snapshot, and as far as the archive was read: whole, before this
         sink's first commit."""
+        self.schemas: Mapping[str, str] = {}
+        """The fingerprints of the newest checkpoint that was read, by schema id."""
         self._rollbacks: dict[Instant, frozenset[str]] = {}
         self._completed: dict[str, Checkpoint] = {}
         self.completed: frozenset[Instant] = frozenset()
@@ -94,6 +96,7 @@ class HudiTimeline:
                 checkpoint, carrier = self._archived
                 since = (*since, *self._archive())
             self._highest = checkpoint.number if checkpoint else 0
+            self.schemas = checkpoint.schemas if checkpoint else {}
             if carrier is not None:
                 since = tuple(entry for entry in since if entry.requested > carrier.requested)
             return TableView(checkpoint, states, self._orphans(active), len({e.requested for e in since if e.done}))

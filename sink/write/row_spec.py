@@ -4,8 +4,9 @@ Reads the file in value.schema.file, and asks the registry for the columns of sc
 
 `ColumnResolver` resolves the columns of the next transaction: the table's columns, and the new ones in the registry's
 schema. Guarantee: it asks the registry after the coordinator read the log's end offsets, so the newest schema covers
-every record below those offsets. Voided by producers that register a schema under another subject. Raises what the
-registry raises.
+every record below those offsets. It gives no columns of a schema whose fingerprint is not that which decoded records
+under its id: the registry is another one. Voided by another registry whose newest id has decoded nothing yet, and by
+producers that register a schema under another subject. Raises what the registry raises.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from functools import lru_cache
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError
+from coordination.planning.schema_identity import conflict
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.config import Settings
 from sink.decode.debezium import row_of_event
+from sink.decode.fingerprints import fingerprint
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
-from sink.decode.registry import RegistryAccess, UnknownSchema, registry
+from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema, registry
 from sink.hudi import Table
 from sink.hudi.options import (
     change_columns,
@@ -57,15 +60,20 @@ def _log(warning: str) -> None:
     LOG.warning("%s", warning)
 
 
-def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str], object] = _log) -> TableSchema:
+def table_schema(
+    settings: Settings,
+    origin: str = "schema",
+    warn: Callable[[str], object] = _log,
+    used: list[RegisteredSchema] | None = None,
+) -> TableSchema:
     """Returns the table's schema. For schema.subject it asks the registry for the newest version, and raises what the
     registry raises. `origin` names the text in an error. `warn` gets a sentence for each field that no column holds,
-    or only a STRING."""
+    or only a STRING; `used` gets the registry's schema."""
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, origin)
     else:
         warnings: list[SchemaWarning] = []
-        columns = newest_columns(settings, settings.schema_subject, warnings)
+        columns = newest_columns(settings, settings.schema_subject, warnings, used)
         schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)))
         for warning in warnings:
             warn(f"schema.subject {settings.schema_subject}: {warning}")
@@ -80,12 +88,16 @@ def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str
     )
 
 
-def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarning]) -> T.StructType:
+def newest_columns(
+    settings: Settings, subject: str, warnings: list[SchemaWarning], used: list[RegisteredSchema] | None = None
+) -> T.StructType:
     """Returns the columns of the subject's newest schema. All are nullable: a NOT NULL column would halt the sink once
     a newer schema drops its field."""
     access = registry_access(settings)
     assert access is not None
     newest = SchemaSelection(registry(access).latest(subject))
+    if used is not None:
+        used.append(newest.schema)
     kind = settings.value_format.removesuffix(WIRE).upper()
     origin, registered = columns_of_registered(newest, kind, warnings)
     if settings.value_envelope == "debezium":
@@ -180,11 +192,14 @@ class ColumnResolver:
         self._compatibility = Compatibility(settings.schema_compatibility)
         self._seen_partitions: Mapping[TopicPartition, PartitionLog] = {}
         self._schema: TableSchema | None = None
+        self._newest: list[RegisteredSchema] = []
 
     def resolve(self, log: LogView) -> LogView:
         """Returns the log view with the columns for its records, or with the reason why the table cannot have them."""
         try:
             schema = self._schema_for(log)
+            if (failure := self._other_registry()) is not None:
+                return replace(log, schema_conflict=f"{failure} (the newest schema of {self._settings.schema_subject})")
             change = schema.change.names if schema.change else ()
             added_columns = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in added_columns])
@@ -200,6 +215,17 @@ class ColumnResolver:
     def _schema_for(self, log: LogView) -> TableSchema:
         if self._schema is None or (self._settings.schema_subject and log.partitions != self._seen_partitions):
             # Without new records the columns stay as they are, even if the registry does not answer.
-            self._schema = table_schema(self._settings)
+            self._newest = []
+            self._schema = table_schema(self._settings, used=self._newest)
             self._seen_partitions = log.partitions
         return self._schema
+
+    def _other_registry(self) -> str | None:
+        """Tells why the newest schema is another one than records were decoded with under its id; None if it is not."""
+        access = registry_access(self._settings)
+        if access is None:
+            return None
+        used = ((access.qualified(schema.id), schema) for schema in self._newest)
+        known = self._table.known_schemas
+        failure = conflict(known, [(name, fingerprint(schema)) for name, schema in used if name in known])
+        return None if failure is None else failure.reason
