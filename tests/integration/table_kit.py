@@ -121,8 +121,8 @@ class Driver:
         self._rows.roll_back(instant)
 
     def plan_rollback_as_another(self, instant: str) -> None:
-        """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh. Like
-        Hudi's own client, it plans no second rollback of an instant.
+        """Plans a rollback as another writer does that dies before it carries the plan out; its heartbeat is fresh.
+        Like Hudi's own client, it plans no second rollback of an instant.
         """
         if instant in self.table._timeline.snapshot().rolling_back:
             return
