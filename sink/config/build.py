@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,11 @@ def _build(
     values: dict[str, Any] = {}
     passed: dict[str, Entry] = {}
     for key, entry in entries.items():
-        is_passed_through = _is_passed_through(key)
-        near = _passed_near(key, names) if is_passed_through else _nearest(key, names, 0.6)
         if key in names:
             values[key] = entry.value
         elif key in FOREIGN:
             problems.append(Problem(entry.origin, f"{key} {FOREIGN[key]}"))
-        elif is_passed_through and near is None:
+        elif (near := _near(key)) is None and _is_passed_through(key):
             passed[key] = entry
         else:
             problems += _unknown(key, entry, near)
@@ -134,9 +133,6 @@ def _groups(passed: Mapping[str, Entry], origin: str, problems: list[Problem]) -
 
 def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
     """Yields problems of the columns without asking a server. Pydantic reports a file that cannot be read."""
-    # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
-    from sink.schema import parse_ddl
-
     for name in ("schema.ddl", "schema.file"):
         entry = entries.get(name)
         if entry is None or not entry.text.strip():
@@ -147,12 +143,26 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
             if name == "schema.file":
                 file = Path(directory, schema.strip())
                 schema_origin, schema = f"{name} ({file})", file.read_text("utf-8")
-            parse_ddl(schema, origin=schema_origin)
         except (OSError, ValueError):
             continue
-        except ConfigError as error:
+        if sentence := _schema_problem(schema, schema_origin):
             hidden_text = f"{schema_origin}: what the reference in it stands for is no schema; check it"
-            yield Problem(entry.origin, hidden_text if entry.is_secret else str(error))
+            yield Problem(entry.origin, hidden_text if entry.is_secret else sentence)
+
+
+@lru_cache(100)
+def _schema_problem(schema: str, origin: str) -> str:
+    """Returns why a text describes no columns; empty if it does, or is none. Sinks of one file often share it."""
+    # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
+    from sink.schema import parse_ddl
+
+    try:
+        parse_ddl(schema, origin=origin)
+    except ConfigError as error:
+        return str(error)
+    except (OSError, ValueError):
+        return ""
+    return ""
 
 
 def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
@@ -160,9 +170,14 @@ def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
     return matches[0] if matches else None
 
 
-def _passed_near(key: str, names: Iterable[str]) -> str | None:
-    """Returns the setting that a passed-through name probably stands for, or None for a known name."""
-    return None if key in KNOWN else _nearest(key, names, 0.92) or mistaken_for(key)
+@lru_cache(1000)
+def _near(key: str) -> str | None:
+    """Returns the setting that an unknown name probably stands for; None if none is near, or the name is a known one
+    that is passed through. Sinks of one file share most names, and the search is slow.
+    """
+    if not _is_passed_through(key):
+        return _nearest(key, aliases(), 0.6)
+    return None if key in KNOWN else _nearest(key, aliases(), 0.92) or mistaken_for(key)
 
 
 def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:

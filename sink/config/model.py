@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import field_serializer, model_validator
@@ -160,7 +161,8 @@ class Settings(SettingsFields):
         return ProcessSettings.model_construct(written, **{name: getattr(self, name) for name in names})
 
 
-def aliases() -> dict[str, str]:
+@cache
+def aliases() -> Mapping[str, str]:
     """Maps every name that a setting may be written under to its proper name."""
     names: dict[str, str] = {}
     for field in Settings.model_fields.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -398,3 +399,17 @@ def test_a_shared_setting_that_one_sink_has_no_use_for_is_for_the_others(write, 
 def test_a_setting_that_nothing_has_a_use_for_is_still_refused(refusal, tmp_path, content, sentence):
     (tmp_path / "ca.pem").write_text("x")
     assert sentence in refusal(content)
+
+
+def test_a_thousand_sinks_are_parsed_within_three_seconds(write):
+    shared = f"{SHARED}kafka.client.rack: a\nhoodie.metadata.enable: false\nspark.sql.shuffle.partitions: 8\n"
+    sinks = "".join(
+        f"  orders-{n}:\n    kafka.topic.names: orders-{n}\n    target.base.path: /lake/orders-{n}\n"
+        for n in range(1000)
+    )
+    before = time.process_time()
+    fleet = load_fleet(write(f"{shared}sinks:\n{sinks}"), {})
+    seconds = time.process_time() - before
+    assert len(fleet.sinks) == 1000
+    assert seconds < 3, f"{seconds:.1f} s of CPU"
+    print(f"1,000 sinks parsed in {seconds:.2f} s of CPU")
