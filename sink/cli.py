@@ -26,6 +26,7 @@ from sink.commands.status import history, status
 from sink.commands.validate import validate
 from sink.devtools.demo.command import demo
 from sink.runtime.interruption import EXIT_INTERRUPTED
+from sink.telemetry.shown import shown_output
 from sink.telemetry.version import parts, sink_version
 
 EXIT_CANNOT = 2
@@ -57,6 +58,11 @@ def version() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    with shown_output():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         answer = app(list(arguments) if arguments is not None else None, prog_name="sink", standalone_mode=False)
     except SinkError as error:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from sink.config import Settings, load_fleet
 from sink.operations.chosen import KnownSinks, choose, choose_one
+from sink.telemetry.shown import shown
 from sink.telemetry.terminal import quiet
 
 CONFIG_HELP = "Settings: a YAML or .properties file, or a directory of them."
@@ -41,6 +42,10 @@ def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
     return choose(fleet, names or ())
 
 
+def _one_line(cell: RenderableType) -> RenderableType:
+    return shown(cell) if isinstance(cell, str) else cell
+
+
 def text_table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], title: str | None = None) -> Table:
     """Returns a table without lines. The cells of a column whose name ends with `>` are at its right edge."""
     # Rich wraps a title at the width of its table.
@@ -49,5 +54,5 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[RenderableType]], t
     for name in names:
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_one_line, row))
     return table

@@ -42,6 +42,7 @@ def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption
 def _run_checks(config: Path, names: Sequence[str]) -> FleetChecks:
     """Checks the settings, and checks usable sinks against the servers."""
     # Imported here: table and storage need PySpark and Arrow, which `sink --help` can do without.
+    from sink.operations.exposure import exposure_notes
     from sink.operations.fleet_validation import FleetChecks, validate_fleet
     from sink.operations.validation import CheckResult
 
@@ -65,7 +66,8 @@ def _run_checks(config: Path, names: Sequence[str]) -> FleetChecks:
             return FleetChecks(tuple(settings), {})
     quiet(fleet.secrets)
     checks = validate_fleet(fleet, names)
-    return FleetChecks((*settings, *checks.shared), checks.sinks)
+    notes = (CheckResult("exposure", sentence, note=True) for sentence in exposure_notes(fleet))
+    return FleetChecks((*settings, *checks.shared, *notes), checks.sinks)
 
 
 def _document(checks: FleetChecks) -> dict[str, Any]:

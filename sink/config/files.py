@@ -298,12 +298,24 @@ def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> ReadRe
     return replace(entry, value=tuple(resolved) if isinstance(entry.value, tuple) else resolved[0], is_secret=is_secret)
 
 
+def referred_files(value: str, directory: Path) -> Iterator[Path]:
+    """Yields the files to which a value refers."""
+    for provider, argument in _REFERENCE.findall(value):
+        if provider == "file":
+            yield _referred_file(argument.strip(), directory)
+
+
+def _referred_file(argument: str, directory: Path) -> Path:
+    location, colon, _ = argument.rpartition(":")
+    return directory / (location if colon else argument)
+
+
 def _look_up(provider: str, argument: str, environ: Mapping[str, str], directory: Path) -> str | Problem:
     if provider == "env":
         value = environ.get(argument)
         return value if value else Problem("", "but that environment variable is not set; set it for this process")
-    location, colon, key = argument.rpartition(":")
-    path = directory / (location if colon else argument)
+    path = _referred_file(argument, directory)
+    _, colon, key = argument.rpartition(":")
     try:
         content = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:

@@ -307,6 +307,12 @@ Share = Annotated[
 ]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 TopicRegex = Annotated[str, BeforeValidator(topic_regex)]
+HostNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        _all_matching(r"[A-Za-z0-9.:_-]{1,253}", "names {!r}, which is not a host; write names without port")
+    ),
+]
 SinkNames = Annotated[
     tuple[str, ...],
     BeforeValidator(

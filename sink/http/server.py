@@ -28,6 +28,7 @@ from sink.config import ProcessSettings
 from sink.http import page
 from sink.http.answers import Answer, Answers, UnknownSink, refusal
 from sink.http.facts import WorkerFacts
+from sink.http.hosts import KnownHosts, WrongHost
 from sink.operations.control import VERBS
 from sink.telemetry.logs import ContextThread
 
@@ -74,13 +75,16 @@ class Handler(RequestHandler):
 
     SUPPORTED_METHODS: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")  # type: ignore[misc]
 
-    def initialize(self, answers: Answers, limits: Limits, **route_options: str) -> None:
-        self.answers, self.limits, self.route_options = answers, limits, route_options
+    def initialize(self, answers: Answers, limits: Limits, hosts: KnownHosts, **route_options: str) -> None:
+        self.answers, self.limits, self.hosts, self.route_options = answers, limits, hosts, route_options
 
     def prepare(self) -> None:
         self.limits.throttle()
-        if (stream := self._stream()) is not None:
+        stream = self._stream()
+        if stream is not None:
             self.limits.busy.add(stream)
+        own_address = stream.socket.getsockname()[0] if stream is not None and not stream.closed() else ""
+        self.hosts.require(self.request.host, own_address)
 
     def on_finish(self) -> None:
         if (stream := self._stream()) is not None:
@@ -121,6 +125,8 @@ class Handler(RequestHandler):
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, UnknownSink):
             status_code, sentence = 404, str(error)
+        elif isinstance(error, WrongHost):
+            status_code, sentence = 421, str(error)
         else:
             sentence = self._reason
         self.set_status(status_code)
@@ -129,7 +135,7 @@ class Handler(RequestHandler):
 
     def log_exception(self, _type: Any, value: Any, _traceback: Any) -> None:
         """Logs defects, but not broken requests of clients."""
-        if not isinstance(value, HTTPError | UnknownSink | StreamClosedError | asyncio.CancelledError):
+        if not isinstance(value, HTTPError | UnknownSink | WrongHost | StreamClosedError | asyncio.CancelledError):
             LOG.error("http.answer_failed", path=self.request.path[:100], reason=repr(value)[:300])
 
     def _stream(self) -> IOStream | None:
@@ -236,7 +242,7 @@ class WorkerHttp:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         limits = Limits()
         self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
-        handler_arguments = {"answers": self._answers, "limits": limits}
+        handler_arguments = {"answers": self._answers, "limits": limits, "hosts": KnownHosts(self._settings)}
         application = Application(
             [(path, handler, {**handler_arguments, **options}) for path, handler, options in ROUTES],
             default_handler_class=NotFoundHandler,

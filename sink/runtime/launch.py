@@ -15,6 +15,7 @@ import structlog
 from coordination.errors import SinkError
 from sink.clients.starting_session import StartingSession
 from sink.config import Fleet, ProcessSettings
+from sink.operations.exposure import exposure_notes
 from sink.runtime.jvm_watchdog import kill_process_tree
 from sink.runtime.signals import Signals
 from sink.telemetry.logs import ContextThread
@@ -31,6 +32,8 @@ def run_worker(
     `on_refused` gets each sink that cannot run while others can.
     """
     _write_no_core_file()
+    for note in exposure_notes(fleet):
+        LOG.info("settings.exposed", note=note)
     first_settings, *other_settings = fleet.all_settings
     name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
     with StartingSession(

@@ -18,6 +18,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from coordination.errors import ConfigError
 from sink.telemetry.logs import ContextThread
+from sink.telemetry.shown import shown_lines
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -49,7 +50,9 @@ class Exposition:
         key = (name, *labels.values())
         prefix = self._prefixes.get(key)
         if prefix is None:
-            label_text = ",".join(f'{label}="{value.translate(ESCAPES)}"' for label, value in labels.items())
+            label_text = ",".join(
+                f'{label}="{shown_lines(value).translate(ESCAPES)}"' for label, value in labels.items()
+            )
             prefix = self._prefixes[key] = f"{name}{{{label_text}}} "
         return prefix
 

@@ -24,6 +24,7 @@ import structlog
 from structlog.typing import Processor
 
 from sink.telemetry.redaction import Redactor
+from sink.telemetry.shown import shown
 
 CONTEXT = ("worker", "sink", "epoch", "transaction")
 RUNBOOK = "docs/runbook.md"
@@ -172,17 +173,20 @@ def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replaces control characters, which would break a line on a console, or forge another. JSON escapes them."""
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = _BREAKS.sub(" | ", value).strip()
-    return event
+    """Replaces line ends, which would break a line on a console, or forge another, and shows other controls. JSON
+    escapes them all."""
+    return {shown(key): _shown_value(value) for key, value in event.items()}
+
+
+def _shown_value(value: Any) -> Any:
+    # `repr`, by which the renderer writes everything but text, shows them too.
+    return shown(_BREAKS.sub(" | ", value).strip()) if isinstance(value, str) else value
 
 
 _EXPLAINED = frozenset({"warning", "error", "critical"})
 _EVENT = re.compile(r"[a-z]+(\.[a-z_]+)+")
 
-_BREAKS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]+")
+_BREAKS = re.compile(r"[\x0a-\x0d\x1c-\x1e\x85\u2028\u2029]+")
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
 from sink.config.fields import Group, Secret, TextFile, setting
-from sink.config.values import check_address, require_str
+from sink.config.values import HostNames, check_address, require_str
 
 LOOPBACK = "127.0.0.1"
 PORT = 8490
@@ -46,6 +47,13 @@ class HttpSettings(Group):
         " switchover. Without it nobody can by HTTP. Looking takes none.",
         default=None,
     )
+    http_hosts: HostNames = setting(
+        "http.hosts",
+        "Further names by which clients reach this worker: a proxy in front of it, an alias. With it, and wherever"
+        " `http.listen` is on loopback, a request whose `Host` is none of them, of loopback's names or of the worker's"
+        " own is refused: a page of a stranger could reach the worker through a browser (DNS rebinding).",
+        default=(),
+    )
     http_certificate: TextFile = setting(
         "http.tls.cert.file", "The server's certificate and its chain (PEM): with it, only TLS is served.", default=None
     )
@@ -58,3 +66,12 @@ class HttpSettings(Group):
             return None
         host, _, port = self.http_listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def http_is_on_loopback(self) -> bool:
+        """Whether only this host reaches the address to listen at; False if nothing is served."""
+        host = self.http_address[0] if self.http_address else ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host.lower() == "localhost"

@@ -20,18 +20,26 @@ const byId = (id) => document.getElementById(id);
 
 /* Elements */
 
+/* Controls, directions and widths of zero, which a name or a reason of a stranger's may hold, are shown. */
+const OBEYED = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+function shown(text) {
+  return String(text).replace(OBEYED, (mark) => "\\u" + mark.charCodeAt(0).toString(16).padStart(4, "0"));
+}
+
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, shown(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  const texts = children.flat().filter((child) => child !== null && child !== undefined);
+  element.append(...texts.map((child) => child instanceof Node ? child : shown(child)));
   return element;
 }
 
 function say(element, text) {
-  const wanted = String(text);
+  const wanted = shown(text);
   if (element.textContent !== wanted) element.textContent = wanted;
 }
 

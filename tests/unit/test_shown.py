@@ -1,0 +1,109 @@
+"""Escapes, marks of direction and line feeds of strangers are shown, and not obeyed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+import structlog
+import typer
+from prometheus_client import CollectorRegistry, Gauge
+from rich.text import Text
+
+from coordination.errors import ConfigError
+from sink import cli
+from sink.commands.common import text_table
+from sink.telemetry.exposition import Exposition
+from sink.telemetry.logs import configure
+from sink.telemetry.shown import shown, shown_lines, shown_output
+from sink.telemetry.terminal import console
+
+HOSTILE = "a\x1b[2J\x1b]0;title\x07b\u202etxt.exe\nsink: forged\r\x9b31m\u2028\u200b\x00\ud800\U000e0041"
+PLAIN = "Zürich, 東京, שלום, a\tb, 🎉, é"
+
+
+MOVING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+"""Kinds of marks that change the direction of letters."""
+
+
+def obeyed(text: str, but: str = "\n\t") -> set[str]:
+    """Returns the characters that a terminal would obey, or not show."""
+    kinds = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return {character for character in text if unicodedata.category(character) in kinds and character not in but}
+
+
+def test_what_a_terminal_obeys_is_shown_and_all_else_stays() -> None:
+    assert obeyed(shown(HOSTILE), but="") == set()
+    assert shown("\x1b[2J\u202e\n") == "\\x1b[2J\\u202e\\n"
+    assert shown(PLAIN) == PLAIN
+    assert shown_lines("a\nb\x1b") == "a\nb\\x1b"
+
+
+def test_every_control_and_mark_of_unicode_is_shown() -> None:
+    kinds = {"Cc", "Cs", "Zl", "Zp"}
+    all_marks = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in kinds]
+    assert [mark for mark in all_marks if mark != "\t" and shown(mark) == mark] == []
+    directions = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.bidirectional(chr(code)) in MOVING]
+    assert [mark for mark in directions if shown(mark) == mark] == []
+
+
+def test_a_table_and_a_text_of_a_command_show_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_output():
+        console().print(text_table(["name", "reason"], [(HOSTILE, "[/bold] :smile: [link=http://x]"), ("a", "b")]))
+        console().print(Text(HOSTILE))
+        typer.echo(HOSTILE)
+        typer.echo(HOSTILE, err=True)
+    output, errors = capsys.readouterr()
+    assert obeyed(output + errors) == set()
+    assert "[/bold] :smile: [link=http://x]" in output
+    # A cell stays on its line.
+    assert not [line for line in output.splitlines()[:3] if line.startswith("sink: forged")]
+
+
+def test_a_sentence_of_a_command_shows_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise ConfigError(f"{HOSTILE!s}")
+
+    monkeypatch.setattr(cli, "app", fail)
+    before = sys.stdout, sys.stderr
+    assert cli.main(["status"]) == 2
+    assert (sys.stdout, sys.stderr) == before
+    assert obeyed(capsys.readouterr().err) == set()
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_log_shows_them(form: str) -> None:
+    stream = io.StringIO()
+    configure("info", form, stream=stream)
+    structlog.get_logger("sink.worker").warning("sink.halted", reason=HOSTILE, names=[HOSTILE], **{HOSTILE: 1})
+    (line,) = stream.getvalue().splitlines()
+    assert obeyed(line, but="") == set()
+
+
+def test_a_label_of_a_metric_shows_them() -> None:
+    registry = CollectorRegistry()
+    Gauge("a", "help", ["topic"], registry=registry).labels(topic=HOSTILE).set(1)
+    text = "".join(Exposition(registry).texts())
+    assert obeyed(text) == set()
+    assert len(text.splitlines()) == 3
+
+
+def test_json_of_a_command_escapes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_output():
+        typer.echo(json.dumps({"reason": HOSTILE}))
+    assert json.loads(capsys.readouterr().out) == {"reason": HOSTILE}
+
+
+def test_the_page_has_one_way_for_texts_into_the_document() -> None:
+    page = Path(cli.__file__).parent / "http" / "page"
+    for script in page.glob("*.js"):
+        code = script.read_text()
+        assert not [way for way in ("innerHTML", "insertAdjacent", "outerHTML", "document.write") if way in code]
+    code = (page / "page.js").read_text() + (page / "detail.js").read_text()
+    assert code.count("textContent =") == 1
