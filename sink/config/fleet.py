@@ -140,7 +140,7 @@ def _overridden(
     """Returns `shared`, overridden by environment variables. Variables hold for all sinks, so that a sink's own entries
     override them.
     """
-    setting_names = {variable_name(name): name for name in reversed(aliases())}
+    setting_names = {variable_name(name): name for name in reversed(list(aliases()))}
     overrides = list(read_environment(environ, setting_names, {entry.key for entry in written}))
     return {**by_name(shared, problems), **by_name(overrides, problems)}
 
