@@ -330,6 +330,11 @@ class HudiClient(HudiObjects):
             table.scheduleRollback(self.engine_context, rollback, entry, False, True, False)
         table.rollback(self.engine_context, rollback, entry, deletes_plan, True)
 
+    def pending_compactions(self) -> dict[str, str]:
+        """Maps each file group in a pending compaction plan to the plan's instant."""
+        plans = self.java.common.util.CompactionUtils.getAllPendingCompactionOperations(self.meta_client())
+        return {str(plan.getKey().getFileId()): str(plan.getValue().getLeft()) for plan in plans.entrySet()}
+
     def pending_clusterings(self) -> dict[str, str]:
         """Maps each file group in a pending clustering plan to the plan's instant."""
         plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())

@@ -11,8 +11,6 @@ TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
 """Actions of a sink's transactions, by the type of the table."""
 WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
 """Actions whose completion changes what readers see."""
-REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
-"""Actions whose plan outlives a rollback, so that one instant may be tried several times."""
 RESTORE = "restore"
 
 

@@ -61,7 +61,7 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
         for marker in _markers(hudi, instant):
             storage.deleteFile(hudi.path(marker.rpartition(_MARKER)[0]))
             storage.deleteFile(hudi.path(f"{TEMP}/{instant}/{marker}"))
-        if _is_old(instant):
+        if is_old(instant):
             storage.deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
     for instant in quarantined:
         if not any(not entry.done for entry in snapshot.writes_at(instant)):
@@ -80,6 +80,7 @@ def _revived(hudi: HudiClient, snapshot: ActiveTimeline) -> list[str]:
     return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
 
 
-def _is_old(instant: str) -> bool:
+def is_old(instant: str) -> bool:
+    """Whether no task of what began at this instant can still run."""
     begun = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     return datetime.now(timezone.utc) - begun > timedelta(days=_NOTE_DAYS)

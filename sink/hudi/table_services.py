@@ -8,8 +8,8 @@ plan is still on the timeline and its files are those of the newest attempt: Hud
 metadata table, and readers would look for files that are gone. A compaction that a process of this sink has left behind
 is carried out again under its own instant; a clustering is rolled back and planned anew. Plans of other writers are
 left alone. This module never rolls back a pending instant of a transaction, however old its heartbeat is: the
-transaction may be PREPARED. Before it archives, it sweeps what late tasks have left (`sink.hudi.leftovers`). Never
-raises for a service that fails: its outcome says so.
+transaction may be PREPARED. Before it cleans and archives, it deletes what late tasks have left (`sink.hudi.overtaken`,
+`sink.hudi.leftovers`). Never raises for a service that fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
 from sink.hudi.lock import Locks
 from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
+from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.uploads import abort_uploads
@@ -113,15 +114,14 @@ class HudiTableServices:
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
             written = hudi.write_plan(service, instant)
             self._failpoints.reach(f"{service}.written")
-            with self._moment(f"complete {service.lower()}"):
+            with self._moment(f"complete {service.lower()}") as snapshot:
                 paths = hudi.paths_of(written)
                 try:
                     self._require_current(service, instant, paths)
                 except Conflict:
                     # No other attempt has files of these names. Once the timeline has forgotten the plan, readers
                     # without the metadata table would show them.
-                    for path in paths:
-                        hudi.storage().deleteFile(hudi.path(path))
+                    delete_unused(hudi, snapshot, instant, paths)
                     raise
                 hudi.name_columns(written, hudi.meta_client())
                 hudi.complete_service(service, instant, written)
@@ -178,6 +178,8 @@ class HudiTableServices:
         """
         with self._moment("reopen compaction"):
             pending, is_rolled_back = self._pending(COMPACTION, instant)
+            if pending is not None:
+                note_attempt(self._hudi, instant)
             if pending is not None and (pending.state == "INFLIGHT" or is_rolled_back):
                 self._hudi.reopen_compaction(self._hudi.meta_client(), instant, pending.state)
         return pending is not None
@@ -202,7 +204,10 @@ class HudiTableServices:
         return (pending[0] if pending else None), instant in snapshot.rolling_back
 
     def _clean(self) -> str:
-        """Carries out plans that are pending, or else a new one."""
+        """Carries out plans that are pending, or else a new one. Before that, late files go: without the metadata
+        table, Hudi's plan might name one in the place of a committed file, which would then stay.
+        """
+        delete_late_files(self._hudi, self._timeline, self._moment)
         instants = [instant for instant in cleaning.pending(self._hudi) if self._delete_files(instant)]
         if not instants:
             with self._moment("plan cleaning"):

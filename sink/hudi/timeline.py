@@ -25,7 +25,7 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.instants import REPEATED, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.instants import TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 
 SINK_KEY = "sink.name"
@@ -174,6 +174,19 @@ class HudiTimeline:
         with self._reading():
             return instants - {entry.requested for entry in self._archive() if entry.action in WRITES}
 
+    def committed_files(self, active: ActiveTimeline, instant: str) -> frozenset[str]:
+        """Returns the files, relative to the table, of a complete write, active or archived; none without one."""
+        with self._reading():
+            entries, timeline = active.writes_at(instant), self._meta.getActiveTimeline()
+            if not any(entry.done for entry in entries):
+                entries = [entry for entry in self._archive() if entry.requested == instant and entry.action in WRITES]
+                timeline = self._history
+                if entries:
+                    self._load(instant, instant)
+            commits = [timeline.readCommitMetadata(self._java(entry)) for entry in entries if entry.done]
+            stats = (self._hudi.json(commit.getWriteStats()) for commit in commits)
+            return frozenset(stat["path"] for stat in chain.from_iterable(stats))
+
     def removed_files(self, active: ActiveTimeline, instants: Collection[str]) -> list[str]:
         """Returns files, relative to the table, that completed rollbacks of these instants on the active timeline were
         to remove.
@@ -193,11 +206,9 @@ class HudiTimeline:
     def _removed(self, entry: Instant) -> list[str]:
         if entry not in self._removals:
             metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(entry))
-            # A later attempt at the same instant may have made a file of the same name.
-            is_repeated = any(rolled_back.getAction() in REPEATED for rolled_back in metadata.getInstantsRollback())
             self._removals[entry] = [
                 str(self._hudi.java.storage.StoragePath(path).toUri().getPath())
-                for part in (() if is_repeated else metadata.getPartitionMetadata().values())
+                for part in metadata.getPartitionMetadata().values()
                 for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles())
             ]
         return self._removals[entry]

@@ -8,7 +8,7 @@ from dataclasses import replace as with_
 from typing import Any
 
 from tests.rewrites.profiles import Profile
-from tests.rewrites.steps import KILL, WAIT, Fault, Step
+from tests.rewrites.steps import DIES_LATE, KILL, WAIT, Fault, Step
 
 _ON_READ = Profile("upsert", True, "bloom", False, False, True, False, 2)
 _ON_WRITE = Profile("upsert", False, "bloom", True, False, True, True, 2)
@@ -33,6 +33,7 @@ def _begin(*steps: Any) -> tuple[Step, ...]:
 
 
 _DIES = Step("services", Fault(KILL, "compaction", "in the metadata table"))
+_DIES_LATE = Step("services", Fault(DIES_LATE, "compaction", "begun"), "land")
 
 NAMED: Mapping[str, Named] = {
     "a compaction dies between metadata table and timeline": Named(
@@ -43,6 +44,11 @@ NAMED: Mapping[str, Named] = {
     ),
     "a rollback that another writer planned and left": Named(
         "point 6", _ON_READ, _begin(Step("rolled back by another", Fault("", "rollback", "planned")))
+    ),
+    "an attempt overtaken and then killed": Named(
+        "files that a compaction wrote late are left when clustering, cleaning and archiving have followed",
+        with_(_ON_READ, clustering=True, keep=1),
+        _begin(_DIES_LATE, *["land", "services"] * 4),
     ),
     "apache/hudi issue 4863": Named(
         "a transaction is rolled back while a compaction runs that was planned since its files were written",

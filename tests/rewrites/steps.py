@@ -13,6 +13,7 @@ PAUSE = "stopped"
 REFUSE = "refused by the disk"
 EXPIRE = "without its lock"
 WAIT = "overtaken"
+DIES_LATE = "stopped, woken late, then killed,"
 FAULTS = (KILL, PAUSE, REFUSE, EXPIRE)
 LANDING = ("begin", "write", "complete")
 _POINTS = {"compaction": "Compaction", "clustering": "Clustering", "clean": "Cleaning"}

@@ -16,7 +16,7 @@ from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
 from tests.rewrites.profiles import Profile
 from tests.rewrites.records import Records
-from tests.rewrites.steps import EXPIRE, KILL, PAUSE, REFUSE, WAIT, Fault, Step, sequence
+from tests.rewrites.steps import DIES_LATE, EXPIRE, KILL, PAUSE, REFUSE, WAIT, Fault, Step, sequence
 
 FIRST, SECOND = "first", "second"
 PARTITIONS = 2
@@ -239,7 +239,22 @@ class World:
             if step.meanwhile != "services":
                 self._outcomes(self._ready(self._host).attempt("services", sink=self._path()))
                 self._check()
-            self._wake(host)
+            if fault is not None and fault.kind == DIES_LATE:
+                self._kill_late(host)
+            else:
+                self._wake(host)
+
+    def _kill_late(self, host: Host) -> None:
+        """Lets a stopped process write the files of its compaction, late, and kills it before it looks at the plan."""
+        point = "Compaction.written"
+        host.arm(point, "wait")
+        host.resume()
+        wait_until(lambda: host.reached(point) or host.has_answered, MOMENT_SECONDS)
+        if not host.reached(point):
+            raise Broken(f"the late compaction does not write its files: {host.answer()}")
+        self._lab.replace(host)
+        self._count("killed late")
+        self._check()
 
     def _overtake(self, point: str, meanwhile: str) -> None:
         """Has the services wait at a point while another process does something."""
@@ -570,7 +585,7 @@ class World:
             return host.answer()
         if kind == KILL:
             self._lab.replace(host)
-        elif kind == PAUSE:
+        elif kind in (PAUSE, DIES_LATE):
             host.pause()
         self._lab.expire(session)
         if kind == EXPIRE:
