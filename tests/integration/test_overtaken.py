@@ -148,6 +148,7 @@ def test_late_files_are_deleted_that_come_when_the_timeline_has_forgotten_their_
     assert_rows(table.upserts, table.rows)
 
 
+@pytest.mark.thorough
 def test_a_late_file_stays_while_a_plan_or_a_savepoint_names_it(
     open_upserts: Open,  # noqa: F811
     kafka,
@@ -160,10 +161,12 @@ def test_a_late_file_stays_while_a_plan_or_a_savepoint_names_it(
     table.land()
     another = service_client(table.upserts)
     plan = another.schedule("Compaction", {})
-    another.client.savepoint(instant, "tests", "a savepoint")
     move(aside, table.base)
     table.serve()
     assert table.files(instant) == committed | late
+    aside = move(committed, tmp_path / "aside")
+    another.client.savepoint(instant, "tests", "a savepoint")
+    move(aside, table.base)
     another.client.compact(plan, True)
     table.serve()
     assert table.files(instant) == committed | late
