@@ -47,7 +47,7 @@ NAMED: Mapping[str, Named] = {
     ),
     "an attempt overtaken and then killed": Named(
         "files that a compaction wrote late are left when clustering, cleaning and archiving have followed",
-        with_(_ON_READ, clustering=True, keep=1),
+        with_(_ON_READ, clustering=True, partitioned=True, keep=1),
         _begin(_DIES_LATE, *["land", "services"] * 4),
     ),
     "apache/hudi issue 4863": Named(
