@@ -184,13 +184,10 @@ class HudiTimeline:
                 if entries:
                     self._load(instant, instant)
             commits = [timeline.readCommitMetadata(self._java(entry)) for entry in entries if entry.done]
-            stats = (self._hudi.json(commit.getWriteStats()) for commit in commits)
-            return frozenset(stat["path"] for stat in chain.from_iterable(stats))
+            return frozenset(stat["path"] for commit in commits for stat in self._hudi.json(commit.getWriteStats()))
 
     def removed_files(self, active: ActiveTimeline, instants: Collection[str]) -> list[str]:
-        """Returns files, relative to the table, that completed rollbacks of these instants on the active timeline were
-        to remove.
-        """
+        """Returns files, relative to the table, that active completed rollbacks of these instants were to remove."""
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
         paths: list[str] = []
         with self._reading():
