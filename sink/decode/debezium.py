@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
 from sink.decode.formats import ValueFormat
+from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
 from sink.schema import TableSchema
 
@@ -140,7 +141,7 @@ def _no_change(op: str) -> str:
         return _TRUNCATED
     if op in ("c", "u", "r"):
         return f"it is a change (op {op}) without the row after it"
-    found_op = "" if op == "None" else f", but {op!r}"
+    found_op = "" if op == "None" else f", but {quoted(op, repr(op))}"
     return f"it is no change event of Debezium's: it has no op of c, u, d, r{found_op}"
 
 

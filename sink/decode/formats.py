@@ -38,6 +38,8 @@ class ValueFormat:
     access: RegistryAccess | None = None
     used: dict[str, str] | None = field(default=None, compare=False)
     """Gets the fingerprint of each registered schema that decodes values, by its id; None: nobody asks."""
+    quotes: bool = True
+    """Whether reasons of bad records quote values."""
 
     @property
     def is_wire(self) -> bool:

@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from sink.decode import spark_times
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
+from sink.decode.quoting import quoted
 from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
@@ -184,7 +185,7 @@ def _integer(kind: T.DataType) -> Converter:
         # Too long for any integer column. Python refuses to parse more than 4,300 digits.
         number = int(value) if len(value) <= 20 else high + 1
         if not low <= number <= high:
-            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}")
+            raise Undecodable(f"{_number(value)} does not fit {kind.simpleString()}")
         return number
 
     return convert
@@ -200,11 +201,11 @@ def _decimal(kind: T.DecimalType) -> Converter:
             raise _mismatch(value, kind)
         digits = value.replace(",", "") if type(value) is str else value
         if not _JAVA_DECIMAL.fullmatch(digits):
-            raise Undecodable(f"{_shorten(value)!r} is not a decimal number")
+            raise Undecodable(f"{quoted(value, repr(_shorten(value)))} is not a decimal number")
         try:
             return fitting.quantize(_EXACT.create_decimal(digits), step)
         except (InvalidOperation, Overflow):
-            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}") from None
+            raise Undecodable(f"{_number(value)} does not fit {kind.simpleString()}") from None
 
     return convert
 
@@ -291,10 +292,17 @@ def _mismatch(value: Any, kind: T.DataType) -> Undecodable:
 
 
 def _name(value: Any) -> str:
-    names = {JsonObject: "an object", list: "an array", bool: f"{value}".lower(), type(None): "null"}
+    boolean = quoted("", f"{value}".lower(), "a boolean").removesuffix(" of 0 characters")
+    names = {JsonObject: "an object", list: "an array", bool: boolean, type(None): "null"}
     if type(value) in names:
         return names[type(value)]
-    return f"the string {_shorten(value)!r}" if type(value) is str else f"the number {_shorten(value)}"
+    if type(value) is str:
+        return quoted(value, f"the string {_shorten(value)!r}", "a string")
+    return quoted(value, f"the number {_shorten(value)}", "a number")
+
+
+def _number(value: str) -> str:
+    return quoted(value, _shorten(value), "a number")
 
 
 def _shorten(text: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from sink.decode.quoting import quoted
+
 _DATE = re.compile(
     r"[+-]?(?P<year>[0-9]{4,7})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL
 )
@@ -98,12 +100,12 @@ def _days(text: str) -> int:
     match = _DATE.fullmatch(text.strip(_BLANKS))
     day = _day(match, text) if match else None
     if day is None or not -_INT <= day < _INT:
-        raise ValueError(f"{text!r} is not a date, for instance 2024-02-29")
+        raise ValueError(f"{quoted(text, repr(text))} is not a date, for instance 2024-02-29")
     return day
 
 
 def _micros(text: str) -> int:
-    refusal = ValueError(f"{text!r} is not a timestamp, for instance 2024-02-29T12:00:00.123456Z")
+    refusal = ValueError(f"{quoted(text, repr(text))} is not a timestamp, for instance 2024-02-29T12:00:00.123456Z")
     match = _TIMESTAMP.fullmatch(text.strip(_BLANKS))
     day = _day(match, text) if match else None
     if match is None or day is None:
@@ -158,12 +160,12 @@ def _region(name: str) -> ZoneInfo:
             return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    raise ValueError(f"{name!r} is not a time zone")
+    raise ValueError(f"{quoted(name, repr(name))} is not a time zone")
 
 
 def _fixed(offset: re.Match[str]) -> timezone:
     hours, minutes, seconds = (int(offset[part] or 0) for part in ("hour", "minute", "second"))
     total = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or total > _EIGHTEEN_HOURS:
-        raise ValueError(f"{offset[0]!r} is not a time zone")
+        raise ValueError(f"{quoted(offset[0], repr(offset[0]))} is not a time zone")
     return timezone(timedelta(seconds=-total if offset["sign"] == "-" else total))

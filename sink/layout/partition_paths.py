@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.quoting import quoted
 from sink.layout.partition_times import BadPartition, PartitionTime
 from sink.layout.value_texts import value_texts
 
@@ -103,14 +104,19 @@ class PartitionPaths:
         values = [name for name in names if "=" in name] if self.hive_style else names
         if len(values) > len(self.columns) > 1:
             columns = f"{len(self.columns)} columns"
-            return f"partition path {path!r}: readers would find {len(values)} values for {columns}; {_REMEDY}"
+            return f"{_path(path)}: readers would find {len(values)} values for {columns}; {_REMEDY}"
         for name in names:
             value = name.partition("=")[2] if self.hive_style else name
             if _ESCAPE.search(value):
-                return f"partition path {path!r}: readers would unescape {value!r}; {_REMEDY}"
+                return f"{_path(path)}: readers would unescape {quoted(value, repr(value))}; {_REMEDY}"
             if "=" in value and not self.hive_style:
-                return f"partition path {path!r}: readers would read a column name from {value!r}; {_REMEDY}"
+                return f"{_path(path)}: readers would read a column name from {quoted(value, repr(value))}; {_REMEDY}"
         return None
+
+
+def _path(path: str, cut: bool = False) -> str:
+    as_written = f"{path[:60]!r}..." if cut else repr(path)
+    return quoted(path, f"partition path {as_written}", "a partition path")
 
 
 def _refusal(path: str) -> str | None:
@@ -121,11 +127,11 @@ def _refusal(path: str) -> str | None:
     makes the whole table unreadable for hudi-rs."""
     for name in path.split("/"):
         if name in ("", ".", "..", ".hoodie"):
-            return f"partition path {path!r} has the part {name!r}, which cannot be a directory"
+            return f"{_path(path)} has the part {quoted(name, repr(name))}, which cannot be a directory"
         if len(name.encode()) > _LONGEST_NAME:
-            return f"partition path {path[:60]!r}... has a part longer than {_LONGEST_NAME} bytes"
+            return f"{_path(path, cut=True)} has a part longer than {_LONGEST_NAME} bytes"
         if _CONTROL.search(name):
-            return f"partition path {path!r} has a control character in it; {_REMEDY}"
+            return f"{_path(path)} has a control character in it; {_REMEDY}"
         if ":" in name:
-            return f"partition path {path!r} has a colon in it; {_REMEDY}"
+            return f"{_path(path)} has a colon in it; {_REMEDY}"
     return None

@@ -22,6 +22,7 @@ from typing_extensions import Self
 from sink.decode.debezium import EventDecoder, if_else, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
+from sink.decode.quoting import quoted, quoting
 from sink.schema import IS_DELETED, KEY, TableSchema, arrow_schema
 from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
 
@@ -87,7 +88,7 @@ class KeyBytes:
         for name, kind, column in zip(self._fields, self._kinds, self._key_columns(decoded.rows), strict=True):
             if mismatches := _unlike(column, kind):
                 return {
-                    int(rows[index]): f"its key is not of type {kind}: {value[:60]!r}"
+                    int(rows[index]): f"its key is not of type {kind}: {quoted(value, repr(value[:60]))}"
                     for index, value in mismatches.items()
                 }
             columns[name] = if_else(needs_key, take_or_null(column.cast(kind), source_rows), columns[name])
@@ -175,6 +176,10 @@ class Changes:
 
     def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """Returns the changes, with the types that the JVM takes: no dictionaries. Raises BadRows."""
+        with quoting(self._spec.format.quotes):
+            return self._decode_batch(batch, topic)
+
+    def _decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         decoded = self._decoded(batch)
         columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
         columns[IS_DELETED] = pa.array(decoded.deleted)

@@ -21,6 +21,7 @@ from typing_extensions import Self
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
+from sink.decode.quoting import quoting
 from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
@@ -126,6 +127,10 @@ class RowDecoder:
         """Returns the rows of good records, and their table partitions. Raises BadRows for the first stage that some
         records fail.
         """
+        with quoting(self._spec.format.quotes):
+            return self._decode(batch, topic)
+
+    def _decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         decoded = self._decoder.decode(wire_column(batch, "value", self._spec.format))
         if decoded.bad:
             raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})

@@ -117,7 +117,8 @@ def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator
 
 
 def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
-    return RowSpec(schema, value_format(settings), record_keys(settings), partition_paths(settings))
+    form = replace(value_format(settings), quotes=settings.errors_quote_values)
+    return RowSpec(schema, form, record_keys(settings), partition_paths(settings))
 
 
 def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:

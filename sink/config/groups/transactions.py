@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import BasePath, Count, DurationMs, Share, SizeBytes, TopicName
+from sink.config.values import BasePath, Count, DurationMs, Flag, Share, SizeBytes, TopicName
 
 
 class TransactionSettings(Group):
@@ -91,6 +91,14 @@ class TransactionSettings(Group):
         "What to do with a record that cannot be decoded, or has no place in the table: `none` halts the sink and names"
         " it; `all` puts it into the errors table, exactly once, and goes on.",
         default="none",
+        fleet=True,
+    )
+    errors_quote_values: Flag = setting(
+        "errors.quote.values",
+        "Whether the reason of a bad record quotes the value that is wrong; otherwise it has the value's type and"
+        " length. For logs, ZooKeeper, HTTP, metrics, the errors table and dead letters alike; the record itself is in"
+        " the errors table and in dead letters all the same.",
+        default=True,
         fleet=True,
     )
     errors_max: Count = setting(
