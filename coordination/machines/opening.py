@@ -53,9 +53,6 @@ def plan(term: Term) -> Operation | None:
         return _read_log(term)
     if (difference := planner.other_cluster(term.keeper_view, term.table_view, log.cluster)) is not None:
         return _stand_back(term, difference)
-    if (write_plan := writes.record_cluster(term.keeper_view, log.cluster)) is not None:
-        term.log = log
-        return term.fence_and_queue(write_plan)
     term.note_topics(log)
     control.set_flush_target(term, log)
     if (answer := control.answer_requests(term)) is not None:
@@ -69,7 +66,7 @@ def plan(term: Term) -> Operation | None:
         term.log, term.waits_for_admission = log, True
         return None
     term.waits_for_admission = False
-    return _carry_out(term, step)
+    return _carry_out(term, step, log.cluster)
 
 
 def _stand_back(term: Term, reason: str) -> Operation | None:
@@ -103,7 +100,9 @@ def _watch_log(term: Term) -> Operation | None:
     return _read_log(term)
 
 
-def _carry_out(term: Term, step: planner.Step | None) -> Operation | None:
+def _carry_out(term: Term, step: planner.Step | None, cluster: str) -> Operation | None:
+    """The first record of the log names its cluster, too."""
+    view = term.keeper_view
     match step:
         case Halt():
             return term.halt(replace(step, at=term.wall))
@@ -112,7 +111,9 @@ def _carry_out(term: Term, step: planner.Step | None) -> Operation | None:
             term.note("log.gap_skipped", gaps=gap_texts)
             return term.fence_and_queue(writes.skip(term.keeper_view, changed, gaps))
         case planner.RecordPartitions(new_partitions):
-            return term.fence_and_queue(writes.record_partitions(term.keeper_view, new_partitions))
+            return term.fence_and_queue(
+                writes.with_cluster(writes.record_partitions(view, new_partitions), view, cluster)
+            )
         case planner.SplitBatch(batch, remainder, divided, size):
             term.note("batch.divided", batch=batch, rest=remainder)
             term.batch_sizes.note_division(size)
@@ -146,7 +147,8 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
         slices=sum(len(task.slices) for task in step.tasks),
         offsets=sum(task.size for task in step.tasks),
     )
-    return term.fence_and_queue(writes.open_transaction(term.keeper_view, header, plan, step.changed))
+    write_plan = writes.open_transaction(term.keeper_view, header, plan, step.changed)
+    return term.fence_and_queue(writes.with_cluster(write_plan, term.keeper_view, step.cluster))
 
 
 def abort_orphans(term: Term) -> Operation | None:

@@ -31,11 +31,12 @@ def record_config(view: KeeperView, digest: str) -> WritePlan | None:
     return None if info == view.info else WritePlan("stamp configuration", ((tree.info_op(view, info),),))
 
 
-def record_cluster(view: KeeperView, cluster: str) -> WritePlan | None:
-    """Records the Kafka cluster that the sink reads; None where it is recorded already."""
+def with_cluster(plan: WritePlan, view: KeeperView, cluster: str) -> WritePlan:
+    """Records the Kafka cluster as well, with the first multi, unless it is recorded already."""
     assert view.info is not None
     info = replace(view.info, cluster=cluster)
-    return None if info == view.info else WritePlan("record the cluster", ((tree.info_op(view, info),),))
+    first, *others = plan.multis
+    return plan if info == view.info else replace(plan, multis=((tree.info_op(view, info), *first), *others))
 
 
 def halt(halt: Halt) -> WritePlan:
