@@ -24,7 +24,13 @@ from sink.decode.avro_values import LONG_MAX, Read, kind_of, read_nulls, simple_
 from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, scattered
 from sink.decode.records import SchemaMismatch
 from sink.schema import stored_type
+from sink.schema.bounds import LARGEST, Place, SchemaBounds
 
+_PARSED = "__fastavro_parsed"
+_SHOWN = 500
+_FEW_BRANCHES = 8
+_EMPTY_COST = 10
+"""An item without bytes takes as many steps: 10,000 of them are allowed."""
 MOST_NESTED = 200
 """A nested value takes up to four Python frames, of a thousand."""
 Step = Callable[[Cursors, Rows], object]
@@ -34,14 +40,15 @@ Step = Callable[[Cursors, Rows], object]
 class AvroReader:
     """Reads records of one writer's schema into the table's value columns."""
 
-    def __init__(self, writer: str, target: T.StructType, references: Iterable[str] = ()) -> None:
-        named_types: dict[str, Any] = {}
-        for reference in references:
-            _parsed(reference, named_types)
-        schema = _parsed(writer, named_types)
-        if kind_of(schema) != "record":
-            raise SchemaMismatch("", type_label(schema), "a record")
-        self._read_columns = _Compiler(named_types).columns_reader(schema, target, "")
+    def __init__(
+        self, writer: str, target: T.StructType, references: Iterable[str] = (), bounds: SchemaBounds = LARGEST
+    ) -> None:
+        schema, named_types = parsed_record(writer, references, bounds)
+        place = Place.root(bounds)
+        try:
+            self._read_columns = _Compiler(named_types).columns_reader(schema, target, place)
+        except RecursionError:
+            raise place.too_deep() from None
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         columns = self._read_columns(cursors, rows)
@@ -50,11 +57,29 @@ class AvroReader:
         return columns
 
 
-def _parsed(schema: str, named_types: dict[str, Any]) -> Any:
+def parsed_record(writer: str, references: Iterable[str], bounds: SchemaBounds) -> tuple[Any, dict[str, Any]]:
+    """Returns the record in `writer` with the named types that it may refer to. Raises SchemaMismatch if it is not a
+    record, ConfigError if it is not an Avro schema."""
+    named_types: dict[str, Any] = {}
+    for reference in references:
+        _parsed(reference, named_types, bounds)
+    schema = _parsed(writer, named_types, bounds)
+    if kind_of(schema) != "record":
+        raise SchemaMismatch("", type_label(schema), "a record")
+    return schema, named_types
+
+
+def _parsed(text: str, named_types: dict[str, Any], bounds: SchemaBounds) -> Any:
     try:
-        return parse_schema(json.loads(schema), named_types)
+        if _PARSED in text:
+            # fastavro would take such a schema as it is.
+            raise ValueError(f"it has the attribute {_PARSED}")
+        return parse_schema(bounds.parse_json(text), named_types)
+    except RecursionError:
+        raise bounds.too_deep("") from None
     except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
-        raise ConfigError(f"the Avro schema is not valid ({type(error).__name__}: {error}). Correct it.") from None
+        reason = f"{type(error).__name__}: {error}"[:_SHOWN]
+        raise ConfigError(f"the Avro schema is not valid ({reason}). Correct it.") from None
 
 
 class _Compiler:
@@ -64,6 +89,7 @@ class _Compiler:
     def __init__(self, named_types: dict[str, Any]) -> None:
         self._named_types = named_types
         self._skipped: dict[str, _Skip] = {}
+        self._empty: dict[str, bool] = {}
         self.depth = 0
         """The depth of nested values that are being skipped."""
 
@@ -74,55 +100,57 @@ class _Compiler:
             return self.resolve(schema["type"])
         return schema
 
-    def columns_reader(self, schema: Any, target: T.StructType, path: str) -> Callable[[Cursors, Rows], list[pa.Array]]:
+    def columns_reader(
+        self, schema: Any, target: T.StructType, place: Place
+    ) -> Callable[[Cursors, Rows], list[pa.Array]]:
         """Returns what reads records into the columns of `target`."""
         columns = {column.name: column for column in target.fields}
         steps: list[tuple[str, Step]] = []
         """The writer's fields in their order, with the name of the column; with no name for a field to skip."""
         for field in schema["fields"]:
             column = columns.pop(field["name"], None)
+            inner = place.field(field["name"])
             if column is None:
                 steps.append(("", self.skipper(field["type"])))
             else:
-                inner = f"{path}.{column.name}".lstrip(".")
                 steps.append((column.name, self.reader(field["type"], column.dataType, column.nullable, inner)))
         for name, missing in columns.items():
             kind = missing.dataType
             if not missing.nullable:
-                raise SchemaMismatch(f"{path}.{name}".lstrip("."), "nothing", f"{kind.simpleString()} NOT NULL")
+                raise SchemaMismatch(f"{place}.{name}".lstrip("."), "nothing", f"{kind.simpleString()} NOT NULL")
             steps.append((name, partial(read_nulls, stored_type(kind))))
         return partial(_read_columns, steps, target.names)
 
-    def reader(self, schema: Any, kind: T.DataType, nullable: bool, path: str) -> Read:
+    def reader(self, schema: Any, kind: T.DataType, nullable: bool, place: Place) -> Read:
         schema = self.resolve(schema)
         if isinstance(schema, list):
-            return self._union_reader(schema, kind, nullable, path)
+            return self._union_reader(schema, kind, nullable, place)
         name = kind_of(schema)
         if name == "null":
             if not nullable:
-                raise SchemaMismatch(path, "null", f"{kind.simpleString()} NOT NULL")
+                raise SchemaMismatch(place.path, "null", f"{kind.simpleString()} NOT NULL")
             return partial(read_nulls, stored_type(kind))
         if name == "record" and isinstance(kind, T.StructType):
-            return partial(_read_structs, self.columns_reader(schema, kind, path), stored_type(kind))
+            return partial(_read_structs, self.columns_reader(schema, kind, place), stored_type(kind))
         if name == "array" and isinstance(kind, T.ArrayType):
-            item = self.reader(schema["items"], kind.elementType, kind.containsNull, f"{path}[]")
-            return partial(_read_arrays, item, stored_type(kind))
+            item = self.reader(schema["items"], kind.elementType, kind.containsNull, place.element())
+            return partial(_read_arrays, item, self.cost_of(schema["items"], kind.elementType), stored_type(kind))
         if name == "map" and isinstance(kind, T.MapType):
-            value = self.reader(schema["values"], kind.valueType, kind.valueContainsNull, f"{path}{{}}")
-            return partial(_read_maps, value, stored_type(kind))
+            value = self.reader(schema["values"], kind.valueType, kind.valueContainsNull, place.value())
+            return partial(_read_maps, value, self.cost_of(schema["values"], kind.valueType), stored_type(kind))
         simple = simple_reader(schema, kind)
         if simple is None:
-            raise SchemaMismatch(path, type_label(schema), kind.simpleString())
+            raise SchemaMismatch(place.path, type_label(schema), kind.simpleString())
         return simple
 
-    def _union_reader(self, schema: list[Any], kind: T.DataType, nullable: bool, path: str) -> Read:
+    def _union_reader(self, schema: list[Any], kind: T.DataType, nullable: bool, place: Place) -> Read:
         """A branch that does not fit the column fails the rows with that branch."""
         branches: list[Read] = []
         refused: SchemaMismatch | None = None
         fits = False
         for branch in schema:
             try:
-                branches.append(self.reader(branch, kind, nullable, path))
+                branches.append(self.reader(branch, kind, nullable, place.turn()))
                 fits = fits or kind_of(self.resolve(branch)) != "null"
             except SchemaMismatch as error:
                 refused = refused or error
@@ -130,6 +158,25 @@ class _Compiler:
         if refused is not None and not fits:
             raise refused
         return partial(_read_unions, branches, stored_type(kind))
+
+    def cost_of(self, schema: Any, kind: T.DataType) -> int:
+        """Returns how many steps an item may take of those that a value may have."""
+        return _EMPTY_COST if self.is_empty(schema) else _columns_in(kind)
+
+    def is_empty(self, schema: Any) -> bool:
+        """Whether all values of a type have no bytes. A walk over them would have no end that the bytes set."""
+        schema = self.resolve(schema)
+        if isinstance(schema, list):
+            return False
+        name = kind_of(schema)
+        if name != "record":
+            return name == "null" or (name == "fixed" and schema["size"] == 0)
+        key = schema["name"]
+        if key not in self._empty:
+            # A record within itself that has no other way out has no value: its bytes fail.
+            self._empty[key] = False
+            self._empty[key] = all(self.is_empty(field["type"]) for field in schema["fields"])
+        return self._empty[key]
 
     def skipper(self, schema: Any) -> _Skip:
         schema = self.resolve(schema)
@@ -145,9 +192,16 @@ class _Skip:
         self._schema = schema
 
     def __call__(self, cursors: Cursors, rows: Rows) -> None:
-        if self._compiler.depth == MOST_NESTED:
-            cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
-            return
+        if self._compiler.depth:
+            if self._compiler.depth == MOST_NESTED:
+                cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
+                return
+            cursors.spend(rows, 1)
+            if cursors.reasons:
+                # A failed row would step on through bytes of the next one.
+                rows = rows[~cursors.failed[rows]]
+                if not len(rows):
+                    return
         self._compiler.depth += 1
         self._step(cursors, rows)
         self._compiler.depth -= 1
@@ -160,10 +214,12 @@ class _Skip:
             return lambda cursors, rows: _branch(cursors, rows, branches)
         name = kind_of(schema)
         if name == "record":
-            return partial(_read_columns, [("", skipper(field["type"])) for field in schema["fields"]], ())
+            kinds = [field["type"] for field in schema["fields"] if not self._compiler.is_empty(field["type"])]
+            return partial(_read_columns, [("", skipper(kind)) for kind in kinds], ())
         if name == "array":
             item = skipper(schema["items"])
-            return lambda cursors, rows: _blocks(cursors, rows, item)
+            cost = _EMPTY_COST if self._compiler.is_empty(schema["items"]) else 1
+            return lambda cursors, rows: _blocks(cursors, rows, item, cost)
         if name == "map":
             value = skipper(schema["values"])
 
@@ -171,7 +227,7 @@ class _Skip:
                 span(cursors, rows)
                 value(cursors, rows)
 
-            return lambda cursors, rows: _blocks(cursors, rows, entry)
+            return lambda cursors, rows: _blocks(cursors, rows, entry, 1)
         if name in ("string", "bytes"):
             return span
         if name in ("int", "long", "enum"):
@@ -195,15 +251,15 @@ def _read_structs(
     return pa.StructArray.from_arrays(read_columns(cursors, rows), fields=list(kind))
 
 
-def _read_arrays(read_item: Read, kind: pa.ListType, cursors: Cursors, rows: Rows) -> pa.Array:
+def _read_arrays(read_item: Read, cost: int, kind: pa.ListType, cursors: Cursors, rows: Rows) -> pa.Array:
     parts: list[tuple[Rows, pa.Array]] = []
     lengths = _blocks(
-        cursors, rows, lambda cursors, item_rows: parts.append((item_rows, read_item(cursors, item_rows)))
+        cursors, rows, lambda cursors, item_rows: parts.append((item_rows, read_item(cursors, item_rows))), cost
     )
     return pa.ListArray.from_arrays(offsets_after(lengths), _in_order(parts, kind.value_type), type=kind)
 
 
-def _read_maps(read_value: Read, kind: pa.MapType, cursors: Cursors, rows: Rows) -> pa.Array:
+def _read_maps(read_value: Read, cost: int, kind: pa.MapType, cursors: Cursors, rows: Rows) -> pa.Array:
     """Reads maps. If a key occurs twice, the last entry counts."""
     keys: list[tuple[Rows, pa.Array]] = []
     values: list[tuple[Rows, pa.Array]] = []
@@ -212,7 +268,7 @@ def _read_maps(read_value: Read, kind: pa.MapType, cursors: Cursors, rows: Rows)
         keys.append((entry_rows, cursors.utf8(entry_rows, *span(cursors, entry_rows))))
         values.append((entry_rows, read_value(cursors, entry_rows)))
 
-    lengths = _blocks(cursors, rows, entry)
+    lengths = _blocks(cursors, rows, entry, cost)
     return as_map(lengths, _in_order(keys, pa.string()), _in_order(values, kind.item_type), kind)
 
 
@@ -234,17 +290,25 @@ def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, 
         f"a union of {len(branches)} branches has none with the number in the record",
     )
     parts = []
-    for number, branch in enumerate(branches):
+    numbers = range(len(branches)) if len(branches) <= _FEW_BRANCHES else np.unique(chosen).tolist()
+    for number in numbers:
         positions = np.flatnonzero(chosen == number)
-        if len(positions):
-            parts.append((positions, branch(cursors, rows[positions])))
+        if len(positions) and 0 <= number < len(branches):
+            parts.append((positions, branches[number](cursors, rows[positions])))
     return parts
 
 
-def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any]) -> npt.NDArray[np.int64]:
+def _columns_in(kind: T.DataType) -> int:
+    if isinstance(kind, T.StructType):
+        return 1 + sum(_columns_in(field.dataType) for field in kind.fields)
+    # The items of arrays and maps are counted where they are read.
+    return 1
+
+
+def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any], cost: int) -> npt.NDArray[np.int64]:
     """Reads the items of an array or a map, one of each row at a time. Returns the number of items in each row.
 
-    `item` gets the rows that have another item.
+    `item` gets the rows that have another item. Each item takes `cost` of the steps that a value may have.
     """
     lengths = np.zeros(len(rows), np.int64)
     awaited = np.zeros(len(rows), np.int64)
@@ -252,7 +316,7 @@ def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any]) 
     while len(active):
         between = active[awaited[active] == 0]
         if len(between):
-            awaited[between] = _block_sizes(cursors, rows[between])
+            awaited[between] = _block_sizes(cursors, rows[between], cost)
         active = active[(awaited[active] > 0) & ~cursors.failed[rows[active]]]
         if len(active):
             item(cursors, rows[active])
@@ -261,7 +325,7 @@ def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any]) 
     return lengths
 
 
-def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
+def _block_sizes(cursors: Cursors, rows: Rows, cost: int) -> npt.NDArray[np.int64]:
     """Reads the number of items in the next block: 0 at the end. After a negative count comes the block's size."""
     counts = cursors.zigzags(rows)
     sized = np.flatnonzero(counts < 0)
@@ -271,6 +335,7 @@ def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
     beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
     cursors.fail_where(rows, beyond, "a block claims more items than the record has bytes")
     counts[beyond] = 0
+    cursors.spend(rows, counts * cost)
     return counts
 
 

@@ -21,16 +21,30 @@ Flags = npt.NDArray[np.bool_]
 _VARINT_BYTES = 10
 _AHEAD = 16
 """Zero bytes after the last value, so that a read may look ahead before it checks where the value ends."""
+MOST_STEPS = 100_000
+"""The most steps that items of arrays and maps, and skipped values within others, may take in one value. A value takes
+each step alone if no other value is as long: up to 35 microseconds."""
 TOO_SHORT = "it ends in the middle of a field"
 TOO_LONG = "a number of more than 64 bits"
+TOO_MANY = f"its arrays and maps have more than {MOST_STEPS:,} items and fields within them"
 
 
 class Cursors:
+    _spent: Rows | None = None
+    """The steps of each row, once one is counted."""
+
     def __init__(self, values: pa.BinaryArray) -> None:
         self.data, starts, self.end = _extents(values)
         self.at = starts.copy()
         self.failed = np.zeros(len(values), np.bool_)
         self.reasons: dict[int, str] = {}
+
+    def spend(self, rows: Rows, steps: int | Rows) -> None:
+        """Counts steps of the rows. A row that takes more than `MOST_STEPS` is bad."""
+        if self._spent is None:
+            self._spent = np.zeros(len(self.failed), np.int64)
+        self._spent[rows] += steps
+        self.fail_where(rows, self._spent[rows] > MOST_STEPS, TOO_MANY)
 
     def fail(self, rows: Rows, reason: str) -> None:
         """Marks the rows as bad. A row that failed before keeps its first reason."""

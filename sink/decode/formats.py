@@ -21,6 +21,7 @@ from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, referred, registry
 from sink.schema import TableSchema
+from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"
 """Formats with this suffix are in the wire format of a schema registry."""
@@ -36,6 +37,8 @@ class ValueFormat:
     message: str = ""
     """The full name of the message, for plain Protobuf."""
     access: RegistryAccess | None = None
+    bounds: SchemaBounds = LARGEST
+    """How large a writer's schema may be."""
     used: dict[str, str] | None = field(default=None, compare=False)
     """Gets the fingerprint of each registered schema that decodes values, by its id; None: nobody asks."""
     quotes: bool = True
@@ -62,9 +65,10 @@ class ValueFormat:
             return WireDecoder(schema, partial(self._registered, schema), message_paths=kind == "protobuf")
         try:
             if kind == "avro":
-                return ColumnDecoder(schema, AvroReader(self.writer.decode(), schema.value_struct), may_be_empty=False)
+                avro_reader = AvroReader(self.writer.decode(), schema.value_struct, bounds=self.bounds)
+                return ColumnDecoder(schema, avro_reader, may_be_empty=False)
             # A Protobuf message whose fields all have their defaults has no bytes.
-            reader = ProtobufReader(self.writer, self.message, schema.value_struct)
+            reader = ProtobufReader(self.writer, self.message, schema.value_struct, self.bounds)
             return ColumnDecoder(schema, reader, may_be_empty=True)
         except SchemaMismatch as error:
             raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
@@ -84,9 +88,10 @@ class ValueFormat:
         if registered.kind != kind:
             raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
         try:
+            self.bounds.check_text(registered.text)
             if kind == "PROTOBUF":
-                return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct)
-            return AvroReader(registered.text, schema.value_struct, referred(registered))
+                return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct, self.bounds)
+            return AvroReader(registered.text, schema.value_struct, referred(registered), self.bounds)
         except MissingCompiler:
             raise
         except ConfigError as error:

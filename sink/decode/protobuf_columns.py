@@ -57,6 +57,7 @@ from sink.decode.protobuf_values import (
 )
 from sink.decode.records import SchemaMismatch
 from sink.schema import arrow_type, stored_type
+from sink.schema.bounds import LARGEST, Place, SchemaBounds
 
 _UINT64_DIGITS = 20
 _Field = Callable[[NestedMessages, Occurrences], pa.Array]
@@ -72,8 +73,14 @@ class ProtobufReader:
     so on.
     """
 
-    def __init__(self, descriptors: bytes, message: str | Sequence[int], target: T.StructType) -> None:
-        self._message = _Message(descriptor_of(descriptors, message), target, "", 0)
+    def __init__(
+        self,
+        descriptors: bytes,
+        message: str | Sequence[int],
+        target: T.StructType,
+        bounds: SchemaBounds = LARGEST,
+    ) -> None:
+        self._message = _Message(descriptor_of(descriptors, message), target, Place.root(bounds), 0)
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         message_cursors = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
@@ -186,26 +193,29 @@ class _Message:
     """A message type as the columns of `target`, nested `depth` messages deep. `entry`: it is the entry of a map."""
 
     def __init__(
-        self, descriptor: Descriptor, target: T.StructType, path: str, depth: int, entry: bool = False
+        self, descriptor: Descriptor, target: T.StructType, place: Place, depth: int, entry: bool = False
     ) -> None:
         self._target = target
         self._fields: dict[str, tuple[int, _Field]] = {}
         """The number and the decoder of each field with a column."""
         tracked: dict[int, FieldDescriptor] = {}
         for column in target.fields:
-            inner = f"{path}.{column.name}".lstrip(".")
+            inner = place.field(column.name)
             field = descriptor.fields_by_name.get(column.name)
             if field is not None:
                 self._fields[column.name] = field.number, _field(field, column, inner, depth, entry)
                 tracked[field.number] = field
             elif not column.nullable:
-                raise SchemaMismatch(inner, "nothing", f"{column.dataType.simpleString()} NOT NULL")
+                raise SchemaMismatch(inner.path, "nothing", f"{column.dataType.simpleString()} NOT NULL")
         # Beside fields with a column, also track the other members of their oneofs, and required fields.
         self._oneofs = [
             oneof.fields for oneof in descriptor.oneofs if any(field.number in tracked for field in oneof.fields)
         ]
         self._required = [field for field in descriptor.fields if field.is_required]
         tracked |= {field.number: field for field in chain(*self._oneofs, self._required)}
+        for field in tracked.values():
+            if field.name not in self._fields:
+                place.field(field.name)
         self._numbers = list(tracked)
         self._closed = {
             number: np.array([value.number for value in field.enum_type.values], np.int32)
@@ -274,23 +284,23 @@ def _type_text(field: FieldDescriptor) -> str:
     return f"repeated {name}" if field.is_repeated else name
 
 
-def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int, entry: bool) -> _Field:
+def _field(field: FieldDescriptor, column: T.StructField, place: Place, depth: int, entry: bool) -> _Field:
     kind = column.dataType
     entries = map_entry(field)
     if entries is not None and isinstance(kind, T.MapType):
         target = T.StructType(
             [T.StructField("key", T.StringType(), False), T.StructField("value", kind.valueType, False)]
         )
-        return partial(_map, _Message(entries, target, path, depth + 1, entry=True), stored_type(kind))
+        return partial(_map, _Message(entries, target, place, depth + 1, entry=True), stored_type(kind))
     if field.is_repeated and entries is None and isinstance(kind, T.ArrayType):
-        convert = _converter(field, kind.elementType, f"{path}[]", depth)
+        convert = _converter(field, kind.elementType, place.element(), depth)
         if convert is not None:
             return partial(_repeated, convert, stored_type(kind))
     elif not field.is_repeated:
-        convert = _converter(field, kind, path, depth, key=entry and field.number == 1)
+        convert = _converter(field, kind, place, depth, key=entry and field.number == 1)
         if convert is not None:
-            return _Singular(convert, column, _default(field, kind, path, entry), always=entry)
-    raise SchemaMismatch(path, _type_text(field), kind.simpleString())
+            return _Singular(convert, column, _default(field, kind, place, entry), always=entry)
+    raise SchemaMismatch(place.path, _type_text(field), kind.simpleString())
 
 
 def map_entry(field: FieldDescriptor) -> Descriptor | None:
@@ -298,7 +308,7 @@ def map_entry(field: FieldDescriptor) -> Descriptor | None:
     return message if message is not None and message.GetOptions().map_entry else None
 
 
-def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -> pa.Scalar | None:
+def _default(field: FieldDescriptor, kind: T.DataType, place: Place, entry: bool) -> pa.Scalar | None:
     """Returns the value of the column if the field is missing; None for null."""
     if field.message_type is not None or (field.has_presence and not field.has_default_value and not entry):
         return None
@@ -312,13 +322,13 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
     try:
         return pa.scalar(value, arrow_type(kind)).cast(stored_type(kind))
     except (pa.ArrowInvalid, OverflowError):
-        raise SchemaMismatch(path, f"{_type_text(field)} [default = {value}]", kind.simpleString()) from None
+        raise SchemaMismatch(place.path, f"{_type_text(field)} [default = {value}]", kind.simpleString()) from None
 
 
-def _converter(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Convert | None:
+def _converter(field: FieldDescriptor, kind: T.DataType, place: Place, depth: int, key: bool = False) -> Convert | None:
     """Returns what converts the field's values; None if the column cannot hold them."""
     if field.message_type is not None:
-        return _nested(field.message_type, kind, path, depth)
+        return _nested(field.message_type, kind, place, depth)
     if field.enum_type is not None:
         return enum_converter(field.enum_type) if isinstance(kind, T.StringType) else None
     if field.type == field.TYPE_STRING:
@@ -333,14 +343,14 @@ def _converter(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, 
     return partial(convert_numbers, of_bits, kind) if isinstance(kind, columns) else None
 
 
-def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> _Nested | None:
+def _nested(message: Descriptor, kind: T.DataType, place: Place, depth: int) -> _Nested | None:
     def nested(compose: Composer, **fields: T.DataType) -> _Nested:
         target = T.StructType([T.StructField(name, field_type, False) for name, field_type in fields.items()])
-        return _Nested(_Message(message, target, path, depth + 1), compose)
+        return _Nested(_Message(message, target, place, depth + 1), compose)
 
     name = message.full_name
     if isinstance(kind, T.StructType):
-        return _Nested(_Message(message, kind, path, depth + 1), partial(as_struct, kind))
+        return _Nested(_Message(message, kind, place, depth + 1), partial(as_struct, kind))
     if name in WRAPPERS:
         return nested(lambda _, columns: columns[0], value=kind)
     if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):

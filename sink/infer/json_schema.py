@@ -9,7 +9,6 @@ an object.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin
@@ -23,6 +22,7 @@ from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
 from sink.decode.registry import RegisteredSchema
+from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
 from sink.schema.warnings import SchemaWarning
 
 _SCALARS: Mapping[str, T.DataType] = {
@@ -42,13 +42,17 @@ _BRANCHES = ("oneOf", "anyOf", "allOf")
 _NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 
 
-def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.StructType:
+def columns_of_json_schema(
+    schema: RegisteredSchema, warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
+) -> T.StructType:
     """Returns the columns for the properties of the schema."""
     try:
-        root_type = _columns(schema, warnings)
+        root_type = _columns(schema, warnings, bounds)
     except SchemaError as error:
         raise ConfigError(f"it is not a JSON Schema: {error.message}") from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise bounds.too_deep("") from None
+    except ValueError as error:
         # Not JSON, or an invalid `$id`.
         raise ConfigError(f"it is not a JSON Schema: {error}") from None
     if not isinstance(root_type, T.StructType):
@@ -56,11 +60,12 @@ def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarnin
     return root_type
 
 
-def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.DataType:
-    root = _parsed(schema)
-    registry: Registry[Schema] = Registry().with_resources(_named_resources(schema, root))
+def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning], bounds: SchemaBounds) -> T.DataType:
+    root = _parsed(schema, bounds)
+    registry: Registry[Schema] = Registry().with_resources(_named_resources(schema, root, bounds))
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
-    return _Walk(registry.resolver_with_root(root), specification, (), warnings).type_of(root.contents, "")
+    walk = _Walk(registry.resolver_with_root(root), specification, (), warnings)
+    return walk.type_of(root.contents, Place.root(bounds))
 
 
 def _dialect(contents: Any) -> str:
@@ -68,20 +73,22 @@ def _dialect(contents: Any) -> str:
     return dialect if isinstance(dialect, str) else ""
 
 
-def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
-    contents = json.loads(schema.text)
+def _parsed(schema: RegisteredSchema, bounds: SchemaBounds) -> Resource[Schema]:
+    contents = bounds.parse_json(schema.text)
     validator = validator_for(contents, Draft7Validator) if _dialect(contents) else Draft7Validator
     validator.check_schema(contents)
     return Resource.from_contents(contents, default_specification=DRAFT7)
 
 
-def _named_resources(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
+def _named_resources(
+    schema: RegisteredSchema, parsed: Resource[Schema], bounds: SchemaBounds
+) -> Iterator[tuple[str, Resource[Schema]]]:
     """Yields all references, and their references, by the names under which the resolver looks them up."""
     for name, reference in schema.references:
-        resource = _parsed(reference)
+        resource = _parsed(reference, bounds)
         yield name, resource
         yield urljoin(parsed.id() or "", name), resource
-        yield from _named_resources(reference, resource)
+        yield from _named_resources(reference, resource, bounds)
 
 
 class _Walk:
@@ -100,19 +107,21 @@ class _Walk:
         """The ids of the enclosing schemas."""
         self._warnings = warnings
 
-    def type_of(self, schema: Any, path: str) -> T.DataType:
+    def type_of(self, schema: Any, place: Place) -> T.DataType:
         """Returns the type. Raises ConfigError if the schema has no type, or several."""
-        walk, target = self._resolve(schema)
-        return walk._type_of(target, path)
+        walk, target = self._resolve(schema, place)
+        return walk._type_of(target, place)
 
-    def column_of(self, schema: Any, path: str) -> T.DataType:
+    def column_of(self, schema: Any, place: Place) -> T.DataType:
         try:
-            return self.type_of(schema, path)
+            return self.type_of(schema, place)
+        except SchemaTooLarge:
+            raise
         except ConfigError as error:
-            self._warnings.append(f"{path} is STRING, the JSON of its values: {error}")
+            self._warnings.append(f"{place} is STRING, the JSON of its values: {error}")
             return T.StringType()
 
-    def _resolve(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
+    def _resolve(self, schema: Any, place: Place) -> tuple[_Walk, Mapping[str, Any]]:
         """Resolves `$ref`. Returns the schema, and the walk there."""
         if not isinstance(schema, dict):
             raise ConfigError("it has no type")
@@ -127,34 +136,34 @@ class _Walk:
             raise ConfigError(f"it refers to {reference}, which does not exist") from None
         if id(resolved.contents) in self._enclosing:
             raise ConfigError("it contains itself")
-        return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents)
+        return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents, place.turn())
 
     def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
         return _Walk(resolver, self._specification, (*self._enclosing, id(schema)), self._warnings)
 
-    def _type_of(self, schema: Mapping[str, Any], path: str) -> T.DataType:
+    def _type_of(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
         name = _type_name(schema)
         if name == "object" or (name is None and len(schema.get("allOf", ())) > 1):
-            return self._object(schema, path)
+            return self._object(schema, place)
         if name is None:
-            return self.type_of(_only_branch(schema), path)
+            return self.type_of(_only_branch(schema), place.turn())
         if name == "array":
-            return T.ArrayType(self.column_of(schema.get("items"), f"{path}[]"))
+            return T.ArrayType(self.column_of(schema.get("items"), place.element()))
         if name not in _SCALARS:
             raise ConfigError(f"{name!r} is not a type of JSON Schema")
         if name == "number" and schema.get("title") == _DECIMAL:
             return _decimal(schema.get("connect.parameters"))
         return _CONNECT.get((name, str(schema.get("connect.type"))), _SCALARS[name])
 
-    def _object(self, schema: Mapping[str, Any], path: str) -> T.DataType:
-        properties = {name: (property_schema, walk) for name, property_schema, walk in self._properties(schema)}
+    def _object(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
+        properties = {name: (property_schema, walk) for name, property_schema, walk in self._properties(schema, place)}
         if not properties:
             values = schema.get("additionalProperties")
             if isinstance(values, dict) and values:
-                return T.MapType(T.StringType(), self.column_of(values, f"{path}{{}}"))
+                return T.MapType(T.StringType(), self.column_of(values, place.value()))
             if not any(key in schema for key in _BRANCHES):
                 raise ConfigError("an object without properties")
-            return self.type_of(_only_branch(schema), path)
+            return self.type_of(_only_branch(schema), place.turn())
         choices = (
             property_schema
             for key in ("oneOf", "anyOf")
@@ -162,19 +171,18 @@ class _Walk:
             if isinstance(property_schema, dict)
         )
         if any("properties" in property_schema for property_schema in choices):
-            self._warnings.append(f"left out: {path or 'columns'}: properties of some values only (oneOf, anyOf)")
-        within = f"{path}." if path else ""
+            self._warnings.append(f"left out: {place.path or 'columns'}: properties of some values only (oneOf, anyOf)")
         columns = [
-            (name, walk.column_of(property_schema, within + name))
+            (name, walk.column_of(property_schema, place.field(name)))
             for name, (property_schema, walk) in properties.items()
         ]
         return T.StructType([T.StructField(name, kind) for name, kind in columns])
 
-    def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
+    def _properties(self, schema: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Any, _Walk]]:
         """Yields the properties of all schemas in `allOf`; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
-            walk, target = self._resolve(branch)
-            yield from walk._properties(target)
+            walk, target = self._resolve(branch, place.turn())
+            yield from walk._properties(target, place)
         for name, property_schema in schema.get("properties", {}).items():
             yield name, property_schema, self
 

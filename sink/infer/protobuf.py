@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from sink.decode.protobuf_columns import descriptor_of, map_entry
 from sink.decode.protobuf_types import WRAPPERS
+from sink.schema.bounds import LARGEST, Place, SchemaBounds
 from sink.schema.warnings import OmittedField, SchemaWarning
 
 _Type = FieldDescriptor
@@ -37,7 +38,7 @@ _DECIMALS = ("google.type.Decimal", "confluent.type.Decimal")
 
 
 def columns_of_message(
-    descriptors: bytes, message: str | Sequence[int]
+    descriptors: bytes, message: str | Sequence[int], bounds: SchemaBounds = LARGEST
 ) -> tuple[str, T.StructType, tuple[SchemaWarning, ...]]:
     """Returns the full name of the message, its columns (possibly none), and warnings.
 
@@ -45,38 +46,37 @@ def columns_of_message(
     """
     warnings: list[SchemaWarning] = []
     descriptor = descriptor_of(descriptors, message)
-    struct = _struct(descriptor, "", (), warnings)
+    struct = _struct(descriptor, Place.root(bounds), (), warnings)
     return descriptor.full_name, struct or T.StructType([]), tuple(warnings)
 
 
 def _struct(
-    message: Descriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    message: Descriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.StructType | None:
     """Returns the columns; None if no field can be a column. `enclosing` are the enclosing messages."""
     fields = []
     for field in message.fields:
-        inner = f"{path}{field.name}"
-        kind = _type(field, inner, (*enclosing, message.full_name), warnings)
+        kind = _type(field, place.field(field.name), (*enclosing, message.full_name), warnings)
         if kind is not None:
             fields.append(T.StructField(field.name, kind))
     return T.StructType(fields) if fields else None
 
 
 def _type(
-    field: FieldDescriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
-        value = _single_type(entry.fields_by_name["value"], f"{path}{{}}", enclosing, warnings)
+        value = _single_type(entry.fields_by_name["value"], place.value(), enclosing, warnings)
         return None if value is None else T.MapType(T.StringType(), value)
     if field.is_repeated:
-        element = _single_type(field, f"{path}[]", enclosing, warnings)
+        element = _single_type(field, place.element(), enclosing, warnings)
         return None if element is None else T.ArrayType(element)
-    return _single_type(field, path, enclosing, warnings)
+    return _single_type(field, place, enclosing, warnings)
 
 
 def _single_type(
-    field: FieldDescriptor, path: str, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     message = field.message_type
     if message is None:
@@ -87,11 +87,11 @@ def _single_type(
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
     if name in enclosing:
-        warnings.append(OmittedField(path, f"it is a {name} within a {name}, which no column can hold"))
+        warnings.append(OmittedField(place.path, f"it is a {name} within a {name}, which no column can hold"))
         return None
     if name in _DECIMALS:
-        warnings.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
-    struct = _struct(message, f"{path}.", enclosing, warnings)
+        warnings.append(f"{place} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
+    struct = _struct(message, place, enclosing, warnings)
     if struct is None:
-        warnings.append(OmittedField(path, f"it is a {name}, which has no field that a column can hold"))
+        warnings.append(OmittedField(place.path, f"it is a {name}, which has no field that a column can hold"))
     return struct

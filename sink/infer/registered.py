@@ -6,21 +6,20 @@ with a warning. Raises ConfigError for a schema that is not a record, or of anot
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastavro.schema import parse_schema
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro_columns import parsed_record
 from sink.decode.proto_files import descriptor_set
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema, referred
 from sink.infer.protobuf import columns_of_message
-from sink.schema.avro import struct_of_avro
+from sink.schema.avro import column_type
+from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
 from sink.schema.warnings import OmittedField, SchemaWarning
 
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -35,7 +34,7 @@ class SchemaSelection:
 
 
 def columns_of_registered(
-    selection: SchemaSelection, kind: str, warnings: list[SchemaWarning]
+    selection: SchemaSelection, kind: str, warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
 ) -> tuple[str, T.StructType]:
     schema = selection.schema
     origin = f"schema id {schema.id}"
@@ -43,15 +42,16 @@ def columns_of_registered(
         raise ConfigError(f"{origin} has kind {schema.kind}, and value.format has {kind}. Correct value.format.")
     try:
         if kind == "AVRO":
-            return origin, columns_of_avro(schema.text, referred(schema), warnings)
+            return origin, columns_of_avro(schema.text, referred(schema), warnings, bounds)
         if kind == "JSON":
             # This imports a validator, which the other formats do not need.
             from sink.infer.json_schema import columns_of_json_schema
 
-            return origin, columns_of_json_schema(schema, warnings)
+            return origin, columns_of_json_schema(schema, warnings, bounds)
+        bounds.check_text(schema.text)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message_path)
+    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message_path, bounds)
     warnings += message_warnings
     return f"{name} of {origin}", columns
 
@@ -68,56 +68,76 @@ def _nullable(kind: T.DataType) -> T.DataType:
     return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
 
 
-def columns_of_avro(schema: str, references: Sequence[str], warnings: list[SchemaWarning]) -> T.StructType:
+def columns_of_avro(
+    schema: str, references: Sequence[str], warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
+) -> T.StructType:
     """Returns the fields that can be columns. Raises ConfigError for a schema that is not a record."""
     try:
-        AvroReader(schema, T.StructType([]), references)
+        record, named_types = parsed_record(schema, references, bounds)
     except SchemaMismatch as error:
         raise ConfigError(f"{error}. Only the fields of a record can be columns.") from None
-    named_types: dict[str, Any] = {}
-    for reference in references:
-        parse_schema(json.loads(reference), named_types)
-    # `struct_of_avro` needs named types written out where they are used.
-    expanded: Any = parse_schema(json.loads(schema), named_types, expand=True)
-    fields = _fitting(expanded, "", warnings)
-    return _struct_of(fields) if fields else T.StructType([])
+    place = Place.root(bounds)
+    try:
+        return T.StructType(_AvroWalk(named_types, warnings).fields_of(record, place))
+    except RecursionError:
+        raise place.too_deep() from None
 
 
-def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
-    return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
+class _AvroWalk:
+    """Walks through a parsed schema, in which a type that was defined before is only a name."""
+
+    def __init__(self, named_types: Mapping[str, Any], warnings: list[SchemaWarning]) -> None:
+        self._named_types = named_types
+        self._warnings = warnings
+        self._enclosing: list[str] = []
+
+    def fields_of(self, record: Mapping[str, Any], place: Place) -> list[T.StructField]:
+        """Returns the fields that can be columns, without inner fields that cannot."""
+        fields = []
+        self._enclosing.append(record["name"])
+        for field in record["fields"]:
+            inner = place.field(field["name"])
+            try:
+                fields.append(T.StructField(field["name"], *self._column(field["type"], inner)))
+            except SchemaTooLarge:
+                raise
+            except ConfigError as error:
+                if field["type"] in ("null", ["null"]):
+                    self._warnings.append(f"left out: {inner}: it is always null")
+                else:
+                    self._warnings.append(OmittedField(inner.path, _without_place(str(error), inner)))
+        self._enclosing.pop()
+        return fields
+
+    def _column(self, schema: Any, place: Place) -> tuple[T.DataType, bool]:
+        """Returns the type of a column, and whether null is allowed."""
+        if isinstance(schema, list):
+            not_null = [branch for branch in schema if branch != "null"]
+            if len(not_null) != 1 or len(schema) > 2:
+                return column_type(schema, place)
+            return self._column(not_null[0], place.turn())[0], len(schema) == 2
+        if isinstance(schema, str) and schema not in _PRIMITIVE:
+            if schema in self._enclosing:
+                raise ConfigError(f"{schema} contains itself, which no column can")
+            return self._column(self._named_types[schema], place.turn())
+        if not isinstance(schema, dict):
+            return column_type(schema, place)
+        kind = schema["type"]
+        if kind == "array":
+            return T.ArrayType(*self._column(schema["items"], place.element())), False
+        if kind == "map":
+            return T.MapType(T.StringType(), *self._column(schema["values"], place.value())), False
+        if kind == "record":
+            fields = self.fields_of(schema, place)
+            if not fields:
+                raise ConfigError(f"{place} has no fields; Parquet has no such columns")
+            return T.StructType(fields), False
+        if isinstance(kind, (dict, list)):
+            return self._column(kind, place.turn())[0], False
+        return column_type(schema, place)
 
 
-def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]) -> list[dict[str, Any]]:
-    """Returns the fields that can be columns, without inner fields that cannot."""
-    fitting_fields = []
-    for field in record["fields"]:
-        name, inner = field["name"], f"{path}{field['name']}"
-        try:
-            fitting = {"name": name, "type": _without_misfits(field["type"], inner, warnings)}
-            _struct_of([fitting])
-        except ConfigError as error:
-            if field["type"] in ("null", ["null"]):
-                warnings.append(f"left out: {inner}: it is always null")
-                continue
-            warnings.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
-        else:
-            fitting_fields.append(fitting)
-    return fitting_fields
-
-
-def _without_misfits(kind: Any, path: str, warnings: list[SchemaWarning]) -> Any:
-    if isinstance(kind, list):
-        return [_without_misfits(branch, path, warnings) for branch in kind] if len(kind) <= 2 else kind
-    if isinstance(kind, str) and kind not in _PRIMITIVE:
-        raise ConfigError(f"{kind} contains itself, which no column can")
-    if not isinstance(kind, dict):
-        return kind
-    if kind["type"] == "array":
-        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", warnings)}
-    if kind["type"] == "map":
-        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", warnings)}
-    if kind["type"] == "record":
-        return {**kind, "fields": _fitting(kind, f"{path}.", warnings)}
-    if isinstance(kind["type"], (dict, list)):
-        return {**kind, "type": _without_misfits(kind["type"], path, warnings)}
-    return kind
+def _without_place(reason: str, place: Place) -> str:
+    """Returns the reason without the place, which stands before it."""
+    reason = reason.removeprefix("schema: ")
+    return reason.partition(": ")[2] if reason.startswith((f"{place}: ", f"{place}[]", f"{place}{{}}")) else reason

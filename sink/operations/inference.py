@@ -147,7 +147,9 @@ def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
 
 def _undecodable(settings: Settings, columns: T.StructType, sample: Sample, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Returns the values that the sink's decoder cannot decode."""
-    decoder = value_format(settings).decoder(parse_ddl(to_ddl(columns), settings.provenance))
+    decoder = value_format(settings).decoder(
+        parse_ddl(to_ddl(columns), settings.provenance, bounds=settings.schema_bounds)
+    )
     bad_values = dict(bad)
     remaining = [index for index in range(len(sample.values)) if index not in bad_values]
     for start in range(0, len(remaining), BATCH):
@@ -194,11 +196,13 @@ def _columns_of_file(settings: Settings) -> _Columns:
     assert file is not None
     if settings.value_format == "avro":
         avro_warnings: list[SchemaWarning] = []
-        columns = columns_of_avro(file.read_text("utf-8"), (), avro_warnings)
+        columns = columns_of_avro(file.read_text("utf-8"), (), avro_warnings, settings.schema_bounds)
         return _Columns(columns, f"value.schema.file ({file})", avro_warnings)
     # The descriptors that the decoder will use.
     protobuf_format = value_format(settings)
-    name, columns, warnings = columns_of_message(protobuf_format.writer, protobuf_format.message)
+    name, columns, warnings = columns_of_message(
+        protobuf_format.writer, protobuf_format.message, settings.schema_bounds
+    )
     return _Columns(columns, f"{name} of value.schema.file ({file})", warnings)
 
 
@@ -219,10 +223,11 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
         # Ids rise. Among the messages of one schema, most records decide.
         schema_id, message_index = max(counts, key=lambda key: (key[0], counts[key]))
         newest = SchemaSelection(schemas.schema(schema_id), message_index)
-    origin, columns = columns_of_registered(newest, kind, warnings)
+    origin, columns = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
     for schema_id, message_index in sorted(set(counts) - {(newest.schema.id, newest.message_path)}, reverse=True):
         try:
-            other, fields = columns_of_registered(SchemaSelection(schemas.schema(schema_id), message_index), kind, [])
+            selection = SchemaSelection(schemas.schema(schema_id), message_index)
+            other, fields = columns_of_registered(selection, kind, [], settings.schema_bounds)
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
                 f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used: {error}"

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
+from sink.schema.bounds import LARGEST, Place, SchemaBounds
 from sink.schema.ddl import parse_struct
 from sink.schema.storage_types import storage_struct, storage_type
 from sink.schema.warnings import OmittedField
@@ -132,24 +133,27 @@ class TableSchema:
                 )
 
 
-def parse_ddl(declaration: str, provenance: bool = True, origin: str = "schema") -> TableSchema:
+def parse_ddl(
+    declaration: str, provenance: bool = True, origin: str = "schema", bounds: SchemaBounds = LARGEST
+) -> TableSchema:
     """Parses Spark DDL (`id bigint not null, tags array<string>`) or an Avro record in JSON.
 
     `origin` names the text in an error.
     """
     try:
-        return TableSchema(_struct(declaration), provenance)
+        return TableSchema(_struct(declaration, bounds), provenance)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {str(error).removeprefix('schema: ')}") from None
     except RecursionError:
         raise ConfigError(f"{origin}: types are nested too deeply. Flatten them.") from None
 
 
-def _struct(declaration: str) -> T.StructType:
+def _struct(declaration: str, bounds: SchemaBounds) -> T.StructType:
     if not declaration.strip():
         raise ConfigError("schema: it is empty. Give columns as DDL, for instance `id bigint, name string`.")
-    struct = struct_of_avro(declaration) if declaration.lstrip().startswith("{") else parse_struct(declaration)
-    _check_names(struct, "")
+    is_avro = declaration.lstrip().startswith("{")
+    struct = struct_of_avro(declaration, bounds) if is_avro else parse_struct(declaration)
+    check_columns(struct, bounds)
     for field in struct.fields:
         if field.name.lower().startswith(RESERVED_PREFIXES):
             raise ConfigError(
@@ -185,20 +189,26 @@ def _nullable(struct: T.StructType) -> T.StructType:
     return T.StructType([T.StructField(field.name, field.dataType) for field in struct.fields])
 
 
-def _check_names(kind: T.DataType, path: str) -> None:
+def check_columns(struct: T.StructType, bounds: SchemaBounds) -> None:
+    """Checks the names of all columns, and their number and depth. Raises ConfigError."""
+    _check_names(struct, Place.root(bounds))
+
+
+def _check_names(kind: T.DataType, place: Place) -> None:
     if isinstance(kind, T.ArrayType):
-        _check_names(kind.elementType, path)
+        _check_names(kind.elementType, place.turn())
     elif isinstance(kind, T.MapType):
-        _check_names(kind.valueType, path)
+        _check_names(kind.valueType, place.turn())
     elif isinstance(kind, T.StructType):
         seen: set[str] = set()
         for field in kind.fields:
-            name = path + field.name
+            inner = place.field(field.name)
             if not AVRO_NAME.fullmatch(field.name):
                 raise ConfigError(
-                    f"schema: Hudi cannot have a column named {name!r}. Use letters, digits and _, no digit first."
+                    f"schema: Hudi cannot have a column named {inner.path!r}. Use letters, digits and _, no digit"
+                    " first."
                 )
             if field.name.lower() in seen:
-                raise ConfigError(f"schema: column {name!r} occurs twice (Spark ignores case). Rename one.")
+                raise ConfigError(f"schema: column {inner.path!r} occurs twice (Spark ignores case). Rename one.")
             seen.add(field.name.lower())
-            _check_names(field.dataType, name + ".")
+            _check_names(field.dataType, inner)

@@ -13,9 +13,11 @@ from typing import Any
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
+from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_PRECISION = 38
+_SHOWN, _SHOWN_BRANCHES = 200, 10
 _WITHIN = object()
 """Marks a named type while its own parts are being read."""
 
@@ -115,14 +117,24 @@ def _decimal_bytes(precision: int) -> int:
     return (int("9" * precision).bit_length() + 8) // 8
 
 
-def struct_of_avro(schema_json: str) -> T.StructType:
+def struct_of_avro(schema_json: str, bounds: SchemaBounds = LARGEST) -> T.StructType:
     """Returns the columns of an Avro record in JSON."""
     try:
-        avro = json.loads(schema_json)
+        avro = bounds.parse_json(schema_json)
+    except SchemaTooLarge as error:
+        raise ConfigError(f"schema: {error}") from None
     except ValueError as error:
         raise ConfigError(f"schema: neither DDL nor Avro JSON ({error})") from None
+    return _struct_of(avro, Place.root(bounds))
+
+
+def _struct_of(avro: Any, place: Place) -> T.StructType:
     try:
-        kind, _ = _from_avro(avro, "", {})
+        kind, _ = column_type(avro, place)
+    except SchemaTooLarge as error:
+        raise SchemaTooLarge(f"schema: {error}") from None
+    except RecursionError:
+        raise place.too_deep() from None
     except (TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"schema: the Avro schema is not valid ({error}). Correct it.") from None
     if not isinstance(kind, T.StructType):
@@ -130,73 +142,84 @@ def struct_of_avro(schema_json: str) -> T.StructType:
     return kind
 
 
-def _from_avro(avro: Any, path: str, named_types: dict[str, Any]) -> tuple[T.DataType, bool]:
+def column_type(avro: Any, place: Place) -> tuple[T.DataType, bool]:
+    """Returns the type of a column for the Avro type at `place`, and whether null is allowed. A name refers to a type
+    before it within `avro`."""
+    return _from_avro(avro, place, {})
+
+
+def _from_avro(avro: Any, place: Place, named_types: dict[str, Any]) -> tuple[T.DataType, bool]:
     """Returns the type, and whether null is allowed."""
     if isinstance(avro, list):
         not_null = [branch for branch in avro if branch != "null"]
         if len(not_null) != 1 or len(avro) > 2:
-            types = ", ".join(map(_type_label, avro))
+            types = ", ".join(map(_type_label, avro[:_SHOWN_BRANCHES]))
             raise ConfigError(
-                f"schema: {path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
+                f"schema: {place.path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
             )
-        return _from_avro(not_null[0], path, named_types)[0], len(avro) == 2
+        return _from_avro(not_null[0], place.turn(), named_types)[0], len(avro) == 2
     if isinstance(avro, str) and named_types.get(avro) is _WITHIN:
-        raise ConfigError(f"schema: {path}: {avro} contains itself; no column can")
+        raise ConfigError(f"schema: {place.path}: {avro} contains itself; no column can")
     if isinstance(avro, str) and avro in named_types:
-        return _from_avro(named_types[avro], path, named_types)
+        return _from_avro(named_types[avro], place.turn(), named_types)
     node = {"type": avro} if isinstance(avro, str) else avro
     if not isinstance(node, dict) or "type" not in node:
-        raise ConfigError(f"schema: {path or 'the text'}: {avro!r} is not an Avro type")
+        raise ConfigError(f"schema: {place.path or 'the text'}: {_shortened(avro)} is not an Avro type")
     if "name" in node and node["type"] in ("enum", "fixed", "record"):
         name = str(node["name"])
         names = {name, f"{node.get('namespace', '')}.{name}".lstrip(".")}
         named_types |= dict.fromkeys(names, _WITHIN)
-        kind = _from_node(node, path, named_types)
+        kind = _from_node(node, place, named_types)
         named_types |= dict.fromkeys(names, node)
         return kind, False
-    return _from_node(node, path, named_types), False
+    return _from_node(node, place, named_types), False
 
 
 def _type_label(avro: Any) -> str:
     return str(avro.get("name") or avro.get("type")) if isinstance(avro, dict) else str(avro)
 
 
-def _from_node(node: dict[str, Any], path: str, named_types: dict[str, Any]) -> T.DataType:
+def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) -> T.DataType:
     kind = node["type"]
     if isinstance(kind, (dict, list)):
-        return _from_avro(kind, path, named_types)[0]
+        return _from_avro(kind, place.turn(), named_types)[0]
     logical = logical_type(node)
     if logical == "decimal":
-        precision, scale = int(_part(node, "precision", path)), int(node.get("scale", 0))
+        precision, scale = int(_part(node, "precision", place)), int(node.get("scale", 0))
         if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
             raise ConfigError(
-                f"schema: {path}: decimal({precision},{scale}) needs a precision of 1 to {MAX_PRECISION} and a"
+                f"schema: {place}: decimal({precision},{scale}) needs a precision of 1 to {MAX_PRECISION} and a"
                 " scale within it"
             )
         return T.DecimalType(precision, scale)
     if kind == "record":
         fields = []
         for field in node.get("fields", ()):
-            inner, nullable = _from_avro(
-                _part(field, "type", path), f"{path}.{_part(field, 'name', path)}".lstrip("."), named_types
-            )
+            inner_place = place.field(_part(field, "name", place))
+            inner, nullable = _from_avro(_part(field, "type", place), inner_place, named_types)
             fields.append(T.StructField(field["name"], inner, nullable))
         if not fields:
-            raise ConfigError(f"schema: {path or 'the record'} has no fields; Parquet has no such columns")
+            raise ConfigError(f"schema: {place.path or 'the record'} has no fields; Parquet has no such columns")
         return T.StructType(fields)
     if kind == "array":
-        return T.ArrayType(*_from_avro(_part(node, "items", path), path, named_types))
+        return T.ArrayType(*_from_avro(_part(node, "items", place), place.element(), named_types))
     if kind == "map":
-        value, nullable = _from_avro(_part(node, "values", path), path, named_types)
+        value, nullable = _from_avro(_part(node, "values", place), place.value(), named_types)
         return T.MapType(T.StringType(), value, nullable)
     column_type = _FROM_AVRO.get((kind, logical))
     if column_type is None:
         type_text = f"{kind} ({logical})" if logical else kind
-        raise ConfigError(f"schema: {path or 'the text'}: Avro type {type_text} cannot be a column")
+        raise ConfigError(f"schema: {place.path or 'the text'}: Avro type {type_text} cannot be a column")
     return column_type()
 
 
-def _part(node: Any, name: str, path: str) -> Any:
+def _part(node: Any, name: str, place: Place) -> Any:
     if not isinstance(node, dict) or name not in node:
-        raise ConfigError(f"schema: {path or 'the record'}: {json.dumps(node)} has no {name!r}, which Avro requires")
+        raise ConfigError(
+            f"schema: {place.path or 'the record'}: {_shortened(node)} has no {name!r}, which Avro requires"
+        )
     return node[name]
+
+
+def _shortened(node: Any) -> str:
+    return json.dumps(node)[:_SHOWN]

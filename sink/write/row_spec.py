@@ -40,7 +40,7 @@ from sink.hudi.options import (
 from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
-from sink.schema import TableSchema, parse_ddl
+from sink.schema import TableSchema, check_columns, parse_ddl
 from sink.schema.evolution import Compatibility, evolved
 from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
@@ -70,7 +70,7 @@ def table_schema(
     registry raises. `origin` names the text in an error. `warn` gets a sentence for each field that no column holds,
     or only a STRING; `used` gets the registry's schema."""
     if settings.schema_subject is None:
-        schema = parse_ddl(settings.schema_text, settings.provenance, origin)
+        schema = parse_ddl(settings.schema_text, settings.provenance, origin, settings.schema_bounds)
     else:
         warnings: list[SchemaWarning] = []
         columns = newest_columns(settings, settings.schema_subject, warnings, used)
@@ -99,7 +99,7 @@ def newest_columns(
     if used is not None:
         used.append(newest.schema)
     kind = settings.value_format.removesuffix(WIRE).upper()
-    origin, registered = columns_of_registered(newest, kind, warnings)
+    origin, registered = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
     if settings.value_envelope == "debezium":
         registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
     columns = nameable(registered, warnings)
@@ -147,20 +147,21 @@ def key_format(settings: Settings) -> ValueFormat | None:
     name = settings.delete_key_format
     if name == "none":
         return None
-    return ValueFormat(name, access=registry_access(settings) if name.endswith("-confluent") else None)
+    access = registry_access(settings) if name.endswith("-confluent") else None
+    return ValueFormat(name, access=access, bounds=settings.schema_bounds)
 
 
 def value_format(settings: Settings) -> ValueFormat:
-    file = settings.value_schema_file
+    file, bounds = settings.value_schema_file, settings.schema_bounds
     match settings.value_format:
         case "avro":
             writer = file.read_bytes() if file else settings.schema_text.encode()
-            return ValueFormat("avro", writer)
+            return ValueFormat("avro", writer, bounds=bounds)
         case "protobuf":
             assert file is not None
-            return ValueFormat("protobuf", descriptor_set_of_file(file), settings.value_message or "")
+            return ValueFormat("protobuf", descriptor_set_of_file(file), settings.value_message or "", bounds=bounds)
         case name:
-            return ValueFormat(name, access=registry_access(settings))
+            return ValueFormat(name, access=registry_access(settings), bounds=bounds)
 
 
 def registry_access(settings: Settings) -> RegistryAccess | None:
@@ -209,6 +210,8 @@ class ColumnResolver:
             if columns != table:
                 # Record keys and partition paths are texts: a key column that widens to DOUBLE would change them.
                 require_usable(self._settings, replace(schema, value_struct=columns))
+                # Each version may be small, and the table of all versions not.
+                check_columns(columns, self._settings.schema_bounds)
         except (ConfigError, TableError, UnknownSchema) as error:
             return replace(log, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
         return replace(log, columns=str(columns.json()))

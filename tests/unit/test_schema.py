@@ -171,7 +171,7 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
             ' "logicalType": "decimal", "precision": 50}}]}',
             "a: decimal(50,0) needs a precision of 1 to 38",
         ),
-        ('{"type": ' * 90_000, "nested too deeply"),
+        ('{"type": ' * 90_000, "nested more than 100 deep"),
     ],
 )
 def test_avro_that_no_column_can_hold_is_refused(avro, problem):

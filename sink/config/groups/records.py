@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import PrivateAttr, ValidationInfo, model_validator
+from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, model_validator
 
 from sink.config.fields import BinaryFile, Capitals, Choice, Group, Secret, TextFile, setting
-from sink.config.values import Flag, Text, Urls, ValueFormatName
+from sink.config.values import Flag, Text, Urls, ValueFormatName, count
+
+if TYPE_CHECKING:
+    from sink.schema.bounds import SchemaBounds
 
 RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
 """Columns of a table of undecoded values, unless schema.ddl names them."""
@@ -49,6 +52,23 @@ class RecordSettings(Group):
         " `FULL`: columns are added, no type changes. `FORWARD`: the table stays as it is. Anything else halts the"
         " sink, with both schemas. `NONE`: what cannot change stays, and a record that does not fit is a bad record.",
         default="BACKWARD",
+        fleet=True,
+    )
+    schema_max_columns: Annotated[int, BeforeValidator(count)] = setting(
+        "schema.max.columns",
+        "Most columns, inner ones counted, of a schema that is registered or written in a file. A larger one is"
+        " refused before it is unfolded: a few lines that refer to each other can stand for millions of columns.",
+        default=5_000,
+        ge=1,
+        le=100_000,
+        fleet=True,
+    )
+    schema_max_levels: Annotated[int, BeforeValidator(count)] = setting(
+        "schema.max.levels",
+        "Most levels to which the types of a schema may be nested.",
+        default=64,
+        ge=1,
+        le=100,
         fleet=True,
     )
     value_format: Annotated[ValueFormatName, Choice] = setting(
@@ -134,6 +154,13 @@ class RecordSettings(Group):
         content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw_columns
         object.__setattr__(self, "_schema_text", content.strip())
         return self
+
+    @property
+    def schema_bounds(self) -> SchemaBounds:
+        # Imported here: the package pulls in PySpark and Arrow.
+        from sink.schema.bounds import SchemaBounds
+
+        return SchemaBounds(self.schema_max_columns, self.schema_max_levels)
 
     @property
     def schema_text(self) -> str:
