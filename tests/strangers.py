@@ -1,11 +1,12 @@
 """Attacks by another local user. The tests run this file as a script, which becomes that user, and read one JSON line.
 
 `rpc` is a JVM with Spark's classes that speaks to the driver's RPC and block manager, as an executor would; `knock`
-connects to every new port of the host's that listens, and keeps the connections open; `connect` connects to one port.
+connects to every new port of a process and its children, and keeps the connections; `connect` connects to one port.
 """
 
 from __future__ import annotations
 
+import contextlib
 import encodings.idna
 import json
 import os
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
@@ -109,29 +111,58 @@ def connect(port: int, times: int) -> list[str]:
     return answers
 
 
-def knock(seconds: float, spared: list[int], uid: int) -> int:
-    """Connects at once to each new port of a user's. Returns the number of ports."""
+def knock(seconds: float, pid: int) -> int:
+    """Connects at once to each new port of a process and its children, with sockets of a stranger's. Returns the number
+    of ports. It stays root to tell their ports from those of other tests."""
     connections: dict[int, socket.socket] = {}
-    spared_ports = {*spared, *listening_ports(uid)} if not spared else set(spared)
+    passed_over: set[int] = set()
     end = time.monotonic() + seconds
+    spare = strangers_socket()
     while time.monotonic() < end:
-        for port in listening_ports(uid) - spared_ports - set(connections):
-            try:
-                connections[port] = socket.create_connection(("127.0.0.1", port), timeout=5)
-                connections[port].sendall(b"\0\0\0\4nope")
-            except OSError:
-                spared_ports.add(port)
+        for port, inode in listening_ports().items():
+            if port in connections or inode in passed_over:
+                continue
+            if not belongs_to(inode, pid):
+                passed_over.add(inode)
+                continue
+            connections[port] = spare
+            with contextlib.suppress(OSError):
+                spare.connect(("127.0.0.1", port))
+                spare.sendall(b"\0\0\0\4nope")
+            spare = strangers_socket()
     return len(connections)
 
 
-def listening_ports(uid: int) -> set[int]:
-    """Returns the ports on which a user's processes listen."""
-    ports = set()
+def strangers_socket() -> socket.socket:
+    """Makes a socket that the kernel counts as a stranger's."""
+    os.seteuid(STRANGER)
+    try:
+        made = socket.socket()
+    finally:
+        os.seteuid(0)
+    made.settimeout(5)
+    return made
+
+
+def belongs_to(inode: int, pid: int) -> bool:
+    """Returns whether a process or one of its children has the socket open."""
+    for process in (pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))):
+        with contextlib.suppress(OSError):
+            for descriptor in os.scandir(f"/proc/{process}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(descriptor.path) == f"socket:[{inode}]":
+                        return True
+    return False
+
+
+def listening_ports() -> dict[int, int]:
+    """Returns the ports on which processes listen, with the inodes of the sockets."""
+    ports = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             columns = line.split()
-            if columns[3] == _LISTENS and int(columns[7]) == uid:
-                ports.add(int(columns[1].rpartition(":")[2], 16))
+            if columns[3] == _LISTENS:
+                ports[int(columns[1].rpartition(":")[2], 16)] = int(columns[9])
     return ports
 
 
@@ -144,5 +175,6 @@ def become_stranger() -> None:
 
 
 if __name__ == "__main__":
-    become_stranger()
+    if sys.argv[1] != "knock":
+        become_stranger()
     print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))), flush=True)

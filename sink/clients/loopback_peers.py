@@ -22,6 +22,8 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _MAPPED = "0000000000000000FFFF0000"
 """How the table for IPv6 begins an IPv4 address: Java's sockets are in it."""
 _ESTABLISHED = "01"
+READINGS = 5
+"""A table is not read in one moment: while others come and go, a reading may pass a socket over."""
 
 
 def is_own_peer(connection: socket.socket) -> bool:
@@ -31,8 +33,10 @@ def is_own_peer(connection: socket.socket) -> bool:
     except (OSError, ValueError):
         # The peer is gone, or the address is not one of TCP.
         return False
-    users = list(_users(peer, own))
-    return str(os.getuid()) in users if users else not _TABLES[0].exists()
+    for _ in range(READINGS):
+        if users := list(_users(peer, own)):
+            return str(os.getuid()) in users
+    return not _TABLES[0].exists()
 
 
 def refuse_strangers_updates() -> None:

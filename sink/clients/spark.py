@@ -2,9 +2,9 @@
 
 Guarantee: the session's time zone is UTC, and so is the driver JVM's, unless the user sets another. The JVM's output
 goes to the given file, or nowhere. The user's `spark.*` settings win, except for required ones (serializer, extensions,
-catalog, the session's time zone, speculation). On a cluster the executors get the packages `sink` and `coordination`
-from the driver, and need pyarrow themselves. An earlier SparkContext in this process voids this. Raises ConfigError
-and Unavailable.
+catalog, the session's time zone, speculation, a local master's authentication). On a cluster the executors get the
+packages `sink` and `coordination` from the driver, and need pyarrow themselves. An earlier SparkContext in this process
+voids this. Raises ConfigError and Unavailable.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from sink.clients.spark_privacy import LOCAL_AUTHENTICATION, local_directories, 
 from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.clients.task_numbers import number_tasks_anew
 from sink.config import Settings
+from sink.config.values import is_one_process
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
 
@@ -202,7 +203,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     conf.setAll(list(session_options(*sinks).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
-    if _is_one_process(conf):
+    if is_one_process(settings.spark_master):
         conf.setAll(list(LOCAL_AUTHENTICATION.items()))
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
@@ -215,11 +216,6 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
 
 def _is_local(conf: SparkConf) -> bool:
     return (conf.get("spark.master") or "").startswith("local")
-
-
-def _is_one_process(conf: SparkConf) -> bool:
-    """Returns whether the driver runs all tasks, in which case Spark makes a secret of its own."""
-    return _LOCAL.fullmatch(conf.get("spark.master") or "") is not None
 
 
 def _is_alone(conf: SparkConf) -> bool:

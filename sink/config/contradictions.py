@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sink.config.groups.catalog import HIVE_SYNC
-from sink.config.values import CATALOG_NAME
+from sink.config.values import CATALOG_NAME, is_one_process
 from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 def contradictions(settings: SettingsFields) -> Iterator[str]:
     row_checks = (_format, _partition_time, _errors, _upserts, _order_of_changes)
-    for check in (*row_checks, _pairs, _zookeeper, _archiving, _storage, _encryption, _catalog):
+    for check in (*row_checks, _pairs, _zookeeper, _archiving, _storage, _encryption, _catalog, _spark):
         yield from check(settings)
 
 
@@ -188,4 +188,12 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
             f"partition.time.format={settings.partition_time_format} is for no catalogue like this: none of Hudi's"
             " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"
             " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor"
+        )
+
+
+def _spark(settings: SettingsFields) -> Iterator[str]:
+    if is_one_process(settings.spark_master) and settings.spark.get("spark.authenticate", "true").lower() != "true":
+        yield (
+            f"spark.authenticate: with spark.master={settings.spark_master} Spark's ports always demand a secret, which"
+            " Spark makes itself; remove it"
         )

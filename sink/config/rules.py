@@ -68,7 +68,7 @@ RULES: Mapping[str, Rule] = {
     ),
 }
 
-FLAGS = frozenset({"spark.ui.enabled", "spark.ui.showConsoleProgress"})
+FLAGS = frozenset({"spark.authenticate", "spark.ui.enabled", "spark.ui.killEnabled", "spark.ui.showConsoleProgress"})
 """Settings of Spark that are true or false. Spark knows no `yes`, so that all spellings are passed on as `true` or
 `false`."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sink.config import Fleet, ProcessSettings, Settings
 from sink.config.secret_files import secret_files
+from sink.config.values import is_one_process
 
 SHORTEST_TOKEN = 16
 
@@ -65,8 +66,7 @@ def _registry(settings: Settings) -> Iterator[str]:
 
 
 def _spark(settings: Settings) -> Iterator[str]:
-    is_local = settings.spark_master.startswith("local") and not settings.spark_master.startswith("local-cluster")
-    if not is_local and settings.spark.get("spark.authenticate", "").lower() != "true":
+    if not is_one_process(settings.spark_master) and settings.spark.get("spark.authenticate", "").lower() != "true":
         yield (
             f"spark.authenticate: on {settings.spark_master} everybody who reaches the driver's port reads its"
             " settings, secrets too. Set it to true, as the cluster has it."

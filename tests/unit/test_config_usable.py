@@ -318,3 +318,23 @@ def test_a_table_with_the_operation_of_each_record_is_not_taken_over(settings_wi
     columns["fields"].append({"name": "_hoodie_operation", "type": ["null", "string"], "default": None})
     conflict = columns_conflict(json.dumps(columns), schema, settings)
     assert "a column of Hudi's that the sink does not fill: _hoodie_operation" in (conflict or "")
+
+
+@pytest.mark.parametrize(
+    ("master", "authenticate", "refused"),
+    [
+        ("local", "false", True),
+        ("local[*]", "no", True),
+        ("local[2,4]", "false", True),
+        ("local[2]", "true", False),
+        ("spark://h:7077", "false", False),
+        ("yarn", "false", False),
+    ],
+)
+def test_a_local_master_always_demands_a_secret(settings_with, master: str, authenticate: str, refused: bool) -> None:
+    more = {"spark__master": master, "spark__authenticate": authenticate}
+    if refused:
+        with pytest.raises(ConfigError, match=r"spark\.authenticate: with spark\.master=.* always demand a secret"):
+            settings_with(**more)
+    else:
+        settings_with(**more)

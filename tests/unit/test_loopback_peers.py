@@ -76,6 +76,7 @@ def test_pysparks_server_of_accumulators_handles_no_stranger() -> None:
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             handled.append(self.rfile.read(4))
+            self.wfile.write(b".")
 
     refuse_strangers_updates()
     server = AccumulatorServer(("127.0.0.1", 0), Handler, "token")
@@ -86,9 +87,22 @@ def test_pysparks_server_of_accumulators_handles_no_stranger() -> None:
             assert stranger.communicate(timeout=60)[0].strip() == '[""]'
         with socket.create_connection(server.server_address) as own:
             own.sendall(b"mine")
-            own.shutdown(socket.SHUT_WR)
-            own.recv(1)
+            assert own.recv(1) == b"."
     finally:
         server.shutdown()
         thread.join()
     assert handled == [b"mine"]
+
+
+def test_a_reading_that_passes_the_socket_over_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[Path] = []
+    read = Path.read_text
+
+    def incomplete(path: Path) -> str:
+        readings.append(path)
+        return "" if len(readings) <= 4 else read(path)
+
+    monkeypatch.setattr(Path, "read_text", incomplete)
+    with listener(*HOSTS[0]) as server, socket.create_connection(server.getsockname()):
+        server.accept()[0].close()
+    assert len(readings) == 6
