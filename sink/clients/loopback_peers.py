@@ -2,8 +2,8 @@
 
 PySpark's servers in Python read from a connection, or fork, before they know whose it is: another local user could
 fork processes or keep the only handler busy. Guarantee: on Linux a connection is accepted only if its other end is a
-socket of this process's user; the kernel's tables of TCP say so. Elsewhere every connection is accepted, and only
-PySpark's secret protects. A table that cannot be read voids the guarantee in the same way. Raises nothing.
+socket of this process's user; the kernel's tables of TCP say so. Where they do not list a connection of this process's
+own, every connection is accepted, and only PySpark's secret protects. Raises nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,7 @@ def is_own_peer(connection: socket.socket) -> bool:
     except (OSError, ValueError):
         # The peer is gone, or the address is not one of TCP.
         return False
-    for _ in range(READINGS):
-        if users := list(_users(peer, own)):
-            return str(os.getuid()) in users
-    return not _TABLES[0].exists()
+    return _is_listed(peer, own, _TABLES) or not _lists_owners(_TABLES)
 
 
 def refuse_strangers_updates() -> None:
@@ -61,9 +59,31 @@ class OwnPeersSocket(socket.socket):
         raise InterruptedError(errno.EINTR, "a connection of another user was closed")
 
 
-def _users(peer: tuple[str, str], own: tuple[str, str]) -> Iterator[str]:
+@cache
+def _lists_owners(tables: tuple[Path, ...]) -> bool:
+    """Returns whether this kernel lists the owner of a connection of this process's own."""
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            with socket.create_connection(listener.getsockname()) as client:
+                return _is_listed(_endpoint(client.getsockname()), _endpoint(client.getpeername()), tables)
+    except OSError:
+        # Not known now: connections stay refused.
+        return True
+
+
+def _is_listed(peer: tuple[str, str], own: tuple[str, str], tables: tuple[Path, ...]) -> bool:
+    """Returns whether the socket from `peer` to `own` is listed as this user's."""
+    for _ in range(READINGS):
+        if users := list(_users(peer, own, tables)):
+            return str(os.getuid()) in users
+    return False
+
+
+def _users(peer: tuple[str, str], own: tuple[str, str], tables: tuple[Path, ...]) -> Iterator[str]:
     """Yields the users of the established sockets from `peer` to `own`: one, or none."""
-    for table in _TABLES:
+    for table in tables:
         try:
             lines = table.read_text().splitlines()[1:]
         except OSError:

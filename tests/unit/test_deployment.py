@@ -131,6 +131,7 @@ def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
     unit.read_string(UNIT.read_text())
     service = unit["Service"]
     assert "-I -m sink.worker --config" in service["ExecStart"]
+    assert service["LimitCORE"] == "0"
     assert service["Type"] == "notify"
     assert service["KillMode"] == "mixed"
     assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS

@@ -69,6 +69,16 @@ def test_where_the_kernel_lists_no_owner_every_connection_is_accepted(
         server.accept()[0].close()
 
 
+def test_where_the_kernel_lists_other_owners_every_connection_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kernel that is not Linux may have tables of its own."""
+    (tmp_path / "tcp").write_text("  sl  local_address rem_address   st\n")
+    monkeypatch.setattr(loopback_peers, "_TABLES", (tmp_path / "tcp",))
+    with listener(*HOSTS[0]) as server, socket.create_connection(server.getsockname()):
+        server.accept()[0].close()
+
+
 def test_pysparks_server_of_accumulators_handles_no_stranger() -> None:
     """It handles one connection at a time: a stranger's first one would block all others."""
     handled: list[bytes] = []
