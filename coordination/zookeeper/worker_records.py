@@ -1,9 +1,10 @@
 """Records what each worker process hosts: its sinks, their states, and which of them it leads.
 
 A record is an ephemeral znode beside the sinks' trees, one for each process. It means nothing to the protocol:
-operators read it, and workers share out the coordinators by it. An unreadable record counts as missing, and so does one
-of another version: its process may be of another fleet in the same root, and a worker of this fleet has a member znode,
-too. Raises Unavailable.
+operators read it, and workers share out the coordinators by it. It grows with the number of sinks: a worker looks at
+the small summaries of other workers, and reads a record only before it hands a coordinator over. An unreadable record
+counts as missing, and so does one of another version: its process may be of another fleet in the same root, and a
+worker of this fleet has a member znode, too. Raises Unavailable.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from kazoo.exceptions import NoNodeError
 from coordination.errors import OtherVersion
 from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
-from coordination.zookeeper.records import Records
+from coordination.zookeeper.records import Records, decode
 
 DIRECTORY = "~workers"
 """No sink has this name: `~` is in none."""
+COMPRESS_ABOVE = 4096
+"""A thousand sinks take 90 kB, and compressed 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,12 @@ class OwnWorkerRecord:
         """`root` is the znode that the sinks' trees stand in."""
         self._client = client
         self._records = Records(client, root.rstrip("/"))
-        self._path = f"{root.rstrip('/')}/{DIRECTORY}/{worker}:{uuid.uuid4().hex[:12]}"
+        self.name = f"{worker}:{uuid.uuid4().hex[:12]}"
+        self._path = _path(root, self.name)
 
     def publish(self, record: WorkerRecord) -> None:
         """Makes or replaces the record, which ends with the session."""
-        data = codec.to_bytes(_document(record))
+        data = codec.to_bytes(_document(record), compress_above=COMPRESS_ABOVE)
         try:
             self._records.result_of(self._client.set_async(self._path, data))
         except NoNodeError:
@@ -92,11 +96,24 @@ def worker_records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
         names = sorted(records.children(DIRECTORY))
     except NoNodeError:
         return ()
-    found = []
-    for name in names:
-        with suppress(OtherVersion):
-            found.append(records.read(f"{DIRECTORY}/{name}", _build))
+    answers = [client.get_async(_path(root, name)) for name in names]
+    found = [_record(records, answer, name) for name, answer in zip(names, answers, strict=True)]
     return tuple(record for record in found if record is not None)
+
+
+def worker_record(client: KazooClient, root: str, name: str) -> WorkerRecord | None:
+    """Returns the record in the znode of that name."""
+    return _record(Records(client, root.rstrip("/")), client.get_async(_path(root, name)), name)
+
+
+def _record(records: Records, answer: Any, name: str) -> WorkerRecord | None:
+    with suppress(NoNodeError, OtherVersion):
+        return decode(records.result_of(answer)[0], f"ZooKeeper: {DIRECTORY}/{name}", _build)
+    return None
+
+
+def _path(root: str, name: str) -> str:
+    return f"{root.rstrip('/')}/{DIRECTORY}/{name}"
 
 
 def _document(record: WorkerRecord) -> dict[str, Any]:

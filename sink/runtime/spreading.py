@@ -1,16 +1,18 @@
 """Shares out the coordinators of many sinks over the workers: a worker that carries too much hands some over. Pure.
 
-Each worker decides for itself, by the records of all. Guarantee: a worker hands a sink over only while it carries more
-than a worker that could take it by at least twice the sink's weight, so that no sink goes back and forth between two
-workers; a worker that is about to end, or has not joined the sink, gets nothing. A sink that ails counts for no worker
-and is not handed over: its coordinators take turns by themselves, and those of other sinks would follow.
+Each worker decides for itself, by the summaries of all workers and the records of those with room. Guarantee: a worker
+hands a sink over only while it carries more than a worker that could take it by at least twice the sink's
+weight, so that no sink goes back and forth between two workers; a worker that is about to end, or has not joined the
+sink, gets nothing. A sink that ails counts for no worker and is not handed over: its coordinators take turns by
+themselves, and those of other sinks would follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from coordination.zookeeper.worker_records import WorkerRecord
+from coordination.zookeeper.worker_summaries import WorkerSummary
 
 MOST_AN_HOUR = 3600
 
@@ -22,23 +24,39 @@ def weight(interval: float) -> int:
     return max(1, round(min(MOST_AN_HOUR, 3600 / max(interval, 1e-3))))
 
 
-def to_hand_over(worker: str, records: Iterable[WorkerRecord], handed_over: Collection[str]) -> str | None:
-    """Names the sink that `worker` should hand over next, the heaviest that fits; None while its share is fair.
-    `handed_over`: sinks that it hands over already.
+def summary_of(record: WorkerRecord, revision: int, others: Iterable[WorkerSummary] = ()) -> WorkerSummary:
+    """Sums up a record. `others`: the summaries of other workers, which say what else ails."""
+    own_ailing = tuple(sorted(name for name, sink in record.sinks.items() if sink.ailing))
+    load = sum(_weights(record, {*own_ailing, *ailing_sinks(others)}).values())
+    return WorkerSummary(record.worker, record.draining, load, own_ailing, revision)
+
+
+def ailing_sinks(summaries: Iterable[WorkerSummary]) -> frozenset[str]:
+    return frozenset(name for summary in summaries for name in summary.ailing)
+
+
+def to_hand_over(
+    own: WorkerRecord,
+    summaries: Mapping[str, WorkerSummary],
+    handed_over: Collection[str],
+    joined: Callable[[str], Collection[str]],
+) -> str | None:
+    """Names the sink that the worker of `own` should hand over next, the heaviest that fits; None while its share is
+    fair. `handed_over`: sinks that it hands over already. `joined` gives the sinks that a worker has joined, by its key
+    in `summaries`: it is asked only about workers that carry so little that they could take a sink, the least first.
     """
-    records = tuple(records)
-    ailing = {name for record in records for name, sink in record.sinks.items() if sink.ailing}
-    shares = {record.worker: _weights(record, ailing) for record in records}
-    own_record = next((record for record in records if record.worker == worker), None)
-    if own_record is None or own_record.draining:
+    if own.draining:
         return None
-    share = shares[worker]
+    ailing = {*ailing_sinks(summaries.values()), *(name for name, sink in own.sinks.items() if sink.ailing)}
+    share = _weights(own, ailing)
     leaving = sum(sink_weight for sink, sink_weight in share.items() if sink in handed_over)
-    load = sum(share.values()) - leaving
-    other_records = [record for record in records if record.worker != worker and not record.draining]
+    # What is being handed over will be carried by one of the others, perhaps.
+    load = sum(share.values()) - 2 * leaving
+    others = [key for key, other in summaries.items() if other.worker != own.worker and not other.draining]
+    others.sort(key=lambda key: summaries[key].load)
     for sink, sink_weight in sorted(share.items(), key=lambda item: -item[1]):
-        takers = [sum(shares[record.worker].values()) for record in other_records if sink in record.joined]
-        if sink not in handed_over and takers and load - (min(takers) + leaving) >= 2 * sink_weight:
+        takers = (key for key in others if summaries[key].load <= load - 2 * sink_weight)
+        if sink not in handed_over and any(sink in joined(key) for key in takers):
             return sink
     return None
 

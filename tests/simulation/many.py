@@ -13,7 +13,7 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
@@ -22,6 +22,7 @@ from typing import Any
 from coordination.machines.coordinator import Coordinator
 from coordination.planning.offsets import DataLossPolicy
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
+from coordination.zookeeper.worker_summaries import WorkerSummary
 from sink.runtime import spreading
 from sink.runtime.admission import ASKS_SECONDS, PATIENCE_SECONDS, AdmissionControl
 from tests.simulation.faults import Profile, draw
@@ -32,6 +33,8 @@ from tests.simulation.world import QUIET, World
 SINKS = 3
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
+PUBLISH_SECONDS = 1.5
+"""A change in between waits for the second look from now."""
 FORGET_SECONDS = 60.0
 NOTICED_SECONDS = 15.0
 AILING_SECONDS = 180.0
@@ -180,6 +183,8 @@ class Host:
         self.draining = False
         self.paused_until = 0.0
         self.record: WorkerRecord | None = None
+        self.summary: WorkerSummary | None = None
+        self._published_at = -math.inf
         self._is_survivor = is_survivor
         self.admission = self._new_admission()
         self._switchovers: dict[str, float] = {}
@@ -215,7 +220,7 @@ class Host:
 
         def forget() -> None:
             if self.record is record:
-                self.record = None
+                self.record = self.summary = None
 
         fleet.after(record_seconds, forget)
         fleet.after(fleet.rng.uniform(0.2, 6.0), self._restart)
@@ -294,10 +299,21 @@ class Host:
             state = "joined" if part.alive and part.participant is not None else "refused"
             hosted[sink] = HostedRecord(state, sink in self.leads, ailing=self._ails(sink), weight=weight_of(sink))
         record = WorkerRecord(self.name, "host", 1, "1", self.draining, hosted)
-        if record != self.record:
-            self.record, self._changed_at = record, self.fleet.now
+        self._publish(record)
         if self.fleet.shares:
-            self._spread()
+            self._spread(record)
+
+    def _publish(self, record: WorkerRecord) -> None:
+        now, before = self.fleet.now, self.record
+        is_urgent = before is None or before.draining != record.draining
+        if not is_urgent and now - self._published_at < PUBLISH_SECONDS:
+            return
+        if record != before:
+            self.record, self._changed_at = record, now
+        others = [host.summary for host in self.fleet.hosts.values() if host is not self and host.summary is not None]
+        summary = spreading.summary_of(record, 0, others)
+        if record != before or summary != self.summary:
+            self.summary, self._published_at = summary, now
 
     def _ails(self, sink: str) -> bool:
         """Whether the sink's coordinator is kept from its work: it notices that late, and remembers it for longer."""
@@ -308,14 +324,18 @@ class Host:
             self._ailing_at[sink] = now
         return now - self._ailing_at.get(sink, -math.inf) < AILING_SECONDS
 
-    def _spread(self) -> None:
+    def _joined_by(self, name: str) -> Collection[str]:
+        record = self.fleet.hosts[name].record
+        return () if record is None else record.joined
+
+    def _spread(self, own: WorkerRecord) -> None:
         now, leads = self.fleet.now, self.leads
         recent = {s: at for s, at in self._switchovers.items() if now - at < FORGET_SECONDS and s in leads}
         self._switchovers = recent
         if now - self._changed_at < SETTLE_SECONDS and not recent:
             return
-        records = [host.record for host in self.fleet.hosts.values() if host.record is not None]
-        sink = spreading.to_hand_over(self.name, records, recent)
+        summaries = {name: host.summary for name, host in self.fleet.hosts.items() if host.summary is not None}
+        sink = spreading.to_hand_over(own, summaries, recent, self._joined_by)
         if sink is not None:
             recent[sink] = now
             self.fleet.handed_over += 1

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
 from coordination.zookeeper.worker_records import WorkerRecord
+from coordination.zookeeper.worker_summaries import WorkerSummary
 from sink.runtime import admission, spreading
 from tests.simulation import many
 from tests.simulation.many import Host, ManySinksWorld, Poison, SinkProcess
@@ -63,9 +65,8 @@ def _crash_of_one_sink(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _hands_over_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(worker: str, records: Iterable[WorkerRecord], handed_over: Iterable[str]) -> str | None:
-        leads = next((record.leads for record in records if record.worker == worker), ())
-        return next((sink for sink in leads if sink not in handed_over), None)
+    def always(own: WorkerRecord, _summaries: object, handed_over: Collection[str], _joined: object) -> str | None:
+        return next((sink for sink in own.leads if sink not in handed_over), None)
 
     monkeypatch.setattr(spreading, "to_hand_over", always)
 
@@ -75,16 +76,31 @@ def _hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = spreading.to_hand_over
+    original, summed_up = spreading.to_hand_over, spreading.summary_of
 
-    def without_ailing(worker: str, records: Iterable[WorkerRecord], handed_over: Collection[str]) -> str | None:
-        healthy_records = [
-            replace(record, sinks={name: replace(sink, ailing=False) for name, sink in record.sinks.items()})
-            for record in records
-        ]
-        return original(worker, healthy_records, handed_over)
+    def healthy(record: WorkerRecord) -> WorkerRecord:
+        return replace(record, sinks={name: replace(sink, ailing=False) for name, sink in record.sinks.items()})
 
-    monkeypatch.setattr(spreading, "to_hand_over", without_ailing)
+    monkeypatch.setattr(spreading, "to_hand_over", lambda own, *rest: original(healthy(own), *rest))
+    monkeypatch.setattr(spreading, "summary_of", lambda record, *rest: summed_up(healthy(record), *rest))
+
+
+def _ailing_elsewhere_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreading, "ailing_sinks", lambda _summaries: frozenset())
+
+
+def _nobody_is_known_to_have_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Host, "_joined_by", lambda *_: ())
+
+
+def _summaries_carry_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that counts the sinks that were joined would look as heavy as the own one."""
+    original = spreading.summary_of
+
+    def heavy(record: WorkerRecord, *rest: Any) -> WorkerSummary:
+        return replace(original(record, *rest), load=sum(sink.weight for sink in record.sinks.values()))
+
+    monkeypatch.setattr(spreading, "summary_of", heavy)
 
 
 def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +126,9 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...], Pois
     (_hands_over_for_ever, (many.STEADY, many.EVEN), Poison.NONE),
     (_hands_nothing_over, (many.EVEN,), Poison.NONE),
     (_ailing_sinks_count, (many.STEADY, many.EVEN), Poison.AWAY),
+    (_ailing_elsewhere_counts, (many.STEADY, many.EVEN), Poison.AWAY),
+    (_nobody_is_known_to_have_joined, (many.EVEN,), Poison.NONE),
+    (_summaries_carry_too_much, (many.EVEN,), Poison.NONE),
     (_leaving_takes_others_along, (many.LEAVES_ALONE,), Poison.NONE),
     (_places_kept_for_ever, (many.ADMITTED,), Poison.NONE),
 )

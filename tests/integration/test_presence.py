@@ -1,0 +1,100 @@
+"""Workers that come and go, on a real ZooKeeper: every other worker knows it within a second, and an idle one reads
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordination.zookeeper.worker_summaries import DIRECTORY, WorkerSummaries, WorkerSummary
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+ROOT = "/sink"
+POLL_SECONDS = 0.5
+"""As the main loop of a worker polls."""
+
+
+class Worker:
+    """One worker's session, and what it knows of the others."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.client = KazooClient(address, timeout=10.0)
+        self.client.start()
+        self.name = f"{name}:1"
+        self.summaries = WorkerSummaries(self.client, ROOT)
+        self.requests = 0
+        self.summaries.publish(self.name, WorkerSummary(name, False, 0, (), 1))
+
+    def count_requests(self) -> None:
+        for method in ("get_async", "get_children_async", "set_async"):
+            original: Callable[..., object] = getattr(self.client, method)
+
+            def counted(*args: object, _original: Callable[..., object] = original, **kwargs: object) -> object:
+                self.requests += 1
+                return _original(*args, **kwargs)
+
+            setattr(self.client, method, counted)
+
+    def known(self) -> set[str]:
+        self.summaries.refresh()
+        return {summary.worker for summary in self.summaries.by_name.values()}
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+
+@pytest.fixture
+def workers(chroot: str) -> Iterator[list[Worker]]:
+    fleet = [Worker(chroot, f"w{number}") for number in range(5)]
+    yield fleet
+    for worker in fleet:
+        worker.close()
+
+
+def knows_after(worker: Worker, expected: set[str], seconds: float) -> float:
+    """Polls like a worker until it knows `expected`. Returns the seconds."""
+    began = time.monotonic()
+    while worker.known() != expected:
+        assert time.monotonic() - began < seconds, worker.known()
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() - began
+
+
+def names(*numbers: int) -> set[str]:
+    return {f"w{number}" for number in numbers}
+
+
+def test_a_worker_that_joins_leaves_or_is_lost_is_known_within_a_second_and_an_idle_one_asks_nothing(
+    workers: list[Worker], chroot: str
+) -> None:
+    first = workers[0]
+    eventually("the fleet", lambda: first.known() == names(0, 1, 2, 3, 4), 10, lambda: "")
+    first.count_requests()
+    for _ in range(5):
+        first.summaries.refresh()
+    assert first.requests == 0
+
+    joined = Worker(chroot, "w5")
+    assert knows_after(first, names(0, 1, 2, 3, 4, 5), 5) < 1
+    joined.summaries.forget(joined.name)
+    assert knows_after(first, names(0, 1, 2, 3, 4), 5) < 1
+    joined.close()
+
+    ended = threading.Event()
+    path = f"{ROOT}/{DIRECTORY}/{workers[4].name}"
+    assert first.client.exists(path, watch=lambda _event: ended.set())
+    # Another client takes over the session and closes it: its owner does not get to say anything.
+    thief = KazooClient(chroot, client_id=workers[4].client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+    assert ended.wait(10)
+    assert knows_after(first, names(0, 1, 2, 3), 5) < 1
