@@ -9,8 +9,8 @@ and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the mess
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -27,6 +27,11 @@ _ID, _GUID = 0, 1
 """The first byte of a header says whether an id or a GUID follows."""
 HEADER_BYTES = 5
 _MOST_INDEXES = 16
+_FEW_KEYS = 8
+_MOST_KEPT = 1000
+"""More readers, or reasons why there is none, are not kept at once: ids and message indexes can be made up."""
+_Key = tuple[SchemaId, tuple[int, ...]]
+_T = TypeVar("_T")
 
 
 class UnusableSchema(Exception):
@@ -63,7 +68,8 @@ class WireDecoder:
         self._schema = schema
         self._reader_of = reader_of
         self._message_paths = message_paths
-        self._readers: dict[tuple[SchemaId, tuple[int, ...]], Reader | str] = {}
+        self._readers: dict[_Key, Reader] = {}
+        self._reasons: dict[_Key, str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _cursors_of(values)
@@ -71,8 +77,7 @@ class WireDecoder:
         paths, codes = message_paths(cursors, rows) if self._message_paths else ([()], np.zeros(len(rows), np.int64))
         keys = ids * len(paths) + codes
         parts: list[tuple[Rows, list[pa.Array]]] = []
-        for key in np.unique(keys[~cursors.failed]).tolist():
-            schema_rows = rows[(keys == key) & ~cursors.failed]
+        for key, schema_rows in _by_key(keys, rows[~cursors.failed]):
             number, path = divmod(key, len(paths))
             reader = self._reader(number if number >= 0 else guids[number], paths[path])
             if isinstance(reader, str):
@@ -87,14 +92,22 @@ class WireDecoder:
 
     def _reader(self, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader | str:
         """Returns the reader of a schema, or why all records of that schema are bad."""
-        reader = self._readers.get((schema_id, message_path))
-        if reader is None:
-            try:
-                reader = self._reader_of(schema_id, message_path)
-            except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
-                reader = f"the schema with id {schema_id} cannot be used: {error}"
-            self._readers[schema_id, message_path] = reader
-        return reader
+        key = schema_id, message_path
+        known = self._readers.get(key) or self._reasons.get(key)
+        if known is not None:
+            return known
+        try:
+            reader = self._reader_of(schema_id, message_path)
+        except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
+            return _kept(self._reasons, key, f"the schema with id {schema_id} cannot be used: {error}")
+        return _kept(self._readers, key, reader)
+
+
+def _kept(values: dict[_Key, _T], key: _Key, value: _T) -> _T:
+    if len(values) >= _MOST_KEPT:
+        values.clear()
+    values[key] = value
+    return value
 
 
 class Unframed:
@@ -169,6 +182,17 @@ def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], 
         numbers = [paths.setdefault(tuple(path), len(paths)) for path in distinct.tolist()]
         codes[positions] = np.array(numbers, np.int64)[inverse.reshape(-1)]
     return list(paths), codes
+
+
+def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yields each key with its rows. The keys of most rows come first: what is made up is rarely made up often."""
+    distinct, counts = np.unique(keys[rows], return_counts=True)
+    if len(distinct) > _FEW_KEYS:
+        by_key = np.split(rows[np.argsort(keys[rows], kind="stable")], np.cumsum(counts)[:-1])
+    else:
+        by_key = [rows[keys[rows] == key] for key in distinct]
+    for number in np.argsort(-counts, kind="stable").tolist():
+        yield int(distinct[number]), by_key[number]
 
 
 def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:

@@ -7,7 +7,7 @@ fit the format.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from pyspark.sql import types as T
 
@@ -19,7 +19,7 @@ from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
-from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, referred, registry
+from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
 from sink.schema import TableSchema
 from sink.schema.bounds import LARGEST, SchemaBounds
 
@@ -75,7 +75,10 @@ class ValueFormat:
 
     def _registered(self, schema: TableSchema, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None
-        registered = registry(self.access).schema(schema_id)
+        try:
+            registered = registry(self.access).schema(schema_id)
+        except BrokenSchema as error:
+            raise UnusableSchema(str(error)) from None
         reader = self.reader(schema, registered, message_path)
         if self.used is not None:
             self.used[self.access.qualified(schema_id)] = fingerprint(registered)
@@ -90,12 +93,30 @@ class ValueFormat:
         try:
             self.bounds.check_text(registered.text)
             if kind == "PROTOBUF":
-                return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct, self.bounds)
+                return ProtobufReader(_descriptors(registered), message_path, schema.value_struct, self.bounds)
             return AvroReader(registered.text, schema.value_struct, referred(registered), self.bounds)
         except MissingCompiler:
             raise
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
+
+
+def _descriptors(schema: RegisteredSchema) -> bytes:
+    descriptors = _compiled(schema)
+    if isinstance(descriptors, ConfigError):
+        raise descriptors
+    return descriptors
+
+
+@lru_cache(100)
+def _compiled(schema: RegisteredSchema) -> bytes | ConfigError:
+    """Compiles a schema once, however many message indexes its records have."""
+    try:
+        return descriptor_set(schema)
+    except MissingCompiler:
+        raise
+    except ConfigError as error:
+        return ConfigError(str(error))
 
 
 def _raw(schema: TableSchema, kind: str) -> Decoder:

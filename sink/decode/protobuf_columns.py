@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -91,13 +91,10 @@ class ProtobufReader:
 
 def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descriptor:
     try:
-        files = FileDescriptorSet.FromString(descriptors).file
-        pool = DescriptorPool()
-        for file in files:
-            pool.AddSerializedFile(file.SerializeToString())
+        pool, last_file = _pool_of(descriptors)
         if isinstance(message, str):
             return pool.FindMessageTypeByName(message)
-        nested = pool.FindFileByName(files[-1].name).message_types_by_name
+        nested = pool.FindFileByName(last_file).message_types_by_name
         if not message or min(message) < 0:
             raise IndexError("no message has such indexes")
         descriptor = list(nested.values())[message[0]]
@@ -109,6 +106,16 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
             f"the Protobuf descriptors have no valid message {message!r} "
             f"({type(error).__name__}: {error}). Correct them or the message's name."
         ) from None
+
+
+@lru_cache(20)
+def _pool_of(descriptors: bytes) -> tuple[DescriptorPool, str]:
+    """Returns the files' types and the last file's name. Records choose the message, so that this is done once."""
+    files = FileDescriptorSet.FromString(descriptors).file
+    pool = DescriptorPool()
+    for file in files:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool, files[-1].name
 
 
 class _Nested:

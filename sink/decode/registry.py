@@ -1,11 +1,12 @@
 """Fetches schemas by id from a Confluent-compatible Schema Registry, on executors and in the worker.
 
-Guarantee: a schema comes with all its references, resolved. A process fetches each id once, because a registry never
-changes the schema of an id. A schema does not exist only if the registry answers with its own error codes (40401 to
-40403). Refused credentials and certificates raise at once. After any other failure (no connection, time-out, 429, 5xx,
-a proxy's page, a wrong path) the client asks the next URL, and retries until `patience_seconds`; the last attempt may
-exceed that. No secret is in a message or a log. Voided by a server that sends its answer byte by byte, because
-time-outs measure silence. Raises RegistryUnavailable, UnknownSchema and ConfigError.
+Guarantee: a schema comes with all its references, resolved. A process fetches an id once for as long as it keeps the
+schema, because a registry never changes the schema of an id. A schema does not exist only if the registry answers with
+its own error codes (40401 to 40403). Refused credentials and certificates raise at once. After any other failure (no
+connection, time-out, 429, 5xx, a proxy's page, a wrong path) the client asks the next URL, and retries until
+`patience_seconds`; the last attempt may exceed that. No secret is in a message or a log. Voided by a server that sends
+its answer byte by byte, because time-outs measure silence. Raises RegistryUnavailable, UnknownSchema, BrokenSchema and
+ConfigError.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_exponential, wait_random
 
-from coordination.errors import ConfigError
 from sink.decode.registry_access import RegistryAccess, clients, redactor
-from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, final_error, reason
+from sink.decode.registry_answers import BrokenSchema, RegistryUnavailable, UnknownSchema, final_error, reason
+from sink.decode.unknown_ids import UnknownIds
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-__all__ = ["RegisteredSchema", "Registry", "RegistryAccess", "RegistryUnavailable", "UnknownSchema", "registry"]
+__all__ = [
+    "BrokenSchema",
+    "RegisteredSchema",
+    "Registry",
+    "RegistryAccess",
+    "RegistryUnavailable",
+    "UnknownSchema",
+    "registry",
+]
 
 Kind = Literal["AVRO", "JSON", "PROTOBUF"]
 KINDS: tuple[Kind, ...] = ("AVRO", "JSON", "PROTOBUF")
@@ -39,6 +48,10 @@ SchemaId = int | str
 """A number, or a GUID in its usual text form."""
 LARGEST_ID = (1 << 31) - 1
 """Ids are Java integers. A registry answers a larger one like a wrong path."""
+MOST_REFERENCES = 500
+"""Schemas that one refers to, each counted as often as it is used, by way of at most `_LONGEST_CHAIN` others."""
+_LONGEST_CHAIN = 50
+_MOST_KEPT, _MOST_CHARACTERS_KEPT = 2_000, 64_000_000
 _T = TypeVar("_T")
 
 
@@ -55,6 +68,9 @@ class RegisteredSchema:
     kind: Kind
     text: str
     references: tuple[tuple[str, RegisteredSchema], ...] = ()
+    parts: int = field(default=1, compare=False)
+    """The schema and those that it refers to, each as often as it is used."""
+    characters: int = field(default=0, compare=False)
 
 
 def referred(schema: RegisteredSchema) -> list[str]:
@@ -75,6 +91,7 @@ class Registry:
         self._patience = access.patience_seconds
         self._lock = threading.Lock()
         self._schemas: dict[SchemaId, Future[RegisteredSchema]] = {}
+        self._unknown = UnknownIds()
         self._warned_at = -WARN_SECONDS
 
     def subjects(self) -> list[str]:
@@ -91,7 +108,11 @@ class Registry:
     def schema(self, schema_id: SchemaId, referring: tuple[SchemaId, ...] = ()) -> RegisteredSchema:
         """Returns the schema. `referring` are the ids that led here, each of which refers to the next."""
         if schema_id in referring:
-            raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}. Register it again.")
+            raise BrokenSchema(f"schema id {schema_id} refers to itself by way of {referring}. Register it again.")
+        if len(referring) > _LONGEST_CHAIN:
+            raise BrokenSchema(
+                f"schema id {referring[0]} refers to others by way of more than {_LONGEST_CHAIN}. Register it without."
+            )
         if isinstance(schema_id, int) and not 0 <= schema_id <= LARGEST_ID:
             raise UnknownSchema(f"schema id {schema_id} is not an id of a registry: they end at {LARGEST_ID}")
         future: Future[RegisteredSchema] = Future()
@@ -99,13 +120,25 @@ class Registry:
             pending = self._schemas.setdefault(schema_id, future)
         if pending is future:
             try:
+                self._unknown.check(schema_id)
                 future.set_result(self._fetch(schema_id, referring))
+                self._forget_oldest()
             except BaseException as error:
                 with self._lock:
                     del self._schemas[schema_id]
                 future.set_exception(error)
                 raise
         return pending.result()
+
+    def _forget_oldest(self) -> None:
+        with self._lock:
+            done = [(id_, future.result()) for id_, future in self._schemas.items() if future.done()]
+            characters = sum(schema.characters for _, schema in done)
+            for id_, schema in done[:-1]:
+                if len(self._schemas) <= _MOST_KEPT and characters <= _MOST_CHARACTERS_KEPT:
+                    break
+                del self._schemas[id_]
+                characters -= schema.characters
 
     def _fetch(self, schema_id: SchemaId, referring: tuple[SchemaId, ...]) -> RegisteredSchema:
         request = f"schema {'id' if isinstance(schema_id, int) else 'GUID'} {schema_id}"
@@ -120,21 +153,30 @@ class Registry:
                 raise ValueError("an answer without a schema")
             return answer
 
-        answer = self._request(request, get)
+        try:
+            answer = self._request(request, get)
+        except UnknownSchema as error:
+            self._unknown.add(schema_id, str(error))
+            raise
         if answer.schema_type == "PROTOBUF":
             # Some registries return the descriptor, which needs no compiler; others ignore the format.
             answer = self._request(request, lambda client: get(client, "serialized"))
         if answer.schema_type not in KINDS:
-            raise ConfigError(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
-        # References to versions that were deleted since stay valid.
-        references = tuple(
-            (
-                reference.name,
-                self.schema(self._id(reference.subject, reference.version, deleted=True), (*referring, schema_id)),
-            )
-            for reference in answer.references or ()
-        )
-        return RegisteredSchema(schema_id, answer.schema_type, answer.schema_str, references)
+            raise BrokenSchema(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
+        references: list[tuple[str, RegisteredSchema]] = []
+        parts, characters = 1, len(answer.schema_str)
+        for reference in answer.references or ():
+            # References to versions that were deleted since stay valid.
+            referred_id = self._id(reference.subject, reference.version, deleted=True)
+            inner = self.schema(referred_id, (*referring, schema_id))
+            references.append((reference.name, inner))
+            parts, characters = parts + inner.parts, characters + inner.characters
+            if parts > MOST_REFERENCES:
+                raise BrokenSchema(
+                    f"{request} refers to more than {MOST_REFERENCES} schemas, each counted as often as it is used."
+                    " Register it with fewer."
+                )
+        return RegisteredSchema(schema_id, answer.schema_type, answer.schema_str, tuple(references), parts, characters)
 
     def _id(self, subject: str, version: int | Literal["latest"], deleted: bool) -> int:
         def get(client: SchemaRegistryClient) -> int:

@@ -30,6 +30,10 @@ class UnknownSchema(SinkError):
     """The registry has no such id, subject or version."""
 
 
+class BrokenSchema(ConfigError):
+    """A registered schema with which no record can be read: of an unknown kind, or with references without an end."""
+
+
 def final_error(error: Exception, url: str, request: str) -> SinkError | None:
     """Returns the error to raise if `error` is a final answer to the request for `request` at `url`, else None."""
     if server_error := _server_error(error):

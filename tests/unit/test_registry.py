@@ -368,11 +368,14 @@ def test_all_who_wait_for_an_id_are_told_of_the_same_failure() -> None:
                 asking.result()
 
 
-def test_that_an_id_is_unknown_is_not_kept() -> None:
+def test_that_an_id_is_unknown_is_kept_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     with StubRegistry(in_turn(NO_SCHEMA, LONG)) as stub:
         client = Registry(access(stub.url))
-        with pytest.raises(UnknownSchema):
-            client.schema(7)
+        for _ in range(2):
+            with pytest.raises(UnknownSchema, match="has no schema id 7"):
+                client.schema(7)
+        assert len(stub.requests) == 1
+        monkeypatch.setattr("sink.decode.unknown_ids.SECONDS", 0.0)
         assert client.schema(7).text == TEXT
 
 
