@@ -190,7 +190,11 @@ class LogReader:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 ended.append((source, int(message.offset() or 0)))
             elif (damage := damage_of(message)) is not None:
-                raise damage
+                source = TopicPartition(damage.topic, damage.partition)
+                if source in pending and damage.offset < pending[source].end:
+                    raise damage
+                # It lies behind the range: what the range has of records came before it.
+                ended.append((source, damage.offset))
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():

@@ -295,8 +295,10 @@ class TaskReader:
                 reason = f"the log no longer has this offset of [{run.start}, {run.end}). See on.data.loss."
                 raise DataLoss(run.topic, run.partition, run.position, reason)
         elif (damage := damage_of(message)) is not None:
-            if run is not None and (message.offset() or 0) < run.end:
-                raise damage
+            if run is not None:
+                if damage.offset < run.end:
+                    raise damage
+                self._at_end(run, damage.offset)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in _IGNORED:

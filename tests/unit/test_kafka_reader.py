@@ -95,6 +95,9 @@ def test_a_batch_that_librdkafka_passes_over_ends_the_task_unless_it_is_behind_t
         list(task_reader(slices(4), [record(0, 0), failure(code, 0, 1), record(0, 3)]))
     reader = task_reader(slices(2), [record(0, 0), record(0, 1), failure(code, 0, 2)])
     assert [batch.records.num_rows for batch in reader] == [2]
+    # The slice's last offset is a marker: no record of it comes.
+    reader = task_reader(slices(2), [record(0, 0), failure(code, 0, 2)])
+    assert [batch.records.num_rows for batch in reader] == [1]
 
 
 def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> None:

@@ -1,0 +1,47 @@
+"""The audit reads what has landed though the log is damaged behind it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
+
+from coordination.errors import DamagedLog
+from coordination.state.model import TopicPartition
+from sink.audit.log import LogRange, LogReader
+from sink.librdkafka import LogConsumer
+
+SOURCE = TopicPartition("orders", 0)
+
+
+class PausedConsumer:
+    def pause(self, _: Any) -> None: ...
+
+
+def deliver(span: LogRange, *messages: Message) -> tuple[list[int], dict[TopicPartition, LogRange]]:
+    received: list[int] = []
+    pending = {SOURCE: span}
+    reader = cast(LogReader, object.__new__(LogReader))
+    consumer = cast(LogConsumer, PausedConsumer())
+    assert reader._deliver(consumer, messages, pending, lambda _, __, offsets: received.extend(offsets)) == {}
+    return received, pending
+
+
+def record(offset: int) -> Message:
+    return Message("orders", 0, offset, None, b"v", None, None, (TIMESTAMP_CREATE_TIME, 0))
+
+
+def damage(offset: int) -> Message:
+    return Message("orders", 0, offset, error=KafkaError(KafkaError._BAD_MSG))
+
+
+def test_damage_behind_what_has_landed_ends_the_range_and_fails_no_audit() -> None:
+    assert deliver(LogRange(0, 2), record(0), record(1), damage(2)) == ([0, 1], {})
+    # The last offset of the range is a marker: no record of it comes.
+    assert deliver(LogRange(0, 2), record(0), damage(2)) == ([0], {})
+
+
+def test_damage_in_what_has_landed_is_named() -> None:
+    with pytest.raises(DamagedLog, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
+        deliver(LogRange(0, 3), record(0), damage(1))
