@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
+from sink.config.regex_cost import MOST_WAYS, ways
+
 _DURATION_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
 _SIZE |= {"g": 1024**3, "gb": 1000**3, "gib": 1024**3}
@@ -126,6 +128,11 @@ def topic_regex(value: Any) -> str:
         re.compile(f"(?:{text})")
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is no regular expression ({error}); correct it") from None
+    if ways(text) > MOST_WAYS:
+        raise ValueError(
+            "may try a topic's name in so many ways that matching takes hours, like (a+)+ or .*.*.*.*; write parts that"
+            " cannot match the same characters, like ([^.]+\\.)+"
+        )
     return text
 
 
