@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import time
@@ -58,18 +59,33 @@ def handled_signals(cut_short_status: int = 0) -> Signals:
     A process that does not end within `END_SECONDS`, whatever asked for its end, is ended with `cut_short_status`.
     """
     signals = Signals()
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    own_pid = os.getpid()
 
-    def stop(signum: int, _frame: FrameType | None) -> None:
-        if signals.stop.is_set():
-            kill_process_tree(128 + signum)
-        signals.stop.set()
+    def note(signum: int, _frame: FrameType | None) -> None:
+        # No lock: the thread that this interrupts may hold the one of any event. A forked child has the same pipe.
+        if os.getpid() == own_pid:
+            os.write(write_end, bytes((signum,)))
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGHUP, lambda *_: signals.reload.set())
+    ContextThread(target=_carry_out, args=(read_end, signals), name="signals", daemon=True).start()
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, note)
     last_resort = (signals.stop, cut_short_status)
     ContextThread(target=_cut_short, args=last_resort, name="last-resort", daemon=True).start()
     return signals
+
+
+def _carry_out(read_end: int, signals: Signals) -> None:
+    """Does what the signals ask for, in a thread of its own: also while the main thread waits."""
+    while True:
+        for signum in os.read(read_end, 64):
+            if signum == signal.SIGHUP:
+                signals.reload.set()
+            elif signals.stop.is_set():
+                kill_process_tree(128 + signum)
+            else:
+                signals.stop.set()
 
 
 def _cut_short(stop: Event, status: int) -> None:
