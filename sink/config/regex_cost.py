@@ -38,7 +38,8 @@ First = frozenset[str]
 def ways(expression: str) -> int:
     """Returns a bound for the ways to match an expression, `MOST_WAYS` + 1 for any above that."""
     ignore_case = _IGNORING_CASE.search(expression) is not None
-    return min(_Ways(ignore_case).of(list(parser.parse(expression)), frozenset()), MOST_WAYS + 1)
+    tree: Any = parser.parse(expression)
+    return min(_Ways(ignore_case).of(list(tree), frozenset()), MOST_WAYS + 1)
 
 
 class _Ways:
@@ -132,7 +133,7 @@ class _Ways:
         if name == "LITERAL":
             matched = {chr(value)}
         elif name == "NOT_LITERAL":
-            matched = _ALL - {chr(value)}
+            matched = set(_ALL) - {chr(value)}
         else:
             matched = {character for character in _CHARACTERS if _in_set(character, value)}
         if self._ignore_case:

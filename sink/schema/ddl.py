@@ -187,7 +187,8 @@ class _Reader:
 def _tokens(ddl: str) -> list[tuple[str, int]]:
     tokens: list[tuple[str, int]] = []
     offset = 0
-    while ddl[offset:].strip():
+    end = len(ddl.rstrip())
+    while offset < end:
         match = _TOKEN.match(ddl, offset)
         if match is None:
             offset += len(ddl[offset:]) - len(ddl[offset:].lstrip())
