@@ -20,6 +20,7 @@ def main() -> int:
         from sink.runtime.launch import handled_signals, run_worker
         from sink.telemetry.logs import configure, identify
         from sink.telemetry.redaction import Redactor
+        from sink.telemetry.shown import shown_lines
     parser = argparse.ArgumentParser(prog="python -m sink.worker", description="Run a worker of a fleet.")
     parser.add_argument("-c", "--config", type=Path, required=True, help="settings: YAML, .properties, or a directory")
     arguments = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> int:
             identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
         run_worker(fleet, handled_signals())
     except SinkError as error:
-        print(f"sink: {error}", file=sys.stderr)
+        print(f"sink: {shown_lines(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -39,6 +39,7 @@ from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
@@ -127,7 +128,7 @@ class Replay:
         """Returns rows of this sink's committed transactions whose records are not in the table."""
         commits = self._commits()
         rows = self._rows().where(replace(selection, replayed=False).column())
-        instants = {row["instant"] for row in rows.select("instant").distinct().collect()}
+        instants = {row["instant"] for row in local_rows(rows.select("instant").distinct())}
         replayed_keys = [key for keys in self._replayed_by(commits).values() for key in keys]
         rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))
         return rows.join(self._key_frame(replayed_keys), list(_OWN_KEY), "left_anti") if replayed_keys else rows
@@ -196,7 +197,7 @@ class Replay:
         )
 
     def _decode(self, records: DataFrame) -> ReplayPreview:
-        tried = records.mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS).collect()
+        tried = list(local_rows(records.mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS)))
         good_keys = tuple(sorted(tuple(row)[:-1] for row in tried if row["reason"] is None))
         return ReplayPreview(good_keys, {tuple(row)[:-1]: row["reason"] for row in tried if row["reason"] is not None})
 

@@ -27,6 +27,7 @@ from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
 from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
 from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
@@ -55,7 +56,7 @@ def send_dead_letters(settings: Settings, topic: str, rows: DataFrame) -> None:
 
     try:
         producer = make_producer({**settings.kafka_native, **_PRODUCER}, LOG)
-        for row in rows.toLocalIterator():
+        for row in local_rows(rows):
             _produce(
                 producer,
                 topic=topic,

@@ -13,7 +13,6 @@ ConfigError if another file system is cached already, or the jar for the executo
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import zipfile
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.clients.java import SPARK, cache_home
+from sink.clients.private_directory import private_directory
 
 _STREAM = "org.apache.hudi.hadoop.fs.inline.InLineFsDataInputStream"
 _NAME = "sink.ClosingInLineFileSystem"
@@ -201,18 +200,16 @@ def _compiled(jvm: Any, source: str) -> Any:
 
 def _jar(jvm: Any) -> Path:
     """Returns the jar with the classes for executors, which fetch it from the driver when they start."""
-    digest = hashlib.sha256("\n".join([*SPARK, _FILE_SYSTEM, _EXECUTORS]).encode()).hexdigest()[:12]
-    jar = cache_home() / "classes" / f"inline-reads-{digest}.jar"
+    jar = private_directory() / "inline-reads.jar"
     if jar.is_file():
         return jar
     unfinished = jar.with_suffix(f".{threading.get_native_id()}.part")
     try:
-        jar.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(unfinished, "w") as file:
             for source in (_FILE_SYSTEM, _EXECUTORS):
                 for name, content in _compiled(jvm, source).getBytecodes().items():
                     file.writestr(f"{str(name).replace('.', '/')}.class", bytes(content))
         unfinished.rename(jar)
     except OSError as error:
-        raise ConfigError(f"{jar}: it cannot be written ({error}). Set SINK_HOME to a writable directory.") from error
+        raise ConfigError(f"{jar}: it cannot be written ({error}). Set TMPDIR to another directory.") from error
     return jar

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import DataFrame, Row
 
 from sink.clients.private_directory import private_directories, private_directory
 
@@ -41,8 +42,16 @@ def local_directories(roots: str) -> Mapping[str, str]:
     return {_LOCAL_DIRS: ",".join(map(str, private_directories(named.split(","))))}
 
 
+def local_rows(frame: DataFrame) -> Iterator[Row]:
+    """Yields the rows of a frame, with one job for each partition, as `toLocalIterator` does, but through py4j's
+    connections. PySpark opens a port for each result and takes the first connection: a stranger's that is faster than
+    its own makes the job fail."""
+    pickled: Any = frame._jdf.javaToPython().toLocalIterator()
+    for rows in pickled:
+        yield from CPickleSerializer().loads(rows)  # type: ignore[no-untyped-call]
+
+
 def collect_binary(frame: DataFrame) -> list[bytes]:
-    """Collects the only column of a frame, through py4j's connections. PySpark's `collect` opens a port for each result
-    and takes the first connection: a stranger's that is faster than its own makes the job fail."""
+    """Collects the only column of a frame with one job, through py4j's connections."""
     rows: Any = frame._jdf.collect()
     return [bytes(row.get(0)) for row in rows]

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sink.clients.private_directory import private_directory
+from sink.clients.spark_privacy import collect_binary, local_rows
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import MakeDriver, MakeFleet
 from tests.strangers import attack, attacking
@@ -96,6 +97,17 @@ def test_sparks_secret_and_files_are_for_its_own_user(spark: SparkSession) -> No
         *(place.getPath() for place in environment.blockManager().diskBlockManager().localDirs()),
     ]
     assert {private} == {Path(*Path(place).parts[: len(private.parts)]) for place in directories}
+
+
+def test_rows_come_through_no_port_as_they_would_through_pysparks(spark: SparkSession) -> None:
+    """Every type of a row of the errors table, empty partitions among them."""
+    columns = "id, cast(id as string) s, if(id = 2, null, encode(cast(id as string), 'UTF-8')) b"
+    more = "timestamp_seconds(id) t, array(named_struct('key', 'k', 'value', X'FF00')) h, id > 1 f, id / 2.0 d"
+    frame = spark.sql(f"SELECT {columns}, {more} FROM range(0, 5, 1, 7)")
+    assert list(local_rows(frame)) == frame.collect()
+    assert list(local_rows(frame.where("id < 0"))) == []
+    reports = frame.where("b IS NOT NULL").select("b").orderBy("id")
+    assert collect_binary(reports) == [b"0", b"1", b"3", b"4"]
 
 
 def test_a_stopped_executor_counts_as_a_silent_jvm(tmp_path: Path) -> None:

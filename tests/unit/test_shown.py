@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from rich.text import Text
 
 from coordination.errors import ConfigError
-from sink import cli
+from sink import cli, worker
 from sink.commands.common import text_table
 from sink.telemetry.exposition import Exposition
 from sink.telemetry.logs import configure
@@ -75,6 +75,17 @@ def test_a_sentence_of_a_command_shows_them(
     assert cli.main(["status"]) == 2
     assert (sys.stdout, sys.stderr) == before
     assert obeyed(capsys.readouterr().err) == set()
+
+
+def test_a_sentence_of_a_worker_shows_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "a\x1b[2J\u202e.yaml"
+    monkeypatch.setattr(sys, "argv", ["sink.worker", "--config", str(config)])
+    assert worker.main() == 2
+    errors = capsys.readouterr().err
+    assert "a\\x1b[2J\\u202e.yaml" in errors
+    assert obeyed(errors) == set()
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
