@@ -1,5 +1,7 @@
 """The environment of child processes: this package is found there, and nothing overrides a setting.
 
+From Python 3.11 on a child imports nothing from the directory where its parent is, which another user may write.
+
 Raises nothing.
 """
 
@@ -12,6 +14,7 @@ from pathlib import Path
 FAMILY = "SINK_FAMILY"
 """The tag of a group of processes that end together, for the demo and for tests."""
 OWN_VARIABLES = "SINK_"
+SAFE_PATH: Mapping[str, str] = {"PYTHONSAFEPATH": "1"}
 PASSED_ON = frozenset({"SINK_HOME", FAMILY})
 """Variables that children inherit: the directory of downloads, and the tag of the process group."""
 
@@ -25,7 +28,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != package_root]
     inherited = {name: value for name, value in os.environ.items() if not overrides_a_setting(name)}
-    return {**inherited, "PYTHONPATH": os.pathsep.join([package_root, *paths]), **extra}
+    return {**inherited, **SAFE_PATH, "PYTHONPATH": os.pathsep.join([package_root, *paths]), **extra}
 
 
 def overrides_a_setting(name: str) -> bool:

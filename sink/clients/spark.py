@@ -30,6 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Unavailable
+from sink.clients.child_environment import SAFE_PATH
 from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java, pyspark_jars
@@ -198,6 +199,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     if _is_local(conf.setMaster(settings.spark_master)):
         roots = sorted({str(package.parent) for package in _package_directories()})
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(roots))
+        conf.setAll([(f"spark.executorEnv.{name}", value) for name, value in SAFE_PATH.items()])
         conf.set("spark.python.daemon.module", "sink.write.daemon")
         conf.setAll(list(private_hadoop().items()))
     conf.setAll(list(session_options(*sinks).items()))

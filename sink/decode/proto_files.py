@@ -133,7 +133,15 @@ def _compile(
         descriptors, compiled = Path(directory, "given"), Path(directory, "made")
         descriptors.write_bytes(importable.SerializeToString())
         arguments = [f"--descriptor_set_in={descriptors}", f"--proto_path={root}", "--include_imports"]
-        command = [sys.executable, "-m", f"{COMPILER}.protoc", *arguments, f"--descriptor_set_out={compiled}", *names]
+        command = [
+            sys.executable,
+            "-I",
+            "-m",
+            f"{COMPILER}.protoc",
+            *arguments,
+            f"--descriptor_set_out={compiled}",
+            *names,
+        ]
         try:
             compiler = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
