@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from sink.clients.private_directory import private_directory
 from sink.clients.spark_privacy import collect_binary, local_rows
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import MakeDriver, MakeFleet
+from tests.processes import python_workers
 from tests.strangers import attack, attacking
 from tests.waiting import eventually
 from tests.workers import Part
@@ -58,25 +60,32 @@ def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(
     assert driver.count() == 20
 
 
-def python_daemon() -> tuple[psutil.Process, int]:
-    """Returns Spark's Python daemon and its port."""
-    [(daemon, port)] = [
-        (process, place.laddr.port)
-        for process in psutil.Process().children(recursive=True)
-        if "sink.write.daemon" in process.cmdline()
-        for place in process.net_connections("tcp")
-        if place.status == psutil.CONN_LISTEN
-    ]
-    return daemon, port
+def daemon_ports() -> set[int]:
+    """Returns the ports of Spark's Python daemons. A process that was just forked still has its daemon's."""
+    ports = set()
+    for pid in python_workers():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            places = psutil.Process(pid).net_connections("tcp")
+            ports |= {place.laddr.port for place in places if place.status == psutil.CONN_LISTEN}
+    return ports
 
 
 def test_the_daemon_forks_for_its_own_jvm_only(spark: SparkSession) -> None:
     spark.range(1).mapInArrow(unchanged, "id long").count()
-    (daemon, port) = python_daemon()
-    workers = daemon.children()
-    assert attack("connect", port=port, times=CONNECTIONS) == [""] * CONNECTIONS
-    assert {worker.pid for worker in daemon.children()} <= {worker.pid for worker in workers}
+    ports, processes = daemon_ports(), len(python_workers())
+    assert ports
+    for port in ports:
+        assert attack("connect", port=port, times=CONNECTIONS) == [""] * CONNECTIONS
+    assert len(python_workers()) < processes + CONNECTIONS
     assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
+
+
+def texts_of(process: psutil.Process) -> list[str]:
+    """Returns arguments and environment of a process; nothing of one that has ended."""
+    try:
+        return [*process.cmdline(), *process.environ().values()]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def test_sparks_secret_and_files_are_for_its_own_user(spark: SparkSession) -> None:
@@ -85,7 +94,7 @@ def test_sparks_secret_and_files_are_for_its_own_user(spark: SparkSession) -> No
     environment = jvm.org.apache.spark.SparkEnv.get()
     secret = environment.securityManager().getSecretKey()
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    seen = [text for process in processes for text in (*process.cmdline(), *process.environ().values())]
+    seen = [text for process in processes for text in texts_of(process)]
     assert len(secret) > 32
     assert not [text for text in seen if secret in text]
     private = private_directory()
