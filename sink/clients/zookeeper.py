@@ -25,6 +25,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from coordination.errors import ConfigError, Unavailable
 from sink.config import ProcessSettings
+from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 WARN_SECONDS = 10.0
@@ -104,6 +105,8 @@ class ZooKeeperSession:
         self._on_state = on_state
         self._complaints = Complaints()
         self._poll_lock = Lock()
+        self._replacing: ContextThread | None = None
+        self._is_closed = False
         self.client = new_client(settings, self._complaints, max_delay=5.0)
         self.client.add_listener(self._state_changed)
 
@@ -120,9 +123,9 @@ class ZooKeeperSession:
         return True
 
     def poll(self) -> None:
-        """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended.
+        """Warns if ZooKeeper is unreachable, and has the session replaced when the old one has ended.
 
-        Call it regularly, from any thread: while one thread polls, others return at once."""
+        Call it regularly, from any thread. It returns at once."""
         if self.client.connected or not self._poll_lock.acquire(blocking=False):
             return
         try:
@@ -136,12 +139,27 @@ class ZooKeeperSession:
             self._warned_at = now
             reason = self._complaints.last
             LOG.warning("zookeeper.unreachable", address=self._address, reason=reason, action="keeps trying")
-        if now - self._disconnected_at > 2 * self._timeout:
+        is_replacing = self._replacing is not None and self._replacing.is_alive()
+        if now - self._disconnected_at > 2 * self._timeout and not is_replacing:
             self._disconnected_at = now
+            self._replacing = ContextThread(target=self._replace, name="zookeeper-session", daemon=True)
+            self._replacing.start()
+
+    def _replace(self) -> None:
+        """Closes the session, and begins another one. kazoo waits for its own threads, which may hang in a connection:
+        no other thread waits for them.
+        """
+        try:
             self.client.stop()
-            self.client.start_async()
+            if not self._is_closed:
+                self.client.start_async()
+        except KazooException as error:
+            LOG.warning("zookeeper.session_not_replaced", reason=repr(error))
 
     def close(self) -> None:
+        self._is_closed = True
+        if self._replacing is not None:
+            self._replacing.join(CONNECT_SECONDS)
         self.client.stop()
         self.client.close()
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Mapping
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.options import partition_columns, populate_meta_fields
+from sink.runtime.pools import CoalescedRun
+from sink.runtime.sink import Sink
 from sink.schema import META_COLUMNS, TableSchema
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.redaction import Properties
@@ -63,6 +67,24 @@ class CommitWarmup:
         except Exception as error:
             # Nothing depends on it, and no caller would log it.
             LOG.warning("worker.cold", reason=error_summary(error), exc_info=True)
+
+
+class LeaderSearch:
+    """Looks whether another live worker leads a sink of this process. A look waits for ZooKeeper, so that a thread of
+    the pool looks: the main thread, which has to feed the watchdog, reads `has_found`.
+    """
+
+    def __init__(self, pool: Executor, sinks: Mapping[str, Sink]) -> None:
+        self._sinks = sinks
+        self._run = CoalescedRun(pool, self._look)
+        self.has_found = False
+
+    def trigger(self) -> None:
+        self._run.trigger()
+
+    def _look(self) -> None:
+        if any(sink.follows() for sink in tuple(self._sinks.values())):
+            self.has_found = True
 
 
 def _unlocked(_purpose: str) -> nullcontext[None]:

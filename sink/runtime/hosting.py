@@ -8,9 +8,10 @@ may read `sinks` and `misconfigured`. `changes_of` compares two configurations, 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import structlog
@@ -20,11 +21,13 @@ from sink.clients.spark_storage import schemes
 from sink.config import Fleet, ProcessSettings, Settings, load_fleet
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.sink import DRAIN_SECONDS, Sink
-from sink.telemetry.logs import hide
+from sink.telemetry.logs import ContextThread, hide
 from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
 CLOSE_SECONDS = 10.0
+STEP_SECONDS = 0.2
+"""The most that beginning new sinks, or letting go of removed ones, may keep the main loop; the rest follows."""
 
 
 @dataclass(frozen=True)
@@ -127,16 +130,24 @@ class HostedSinks:
         self._leaving: list[Sink] = []
         self._reported: dict[str, SinkError] = {}
         """The refusal of each sink that was reported last."""
+        self.has_more = False
+        """Whether sinks are still to be begun or let go."""
+        self._removed: list[Sink] = []
+        """Sinks that are no longer configured, to be let go."""
+        self._loading: Future[Fleet] | None = None
 
     def begin(self) -> None:
         """Begins the sinks that are configured."""
-        self.begin_missing()
+        self.begin_missing(math.inf)
         self._report_misconfigured(self.fleet.misconfigured_here)
 
-    def begin_missing(self) -> None:
-        """Begins the sinks that this worker hosts and does not run: those that were configured or discovered since. A
-        sink whose predecessor still drains waits for its end. The topic of a misconfigured sink is no pattern's.
+    def begin_missing(self, seconds: float = STEP_SECONDS) -> None:
+        """Lets go of removed sinks, and begins the sinks that this worker hosts and does not run: those that were
+        configured or discovered since. A sink whose predecessor still drains waits for its end. The topic of a
+        misconfigured sink is no pattern's. What it has not reached after `seconds` follows with the next call.
         """
+        deadline = time.monotonic() + seconds
+        self._release_removed(deadline)
         draining = {sink.settings.name for sink in self._leaving}
         discovered = {settings.name: settings for settings in self._discovery.sinks}
         configured = {settings.name: settings for settings in self.fleet.sinks}
@@ -148,6 +159,9 @@ class HostedSinks:
                 if any(sink.claims(topic, settings) for sink in unusable for topic in settings.topics):
                     continue
                 LOG.info("discovery.sink", sink=name, topics=list(settings.topics))
+            if time.monotonic() >= deadline:
+                self.has_more = True
+                return
             hide(settings.secrets)
             self.sinks[name] = self._new_sink(settings)
             self.sinks[name].start()
@@ -163,6 +177,11 @@ class HostedSinks:
                 self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=reason)
 
+    def _release_removed(self, deadline: float) -> None:
+        while self._removed and time.monotonic() < deadline:
+            self._release(self._removed.pop())
+        self.has_more = bool(self._removed)
+
     def _release(self, sink: Sink) -> None:
         """Drains the sink in a thread of its own; the process goes on meanwhile."""
         del self.sinks[sink.settings.name]
@@ -175,12 +194,32 @@ class HostedSinks:
             self._metrics.remove(sink.settings.name)
             LOG.info("sink.released", sink=sink.settings.name)
 
+    @property
+    def is_reloading(self) -> bool:
+        return self._loading is not None
+
     def reload(self) -> None:
-        """Takes up new sinks and lets go of removed ones; refused ones begin again. A configuration that cannot be used
-        changes nothing.
+        """Begins to read the configuration again, in a thread of its own: a thousand sinks take seconds."""
+        loading: Future[Fleet] = Future()
+
+        def load() -> None:
+            try:
+                loading.set_result(load_fleet(self.fleet.path, strict=False))
+            except BaseException as error:  # noqa: BLE001 (the future raises it again)
+                loading.set_exception(error)
+
+        self._loading = loading
+        ContextThread(target=load, name="reload", daemon=True).start()
+
+    def take_up_reload(self) -> None:
+        """Takes up new sinks and lets go of removed ones, once the configuration has been read; refused ones begin
+        again. A configuration that cannot be used changes nothing.
         """
+        if self._loading is None or not self._loading.done():
+            return
+        loading, self._loading = self._loading, None
         try:
-            fleet = load_fleet(self.fleet.path, strict=False)
+            fleet = loading.result(0)
         except ConfigError as error:
             LOG.error("reload.refused", reason=str(error))
             return
@@ -189,8 +228,8 @@ class HostedSinks:
             self._metrics.remove(name)
         running = {name: sink.settings for name, sink in self.sinks.items()}
         changes = changes_of(self.fleet, fleet, running, self._discovery.sinks)
-        for name in changes.removed:
-            self._release(self.sinks[name])
+        self._removed = [self.sinks[name] for name in changes.removed]
+        self._release_removed(time.monotonic() + STEP_SECONDS)
         self._report_misconfigured(fleet.misconfigured_here)
         self.fleet = changes.fleet
         self._discovery.update_fleet(self.fleet)
@@ -215,7 +254,7 @@ class HostedSinks:
         no other one can come.
         """
         refusals = self._refusals()
-        can_go_on = bool(self._leaving or self.fleet.patterns)
+        can_go_on = bool(self._leaving or self.fleet.patterns or self.has_more)
         if self.fleet.is_one_sink and refusals and not can_go_on:
             raise next(iter(refusals.values()))
         for name, error in refusals.items():
@@ -236,7 +275,8 @@ class HostedSinks:
     def have_left(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
         sinks = self.sinks.values()
-        return all(sink.ended.is_set() for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
+        has_left = all(sink.ended.is_set() for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
+        return has_left and not self.has_more
 
     def session_changed(self, state: str) -> None:
         for sink in (*tuple(self.sinks.values()), *self._leaving):

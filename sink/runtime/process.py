@@ -30,7 +30,7 @@ from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Fleet, Settings
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
-from sink.runtime.commit_warmup import CommitWarmup
+from sink.runtime.commit_warmup import CommitWarmup, LeaderSearch
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
@@ -189,7 +189,7 @@ class WorkerProcess:
                 if self._hosted.fleet.patterns:
                     self._discovery.start()
                 presence_run = CoalescedRun(pool, presence.poll)
-                self._supervise(session, watchdog, spark, presence_run)
+                self._supervise(session, watchdog, spark, presence_run, LeaderSearch(pool, self._sinks))
                 self._discovery.stop()
                 self._notifier.notify("STOPPING=1")
                 self._facts.draining = True
@@ -216,16 +216,24 @@ class WorkerProcess:
             LOG.warning("worker.cold", reason=error_summary(error))
 
     def _supervise(
-        self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession, presence: CoalescedRun
+        self,
+        session: ZooKeeperSession,
+        watchdog: JvmWatchdog,
+        spark: SparkSession,
+        presence: CoalescedRun,
+        leaders: LeaderSearch,
     ) -> None:
-        """Runs until `stop` is set, or an operator has asked this worker to leave every sink."""
+        """Runs until `stop` is set, or an operator has asked this worker to leave every sink. Nothing in the loop waits
+        for a server: a tick that is late by `PAUSED_SECONDS` would count as a pause of this process.
+        """
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
         while not self._stop.wait(POLL_SECONDS):
             session.poll()
-            if self._signals.reload.is_set():
+            if self._signals.reload.is_set() and not self._hosted.is_reloading:
                 self._signals.reload.clear()
                 self._hosted.reload()
+            self._hosted.take_up_reload()
             for sink in self._sinks.values():
                 sink.poll()
                 if not self._hosted.fleet.is_one_sink:
@@ -238,11 +246,13 @@ class WorkerProcess:
                 self._stop.set()
             self._watch(watchdog)
             self._tell_ready()
-            warmup = self._warm_commits(warmup, spark)
+            warmup = self._warm_commits(warmup, spark, leaders)
         if warmup is not None:
             warmup.wait(WARMUP_SECONDS)
 
-    def _warm_commits(self, warmup: CommitWarmup | None, spark: SparkSession) -> CommitWarmup | None:
+    def _warm_commits(
+        self, warmup: CommitWarmup | None, spark: SparkSession, leaders: LeaderSearch
+    ) -> CommitWarmup | None:
         """Warms the commits of a process that does not lead yet: one that leads has them warm, or will soon."""
         if warmup is None:
             opened = next((sink for sink in self._sinks.values() if sink.schema is not None), None)
@@ -251,15 +261,17 @@ class WorkerProcess:
             warmup = CommitWarmup(spark, opened.settings, opened.schema)
         if any(sink.leads for sink in self._sinks.values()):
             warmup.cancel()
-        elif warmup.is_due and any(sink.follows() for sink in self._sinks.values()):
+        elif warmup.is_due and leaders.has_found:
             warmup.begin()
+        elif warmup.is_due:
+            leaders.trigger()
         return warmup
 
     def _tell_ready(self) -> None:
         """Tells systemd once a sink has joined, and every other one has, waits, or was refused."""
         states = {sink.state for sink in self._sinks.values()}
         has_joined = SinkState.JOINED in states or (not states and not self._hosted.fleet.is_one_sink)
-        if not self._is_ready and has_joined and SinkState.OPENING not in states:
+        if not self._is_ready and has_joined and not self._hosted.has_more and SinkState.OPENING not in states:
             self._is_ready = True
             self._notifier.notify("READY=1")
 

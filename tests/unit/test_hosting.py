@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,7 @@ import yaml
 
 from coordination.errors import ConfigError, SinkError
 from sink.config import Settings, load_fleet
+from sink.runtime import hosting
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.hosting import HostedSinks
 from sink.runtime.sink import Sink
@@ -106,6 +108,16 @@ class World:
         return cast(FakeSink, self.hosted.sinks[name])
 
 
+def reload(hosted: HostedSinks) -> None:
+    """Reloads, and waits until the configuration has been taken up, as the process does from tick to tick."""
+    hosted.reload()
+    deadline = time.monotonic() + 60
+    while hosted.is_reloading and time.monotonic() < deadline:
+        time.sleep(0.01)
+        hosted.take_up_reload()
+    assert not hosted.is_reloading
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -118,7 +130,7 @@ def test_a_reload_that_widens_which_sinks_a_worker_hosts_takes_up_those_of_topic
     world.pass_by()
     assert world.running == ["eu-a"]
     world.write({"every": EVERY}, worker__sinks="*")
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert world.running == ["eu-a", "us-a"]
 
@@ -129,7 +141,7 @@ def test_a_reload_that_narrows_which_sinks_a_worker_hosts_lets_go_of_those_of_to
     hosted = world.begin()
     world.pass_by()
     world.write({"every": EVERY}, worker__sinks="us-*")
-    hosted.reload()
+    reload(hosted)
     assert world.running == ["us-a"]
     assert [sink.settings.name for sink in world.begun if sink.is_leaving] == ["eu-a"]
     world.pass_by()
@@ -142,7 +154,7 @@ def test_a_reload_gives_no_pattern_the_topic_of_a_sink_that_cannot_be_used(world
     hosted = world.begin()
     world.pass_by()
     world.write({"every": EVERY, "fixed": of_topic("fixed"), "own": of_topic("us-a", **{"flush.size": "many"})})
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert world.running == ["eu-a", "fixed", "us-b"]
 
@@ -156,10 +168,10 @@ def test_settings_of_its_own_for_a_topic_that_a_pattern_runs_already_are_refused
     hosted = world.begin()
     world.pass_by()
     world.write({"every": EVERY, "eu-a": of_topic("eu-a", **{"flush.size": 5})})
-    hosted.reload()
+    reload(hosted)
     assert "flush.size may not change while the sink runs" in refusals()["eu-a"]
     world.write({"every": EVERY})
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert refusals() == {}
     assert len(world.begun) == 1
@@ -179,7 +191,7 @@ def test_a_reload_begins_a_refused_sink_again_with_its_new_settings_and_reports_
     assert refusals() == {}
     assert 'sink_refused{sink="bad"} 1.0' in world.metrics.text().decode()
     world.write({"good": of_topic("good"), "bad": of_topic("bad", **{"flush.size": 5})})
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert refusals() == {}
     assert world.sink("bad").settings.flush_size == 5
@@ -196,7 +208,7 @@ def test_a_pattern_takes_a_topic_whose_own_settings_were_removed_once_its_sink_h
     hosted = world.begin()
     old = world.sink("eu-a")
     world.write({"every": EVERY, "fixed": of_topic("fixed")})
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert world.running == ["fixed"]
     world.end(old)
@@ -210,9 +222,9 @@ def test_a_sink_that_is_configured_again_while_it_drains_begins_after_that(world
     hosted = world.begin()
     old = world.sink("b")
     world.write({"a": of_topic("a")})
-    hosted.reload()
+    reload(hosted)
     world.write(both)
-    hosted.reload()
+    reload(hosted)
     world.pass_by()
     assert world.running == ["a"]
     world.end(old)
@@ -224,7 +236,7 @@ def test_the_process_goes_on_while_a_removed_sink_drains_though_the_only_other_o
     hosted = world.begin()
     old = world.sink("b")
     world.write({"a": of_topic("a")})
-    hosted.reload()
+    reload(hosted)
     world.sink("a").refusal = ConfigError("the table has other columns")
     world.pass_by()
     old.ended.set()
@@ -264,3 +276,59 @@ def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, s
         return current
 
     return since
+
+
+def test_a_reload_of_a_thousand_sinks_keeps_the_main_loop_from_its_next_tick_for_a_moment_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write({"a": of_topic("a")})
+    hosted = world.begin()
+    world.write({f"s{number}": of_topic(f"s{number}") for number in range(1000)})
+    release, original = Event(), hosting.load_fleet
+    monkeypatch.setattr(hosting, "load_fleet", lambda *args, **more: (release.wait(30), original(*args, **more))[1])
+    hosted.reload()
+    for _ in range(3):
+        world.pass_by()
+        hosted.take_up_reload()
+    assert hosted.is_reloading
+    release.set()
+    longest = 0.0
+    while hosted.is_reloading or hosted.has_more:
+        before = time.thread_time()
+        hosted.take_up_reload()
+        world.pass_by()
+        longest = max(longest, time.thread_time() - before)
+        time.sleep(0.01)
+    assert len(world.running) == 1000
+    assert "a" not in world.running
+    print(f"the longest tick took {longest:.2f} s of CPU")
+    assert longest < 1, longest
+
+
+def test_new_sinks_begin_and_removed_ones_are_let_go_in_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write({name: of_topic(name) for name in "abc"})
+    hosted = world.begin()
+    world.write({name: of_topic(name) for name in "def"})
+    monkeypatch.setattr(hosting, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(hosting.HostedSinks.begin_missing, "__defaults__", (0.0,))
+    reload(hosted)
+    world.pass_by()
+    assert (world.running, hosted.has_more) == (["a", "b", "c"], True)
+    assert not hosted.have_left()
+    monkeypatch.setattr(hosting.HostedSinks.begin_missing, "__defaults__", (30.0,))
+    world.pass_by()
+    assert (world.running, hosted.has_more) == (["d", "e", "f"], False)
+    assert [sink.settings.name for sink in world.begun if sink.is_leaving] == ["a", "b", "c"]
+
+
+def test_a_removed_sink_that_a_second_reload_brings_back_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write({name: of_topic(name) for name in "ab"})
+    hosted = world.begin()
+    monkeypatch.setattr(hosting, "STEP_SECONDS", 0.0)
+    world.write({"b": of_topic("b")})
+    reload(hosted)
+    world.write({name: of_topic(name) for name in "ab"})
+    reload(hosted)
+    world.pass_by()
+    assert (world.running, hosted.has_more) == (["a", "b"], False)
+    assert not [sink for sink in world.begun if sink.is_leaving]
