@@ -28,8 +28,8 @@ from sink.config import ProcessSettings
 from sink.http import page
 from sink.http.answers import Answer, Answers, UnknownSink, refusal
 from sink.http.facts import WorkerFacts
-from sink.http.hosts import KnownHosts, WrongHost
 from sink.operations.control import VERBS
+from sink.telemetry.known_hosts import KnownHosts, WrongHost
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
@@ -242,7 +242,7 @@ class WorkerHttp:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         limits = Limits()
         self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
-        handler_arguments = {"answers": self._answers, "limits": limits, "hosts": KnownHosts(self._settings)}
+        handler_arguments = {"answers": self._answers, "limits": limits, "hosts": known_hosts(self._settings)}
         application = Application(
             [(path, handler, {**handler_arguments, **options}) for path, handler, options in ROUTES],
             default_handler_class=NotFoundHandler,
@@ -285,6 +285,13 @@ class BoundedServer(HTTPServer):
         self.limits.open.pop(stream, None)
         self.limits.busy.discard(stream)
         super().on_close(server_conn)
+
+
+def known_hosts(settings: ProcessSettings) -> KnownHosts:
+    """Returns the names that the server takes: all of them beyond loopback, unless `http.hosts` is set."""
+    listen_host = settings.http_address[0] if settings.http_address else ""
+    is_guarded = bool(settings.http_hosts) or settings.http_is_on_loopback
+    return KnownHosts(settings.http_hosts, listen_host, is_guarded)
 
 
 def _tls_context(settings: ProcessSettings) -> ssl.SSLContext | None:

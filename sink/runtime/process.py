@@ -115,7 +115,7 @@ class WorkerProcess:
 
     def run(self) -> None:
         http = WorkerHttp(self._settings, self._facts)
-        self._metrics.serve(self._settings.metrics_port)
+        self._metrics.serve(self._settings.metrics_port, self._settings.http_hosts)
         http.start()
         session = ZooKeeperSession(self._settings, self._hosted.session_changed)
         session.start()

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from coordination.errors import ConfigError
+from sink.telemetry.known_hosts import KnownHosts, WrongHost
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.shown import shown_lines
 
@@ -66,10 +67,15 @@ def _number(value: float) -> str:
 class MetricsServer:
     """Serves the text on one address until `close`."""
 
-    def __init__(self, host: str, port: int, text: Callable[[], bytes]) -> None:
-        def answer(_environ: Any, start: Callable[..., Any]) -> Iterable[bytes]:
-            body = text()
-            start("200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
+    def __init__(self, host: str, port: int, text: Callable[[], bytes], hosts: KnownHosts) -> None:
+        def answer(environ: Any, start: Callable[..., Any]) -> Iterable[bytes]:
+            status, body = "200 OK", b""
+            try:
+                hosts.require(environ.get("HTTP_HOST", host), host)
+                body = text()
+            except WrongHost as error:
+                status, body = "421 Misdirected Request", f"# {error}\n".encode()
+            start(status, [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
             return [body]
 
         try:

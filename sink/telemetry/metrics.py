@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -22,6 +22,7 @@ from coordination.zookeeper.table_service_lock import RUN, Service, TableService
 from sink.telemetry.backlog import last_commit
 from sink.telemetry.exposition import Exposition, MetricsServer
 from sink.telemetry.harmless import harmless
+from sink.telemetry.known_hosts import KnownHosts
 from sink.telemetry.metric_families import Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
 from sink.telemetry.version import parts, sink_version
@@ -68,11 +69,12 @@ class ProcessMetrics:
         lines = [*self._exposition.texts(), *partition_lines([sink.offsets for sink in sinks])]
         return "".join(lines).encode()
 
-    def serve(self, port: int) -> int | None:
-        """Serves on loopback until `close`. Returns the port; None if `port` is 0."""
+    def serve(self, port: int, named_hosts: Sequence[str] = ()) -> int | None:
+        """Serves on loopback until `close`, under loopback's names, this host's and `named_hosts`. Returns the port;
+        None if `port` is 0."""
         if port == 0:
             return None
-        self._server = MetricsServer(LOOPBACK, port, self.text)
+        self._server = MetricsServer(LOOPBACK, port, self.text, KnownHosts(named_hosts, LOOPBACK))
         return port
 
     def close(self) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sink.devtools.local.servers import free_ports
-from sink.http.hosts import KnownHosts, WrongHost
-from sink.http.server import WorkerHttp
+from sink.http.server import WorkerHttp, known_hosts
+from sink.telemetry.known_hosts import WrongHost
+from sink.telemetry.metrics import ProcessMetrics
 from tests.http_fleet import StubFacts, settings_in
 from tests.http_kit import Client, Reply
 
@@ -70,7 +71,7 @@ def test_beyond_loopback_names_are_compared_once_http_hosts_is_set(tmp_path: Pat
 
 @pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "[::1", "a:b:c", "\x1b[2J", "127.1"])
 def test_a_host_that_is_none_of_them_is_refused_with_the_setting(tmp_path: Path, host: str) -> None:
-    hosts = KnownHosts(settings_in(tmp_path, "127.0.0.1:1", http__listen="127.0.0.1:8490"))
+    hosts = known_hosts(settings_in(tmp_path, "127.0.0.1:1", http__listen="127.0.0.1:8490"))
     with pytest.raises(WrongHost, match=r"http\.hosts") as refusal:
         hosts.require(host, OWN_ADDRESS)
     assert "\x1b" not in str(refusal.value)
@@ -92,3 +93,19 @@ def test_a_host_that_is_none_of_them_is_refused_with_the_setting(tmp_path: Path,
 )
 def test_loopback_is_known_by_its_addresses_and_its_name(tmp_path: Path, listen: str, expected: bool) -> None:
     assert settings_in(tmp_path, "127.0.0.1:1", http__listen=listen).http_is_on_loopback == expected
+
+
+def test_the_metrics_port_refuses_a_strangers_name() -> None:
+    metrics, [port] = ProcessMetrics("w1"), free_ports(1)
+    metrics.serve(port, ["metrics.example"])
+    try:
+        client = Client("127.0.0.1", port)
+        for host, status in (("evil.example", 421), ("metrics.example:9", 200), (f"127.0.0.1:{port}", 200)):
+            reply = ask(client, host, "/metrics")
+            assert (reply.status, b"sink_" in reply.body, b"http.hosts" in reply.body) == (
+                status,
+                status == 200,
+                status == 421,
+            )
+    finally:
+        metrics.close()

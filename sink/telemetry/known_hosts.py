@@ -1,17 +1,16 @@
-"""Which `Host` headers a worker's HTTP server takes.
+"""Which `Host` headers a worker's HTTP servers take.
 
 A web page of a stranger can have its own name resolved to this host's address, and the browser then sends the page's
-requests here, with the stranger's name as `Host` (DNS rebinding). Guarantee: where the server listens on loopback, or
-where `http.hosts` is set, a request is answered only if it names loopback, the address at which it arrived, this host's
-name, the name in `http.listen`, or one of `http.hosts`. Raises `WrongHost`.
+requests here, with the stranger's name as `Host` (DNS rebinding). Guarantee: a guarded server answers only what
+names loopback, the address at which the request arrived, this host's name, the name at which it listens, or one of
+`http.hosts`. Raises `WrongHost`.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-
-from sink.config import ProcessSettings
+from collections.abc import Sequence
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<plain>[^:\[\]]*))(?::\d*)?")
@@ -29,15 +28,12 @@ class WrongHost(Exception):
 
 
 class KnownHosts:
-    """The names of one server; None where every name is taken."""
+    """The names of one server, which listens at `listen_host`. `named` are those of `http.hosts`."""
 
-    def __init__(self, settings: ProcessSettings) -> None:
-        listen_host = settings.http_address[0] if settings.http_address else ""
-        self._names: frozenset[str] | None = None
-        if settings.http_hosts or settings.http_is_on_loopback:
-            own = socket.gethostname().lower()
-            named = map(str.lower, settings.http_hosts)
-            self._names = _LOOPBACK | {listen_host.lower(), own, own.partition(".")[0], *named}
+    def __init__(self, named: Sequence[str], listen_host: str, is_guarded: bool = True) -> None:
+        own = socket.gethostname().lower()
+        names = _LOOPBACK | {listen_host.lower(), own, own.partition(".")[0], *map(str.lower, named)}
+        self._names = names if is_guarded else None
 
     def require(self, header: str, local_address: str) -> None:
         """Raises WrongHost. `local_address` is the address of this host at which the request arrived."""
