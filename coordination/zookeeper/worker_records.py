@@ -10,10 +10,10 @@ worker of this fleet has a member znode, too. Raises Unavailable.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -23,8 +23,12 @@ from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
 from coordination.zookeeper.records import Records, decode
 
+T = TypeVar("T")
+
 DIRECTORY = "~workers"
 """No sink has this name: `~` is in none."""
+JOINED = "joined"
+"""The state of a sink that takes part in its fleet."""
 COMPRESS_ABOVE = 4096
 """A thousand sinks take 90 kB, and compressed 3."""
 
@@ -60,7 +64,7 @@ class WorkerRecord:
 
     @property
     def joined(self) -> frozenset[str]:
-        return frozenset(name for name, sink in self.sinks.items() if sink.state == "joined")
+        return frozenset(name for name, sink in self.sinks.items() if sink.state == JOINED)
 
 
 class OwnWorkerRecord:
@@ -106,9 +110,24 @@ def worker_record(client: KazooClient, root: str, name: str) -> WorkerRecord | N
     return _record(Records(client, root.rstrip("/")), client.get_async(_path(root, name)), name)
 
 
+def joined_sinks(client: KazooClient, root: str, name: str) -> frozenset[str]:
+    """Returns the sinks that the process has joined, by the record of that name. A record of a thousand sinks takes six
+    times as long to decode.
+    """
+
+    def build(d: Any) -> frozenset[str]:
+        return frozenset(require_str(sink) for sink, hosted in d["sinks"].items() if hosted["state"] == JOINED)
+
+    return _decoded(Records(client, root.rstrip("/")), client.get_async(_path(root, name)), name, build) or frozenset()
+
+
 def _record(records: Records, answer: Any, name: str) -> WorkerRecord | None:
+    return _decoded(records, answer, name, _build)
+
+
+def _decoded(records: Records, answer: Any, name: str, build: Callable[[Any], T]) -> T | None:
     with suppress(NoNodeError, OtherVersion):
-        return decode(records.result_of(answer)[0], f"ZooKeeper: {DIRECTORY}/{name}", _build)
+        return decode(records.result_of(answer)[0], f"ZooKeeper: {DIRECTORY}/{name}", build)
     return None
 
 

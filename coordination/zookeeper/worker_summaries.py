@@ -1,9 +1,9 @@
 """Tells each worker process what every other one carries, at a cost that does not grow with the square of the fleet.
 
 A summary is a small ephemeral znode beside each worker record. It counts the record's changes, so that a process reads
-another's record only if a decision needs it, and once for each change. Summaries are kept by ZooKeeper's watches: a
-fleet in which nothing changes reads nothing. Like the record, a summary means nothing to the protocol; an unreadable
-one, and one of another version, counts as missing.
+another's record only if a decision needs it, and once for each change that matters there. Summaries are kept by
+ZooKeeper's watches: a fleet in which nothing changes reads nothing. Like the record, a summary means nothing to the
+protocol; an unreadable one, and one of another version, counts as missing.
 
 Guarantee: after `refresh`, the summaries are those of some moment after the call began, but for changes that a watch
 still reports; the next `refresh` sees these. A watch that never fires is made good within `WHOLE_SECONDS`. Raises
@@ -27,7 +27,7 @@ from coordination.errors import OtherVersion, SinkError
 from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
 from coordination.zookeeper.records import Records, decode
-from coordination.zookeeper.worker_records import COMPRESS_ABOVE, WorkerRecord, worker_record
+from coordination.zookeeper.worker_records import COMPRESS_ABOVE, WorkerRecord, joined_sinks, worker_record
 
 DIRECTORY = "~summaries"
 WHOLE_SECONDS = 60.0
@@ -36,7 +36,8 @@ WHOLE_SECONDS = 60.0
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
     """One process. `load` sums the weights of the sinks that it leads, without ailing ones. `ailing` names the sinks
-    whose coordinator there was kept from its work. `revision` counts the changes of its worker record.
+    whose coordinator there was kept from its work. `revision` counts the changes of its worker record, and `joined`
+    those of the set of sinks that it has joined.
     """
 
     worker: str
@@ -44,6 +45,7 @@ class WorkerSummary:
     load: int
     ailing: tuple[str, ...]
     revision: int
+    joined: int
 
 
 class WorkerSummaries:
@@ -62,6 +64,7 @@ class WorkerSummaries:
         self._known: dict[str, WorkerSummary] = {}
         self._names: frozenset[str] = frozenset()
         self._read_records: dict[str, tuple[int, WorkerRecord | None]] = {}
+        self._read_joined: dict[str, tuple[int, frozenset[str]]] = {}
 
     @property
     def by_name(self) -> Mapping[str, WorkerSummary]:
@@ -113,9 +116,12 @@ class WorkerSummaries:
         return known[1]
 
     def joined_by(self, name: str) -> frozenset[str]:
-        """Returns the sinks that a process has joined, by its record."""
-        record = self.record_of(name)
-        return frozenset() if record is None else record.joined
+        """Returns the sinks that a process has joined, by its record. Reads it if they are unknown or have changed."""
+        revision = self._known[name].joined
+        known = self._read_joined.get(name)
+        if known is None or known[0] != revision:
+            known = self._read_joined[name] = revision, joined_sinks(self._client, self._root, name)
+        return known[1]
 
     def _read(self, list_again: bool, stale: set[str]) -> None:
         if list_again:
@@ -124,6 +130,7 @@ class WorkerSummaries:
             for gone in self._known.keys() - self._names:
                 del self._known[gone]
                 self._read_records.pop(gone, None)
+                self._read_joined.pop(gone, None)
         pending = {
             name: self._client.get_async(f"{self._directory}/{name}", watch=self._changed)
             for name in stale & self._names
@@ -168,4 +175,5 @@ def _build(d: Any) -> WorkerSummary:
         require_int(d["load"]),
         tuple(require_str(name) for name in d["ailing"]),
         require_int(d["revision"]),
+        require_int(d["joined"]),
     )

@@ -59,7 +59,8 @@ class Presence:
         self._is_draining = is_draining
         self._own_record = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
         self._own_summary: WorkerSummary | None = None
-        self._revision = 0
+        self._revision = self._joined_revision = 0
+        self._own_joined: frozenset[str] = frozenset()
         self.fleet = WorkerSummaries(client, process.zookeeper_root)
         self._record = WorkerRecord(process.worker_id, socket.gethostname(), os.getpid(), sink_version(), False, {})
         self._published: tuple[WorkerRecord, object] | None = None
@@ -107,10 +108,13 @@ class Presence:
             self._published_at = now
             self._own_record.publish(self._record)
             self._revision += 1
+            if self._own_joined != self._record.joined or is_missing:
+                self._own_joined = self._record.joined
+                self._joined_revision += 1
             if before is None or self._record.joined != before[0].joined:
                 self._joined_at = now
         others = [summary for key, summary in self.fleet.by_name.items() if key != name]
-        summary = summary_of(self._record, self._revision, others)
+        summary = summary_of(self._record, others, self._revision, self._joined_revision)
         if summary != self._own_summary:
             self._published_at = now
             self.fleet.publish(name, summary)

@@ -24,11 +24,15 @@ def weight(interval: float) -> int:
     return max(1, round(min(MOST_AN_HOUR, 3600 / max(interval, 1e-3))))
 
 
-def summary_of(record: WorkerRecord, revision: int, others: Iterable[WorkerSummary] = ()) -> WorkerSummary:
-    """Sums up a record. `others`: the summaries of other workers, which say what else ails."""
+def summary_of(
+    record: WorkerRecord, others: Iterable[WorkerSummary] = (), revision: int = 0, joined: int = 0
+) -> WorkerSummary:
+    """Sums up a record. `others`: the summaries of other workers, which say what else ails. `revision`, `joined`: how
+    often the record, and what it has joined, have changed.
+    """
     own_ailing = tuple(sorted(name for name, sink in record.sinks.items() if sink.ailing))
     load = sum(_weights(record, {*own_ailing, *ailing_sinks(others)}).values())
-    return WorkerSummary(record.worker, record.draining, load, own_ailing, revision)
+    return WorkerSummary(record.worker, record.draining, load, own_ailing, revision, joined)
 
 
 def ailing_sinks(summaries: Iterable[WorkerSummary]) -> frozenset[str]:

@@ -30,7 +30,7 @@ class Worker:
         self.name = f"{name}:1"
         self.summaries = WorkerSummaries(self.client, ROOT)
         self.requests = 0
-        self.summaries.publish(self.name, WorkerSummary(name, False, 0, (), 1))
+        self.summaries.publish(self.name, WorkerSummary(name, False, 0, (), 1, 1))
 
     def count_requests(self) -> None:
         for method in ("get_async", "get_children_async", "set_async"):

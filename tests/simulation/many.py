@@ -311,7 +311,7 @@ class Host:
         if record != before:
             self.record, self._changed_at = record, now
         others = [host.summary for host in self.fleet.hosts.values() if host is not self and host.summary is not None]
-        summary = spreading.summary_of(record, 0, others)
+        summary = spreading.summary_of(record, others)
         if record != before or summary != self.summary:
             self.summary, self._published_at = summary, now
 

@@ -21,8 +21,8 @@ def decide(
 ) -> str | None:
     """Decides by the summaries of `records`. Adds the workers whose record was needed to `asked`."""
     by_worker = {record.worker: record for record in records}
-    plain = [summary_of(record, 0) for record in by_worker.values()]
-    summaries = {name: summary_of(record, 0, plain) for name, record in by_worker.items()}
+    plain = [summary_of(record) for record in by_worker.values()]
+    summaries = {name: summary_of(record, plain) for name, record in by_worker.items()}
     needed: set[str] = set()
 
     def joined(name: str) -> Collection[str]:

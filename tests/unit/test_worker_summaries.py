@@ -101,8 +101,8 @@ class ZooKeeper:
             watch(WatchedEvent(EventType.NONE, KeeperState.CONNECTING, None))
 
 
-def summary(worker: str, load: int = 0, revision: int = 1) -> WorkerSummary:
-    return WorkerSummary(worker, False, load, (), revision)
+def summary(worker: str, load: int = 0, revision: int = 1, joined: int = 1) -> WorkerSummary:
+    return WorkerSummary(worker, False, load, (), revision, joined)
 
 
 def summaries_of(zookeeper: Any) -> WorkerSummaries:
@@ -218,9 +218,9 @@ def test_a_record_is_read_once_for_each_change_that_its_summary_counts(zookeeper
     own = OwnWorkerRecord(client, ROOT, "w9")
     summaries, other = summaries_of(zookeeper), summaries_of(zookeeper)
 
-    def publish(state: str, revision: int) -> None:
+    def publish(state: str, revision: int, joined: int) -> None:
         own.publish(WorkerRecord("w9", "host", 1, "1", False, {"orders": HostedRecord(state, False)}))
-        other.publish(own.name, summary("w9", 0, revision))
+        other.publish(own.name, summary("w9", 0, revision, joined))
         summaries.refresh()
 
     def state() -> str:
@@ -228,11 +228,17 @@ def test_a_record_is_read_once_for_each_change_that_its_summary_counts(zookeeper
         assert record is not None
         return record.sinks["orders"].state
 
-    publish("opening", 1)
+    publish("opening", 1, 1)
     assert reads(zookeeper, lambda: summaries.record_of(own.name)) != []
     assert reads(zookeeper, lambda: summaries.record_of(own.name)) == []
-    publish("joined", 2)
+    assert summaries.joined_by(own.name) == frozenset()
+    publish("waiting", 2, 1)
+    assert state() == "waiting"
+    assert reads(zookeeper, lambda: summaries.joined_by(own.name)) == []
+    publish("joined", 3, 2)
     assert state() == "joined"
+    assert summaries.joined_by(own.name) == {"orders"}
+    assert reads(zookeeper, lambda: summaries.joined_by(own.name)) == []
 
 
 @dataclass
@@ -301,14 +307,24 @@ def test_an_idle_fleet_reads_and_writes_nothing(monkeypatch: pytest.MonkeyPatch)
     fleet.poll(20)
     assert len(fleet.asked) == 9
     before = dict(fleet.zookeeper.znodes)
+    decisions: list[object] = []
+    monkeypatch.setattr(presence_module, "to_hand_over", lambda *facts: decisions.append(facts))
     assert reads(fleet.zookeeper, lambda: fleet.poll(10)) == []
     assert fleet.zookeeper.znodes == before
+    assert decisions == []
 
 
 def test_a_record_is_read_only_by_a_worker_that_has_something_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(monkeypatch, workers=3, sinks=1)
     # One sink, on one worker, is a fair share.
     assert [path for path in reads(fleet.zookeeper, lambda: fleet.poll(10)) if "~workers" in path] == []
+
+
+def test_what_a_worker_has_joined_is_read_once_by_each_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch, workers=5, sinks=40)
+    records = [path for path in reads(fleet.zookeeper, lambda: fleet.poll(60)) if "~workers" in path]
+    assert len(fleet.asked) >= 39
+    assert len(records) <= 4 * 4
 
 
 def test_a_worker_whose_sinks_change_all_the_time_is_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
