@@ -21,23 +21,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordination.errors import ConfigError, Corrupt, OtherVersion, Unavailable
+from coordination.errors import ConfigError, Corrupt, Unavailable
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
-from sink.clients.kafka import Log
-from sink.clients.record_times import begin_times
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinkOption, SinksOption, one_sink, several_sinks, text_table
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
-from sink.config import Settings
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
-from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect, ended_status
+from sink.operations.many_statuses import ManyStatuses, SinkLook
+from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, ended_status
 from sink.telemetry.backlog import Trend
 from sink.telemetry.terminal import console
 
 WATCH_SECONDS = 1.0
+LEAST_PAUSE_SECONDS = 0.1
 SHOWN_PARTITIONS = 40
 STOPPED = ("halted", "refused", "other-version")
 PHASES = ("begin", "write", "commit", "settle", "roll back")
@@ -74,38 +73,27 @@ def status(
 
 
 class _StatusReader:
-    """Reads sinks repeatedly. Keeps a cache of each tree and one client for each Kafka cluster."""
+    """Reads sinks repeatedly, and follows their trends."""
 
     def __init__(self, client: KazooClient, chosen_sinks: KnownSinks, lag: bool) -> None:
-        self._sinks = sinks = chosen_sinks.sinks
+        self._statuses = ManyStatuses(client, chosen_sinks.sinks, lag)
+        self._is_one = len(chosen_sinks.sinks) == 1
         self._unusable = [unread(name, "refused", reason) for name, reason in chosen_sinks.misconfigured.items()]
-        self._lag = lag
-        self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
-        self._trends = {settings.name: Trend(settings.normal_wait) for settings in sinks}
-        self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
-        for keeper in self._keepers.values():
-            client.add_listener(keeper.session_changed)
+        self._trends = {settings.name: Trend(settings.normal_wait) for settings in chosen_sinks.sinks}
 
     def read(self) -> list[SinkReport]:
         """Looks at all sinks. Raises Unavailable. If several sinks are read, an unreadable one says so in its line."""
-        return [*map(self._report, self._sinks), *self._unusable]
+        return [*map(self._report, self._statuses.read()), *self._unusable]
 
-    def _report(self, settings: Settings) -> SinkReport:
-        try:
-            keeper, trend = self._keepers[settings.name], self._trends[settings.name]
-            reading = collect(settings, keeper, self._log(settings))
-        except (Corrupt, OtherVersion) as error:
-            if len(self._sinks) == 1:
-                raise
+    def _report(self, look: SinkLook) -> SinkReport:
+        settings, error, reading = look.settings, look.error, look.reading
+        if reading is None or error is not None:
+            if self._is_one and error is not None:
+                raise error
             return unread(settings.name, "znode" if isinstance(error, Corrupt) else "other-version", str(error))
-        view = reading.view
-        begun = {} if reading.log is None else begin_times(settings.kafka_native, reading.log)
-        trend.observe(view, reading.log, time.time(), begun)
-        return report_on(settings, view, reading.status, trend)
-
-    def _log(self, settings: Settings) -> Log | None:
-        native = settings.kafka_native
-        return self._logs.setdefault(tuple(sorted(native.items())), Log(native)) if self._lag else None
+        trend = self._trends[settings.name]
+        trend.observe(reading.view, reading.log, time.time(), look.begun or {})
+        return report_on(settings, reading.view, reading.status, trend)
 
 
 def _document(reports: Sequence[SinkReport]) -> dict[str, object]:
@@ -123,6 +111,7 @@ def _rendered(reports: Sequence[SinkReport]) -> RenderableType:
 def _watch(reader: _StatusReader, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
+            began = time.monotonic()
             try:
                 reports = reader.read()
             except Unavailable as error:
@@ -134,7 +123,7 @@ def _watch(reader: _StatusReader, as_json: bool) -> None:
                 typer.echo(json.dumps(document))
             else:
                 live.update(output, refresh=True)
-            time.sleep(WATCH_SECONDS)
+            time.sleep(max(LEAST_PAUSE_SECONDS, began + WATCH_SECONDS - time.monotonic()))
 
 
 def _parts(sink_status: Status) -> Iterator[RenderableType]:

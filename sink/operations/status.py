@@ -8,12 +8,11 @@ renamed or removed. A reading is not atomic: two facts in it may be a moment apa
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from coordination.errors import SinkError
 from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
@@ -23,6 +22,7 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
 from sink.clients.kafka import Log
 from sink.config import Settings
+from sink.operations.log_ends import LogAnswer, ask_one, log_question
 from sink.telemetry.backlog import lag
 
 FORMAT = 1
@@ -175,14 +175,39 @@ class Reading:
     status: Status
 
 
-def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
-    """Reads everything once. Without `log` there is no lag."""
-    view = keeper.read()
-    recorded_topics = {partition.topic for partition in view.states}
-    log_view, kafka_error = _observe(log, settings, recorded_topics)
-    outside = outside_workers(keeper.hosting_records())
-    status = build(settings, view, log_view, kafka_error, time.time(), keeper.services(), keeper.catalog(), outside)
-    return Reading(view, log_view, status)
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """One look at what ZooKeeper has of a sink."""
+
+    view: KeeperView
+    services: TableServiceRun | None
+    catalog: CatalogState | None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(partition.topic for partition in self.view.states)
+
+
+def read_tree(keeper: Keeper) -> TreeReading:
+    return TreeReading(keeper.read(), keeper.services(), keeper.catalog())
+
+
+def reading_of(
+    settings: Settings, tree: TreeReading, log_answer: LogAnswer, hosts: Mapping[str, HostedRecord]
+) -> Reading:
+    """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
+    log_view, kafka_error = log_answer
+    status = build(
+        settings, tree.view, log_view, kafka_error, time.time(), tree.services, tree.catalog, outside_workers(hosts)
+    )
+    return Reading(tree.view, log_view, status)
+
+
+def collect(settings: Settings, keeper: Keeper, log: Log) -> Reading:
+    """Reads everything once."""
+    tree = read_tree(keeper)
+    answer = ask_one(log, log_question(settings, tree.topics))
+    return reading_of(settings, tree, answer, keeper.hosting_records())
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
@@ -251,19 +276,6 @@ def build(
         flush_pending=view.control.flush.is_pending,
         switchover=view.control.switchover.incarnation if view.control.switchover else None,
     )  # fmt: skip
-
-
-def _observe(
-    log: Log | None, settings: Settings, recorded_topics: Collection[str]
-) -> tuple[LogView | None, str | None]:
-    if log is None:
-        return None, None
-    # A deleted topic that is not configured by name has no end in the view.
-    unconfigured_topics = sorted(set(recorded_topics).difference(settings.topics))
-    try:
-        return log.view(settings.topics, settings.topic_pattern, unconfigured_topics), None
-    except SinkError as error:
-        return None, str(error)
 
 
 def _partitions(

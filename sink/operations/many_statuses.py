@@ -1,0 +1,133 @@
+"""Reads the statuses of many sinks at once: their trees side by side, their logs with one question for each cluster.
+
+A repeated reading is cheaper: watches keep the trees and the records of worker processes, so that only what has changed
+is read again. Errors: Unavailable when ZooKeeper does not answer; Corrupt and OtherVersion are a sink's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kazoo.client import KazooClient
+
+from coordination.errors import Corrupt, OtherVersion
+from coordination.state.model import LogView, TopicPartition
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.worker_records import HostedRecord
+from coordination.zookeeper.worker_summaries import WorkerSummaries
+from sink.clients.kafka import Log
+from sink.clients.record_times import begin_times
+from sink.config import Settings
+from sink.operations.log_ends import LogAnswer, LogQuestion, ask_all, log_question
+from sink.operations.status import Reading, TreeReading, read_tree, reading_of
+
+SIDE_BY_SIDE = 16
+"""Trees that are read at once. Most of the time of each is waiting for ZooKeeper."""
+
+Cluster = tuple[tuple[str, str], ...]
+"""The settings of a Kafka client, by which sinks share one."""
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLook:
+    """One sink's reading, or the error in its place. `begun`: since when open Kafka transactions hold partitions of the
+    cluster back.
+    """
+
+    settings: Settings
+    reading: Reading | None = None
+    error: Corrupt | OtherVersion | None = None
+    begun: Mapping[TopicPartition, float] | None = None
+
+
+class ManyStatuses:
+    """Reads sinks repeatedly. Keeps a cache of each tree and one client for each Kafka cluster."""
+
+    def __init__(self, client: KazooClient, sinks: Sequence[Settings], lag: bool) -> None:
+        self._sinks = sinks
+        self._lag = lag
+        self._logs: dict[Cluster, Log] = {}
+        self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
+        roots = sorted({_parent(settings) for settings in sinks})
+        self._summaries = {root: WorkerSummaries(client, root) for root in roots}
+        for keeper in self._keepers.values():
+            client.add_listener(keeper.session_changed)
+
+    def read(self) -> list[SinkLook]:
+        """Looks at all sinks, in their order."""
+        trees = dict(zip(self._keepers, _side_by_side(_try_tree, self._keepers.values()), strict=True))
+        readable = {name: tree for name, tree in trees.items() if isinstance(tree, TreeReading)}
+        answers, begun = self._logs_of(readable) if self._lag else ({}, {})
+        hosts = {root: self._hosts(root) for root in self._summaries}
+        looks = []
+        for settings in self._sinks:
+            tree, name = trees[settings.name], settings.name
+            if not isinstance(tree, TreeReading):
+                looks.append(SinkLook(settings, error=tree))
+                continue
+            hosting = hosts[_parent(settings)].get(name, {})
+            reading = reading_of(settings, tree, answers.get(name, (None, None)), hosting)
+            looks.append(SinkLook(settings, reading, begun=begun.get(_cluster(settings), {})))
+        return looks
+
+    def _logs_of(
+        self, trees: Mapping[str, TreeReading]
+    ) -> tuple[dict[str, LogAnswer], dict[Cluster, dict[TopicPartition, float]]]:
+        """Returns the ends of each sink's log, and when open Kafka transactions of each cluster began."""
+        questions: dict[Cluster, dict[str, LogQuestion]] = {}
+        for settings in self._sinks:
+            if (tree := trees.get(settings.name)) is not None:
+                cluster = _cluster(settings)
+                self._logs.setdefault(cluster, Log(settings.kafka_native))
+                questions.setdefault(cluster, {})[settings.name] = log_question(settings, tree.topics)
+
+        def ask(cluster: Cluster) -> tuple[dict[str, LogAnswer], dict[TopicPartition, float]]:
+            answers = ask_all(self._logs[cluster], questions[cluster])
+            views = [view for view, _ in answers.values() if view is not None]
+            ranges = {partition: ends for view in views for partition, ends in view.partitions.items()}
+            return answers, begin_times(dict(cluster), LogView(views[0].cluster, ranges)) if views else {}
+
+        asked = dict(zip(questions, _side_by_side(ask, questions), strict=True))
+        return (
+            {name: answer for answers, _ in asked.values() for name, answer in answers.items()},
+            {cluster: begun for cluster, (_, begun) in asked.items()},
+        )
+
+    def _hosts(self, root: str) -> dict[str, dict[str, HostedRecord]]:
+        """Returns the record of each sink below `root` in each process that hosts it, by sink and worker."""
+        summaries = self._summaries[root]
+        summaries.refresh()
+        hosts: dict[str, dict[str, HostedRecord]] = {}
+        for name in sorted(summaries.by_name):
+            if (record := summaries.record_of(name)) is not None:
+                for sink, hosted in record.sinks.items():
+                    hosts.setdefault(sink, {})[record.worker] = hosted
+        return hosts
+
+
+def _try_tree(keeper: Keeper) -> TreeReading | Corrupt | OtherVersion:
+    try:
+        return read_tree(keeper)
+    except (Corrupt, OtherVersion) as error:
+        return error
+
+
+def _side_by_side(act: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    items = list(items)
+    if len(items) == 1:
+        return [act(items[0])]
+    with ThreadPoolExecutor(SIDE_BY_SIDE, "statuses") as pool:
+        return list(pool.map(act, items))
+
+
+def _parent(settings: Settings) -> str:
+    return settings.root_znode.rpartition("/")[0]
+
+
+def _cluster(settings: Settings) -> Cluster:
+    return tuple(sorted(settings.kafka_native.items()))
