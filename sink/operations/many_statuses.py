@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kazoo.client import KazooClient
@@ -26,6 +26,11 @@ from sink.operations.status import Reading, TreeReading, read_tree, reading_of
 
 SIDE_BY_SIDE = 16
 """Trees that are read at once. Most of the time of each is waiting for ZooKeeper."""
+
+RECORDS_A_LOOK = 30
+"""The sinks whose records without a watch (table services, catalogue) are read again with each look: those of three
+hundred within ten looks.
+"""
 
 Cluster = tuple[tuple[str, str], ...]
 """The settings of a Kafka client, by which sinks share one."""
@@ -52,6 +57,10 @@ class ManyStatuses:
         self._sinks = sinks
         self._lag = lag
         self._logs: dict[Cluster, Log] = {}
+        self._trees: dict[str, TreeReading] = {}
+        self._look = 0
+        self._read_at: dict[str, int] = {}
+        """The look at which the records without a watch were read last, by sink."""
         self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
         roots = sorted({_parent(settings) for settings in sinks})
         self._summaries = {root: WorkerSummaries(client, root) for root in roots}
@@ -60,7 +69,7 @@ class ManyStatuses:
 
     def read(self) -> list[SinkLook]:
         """Looks at all sinks, in their order."""
-        trees = dict(zip(self._keepers, _side_by_side(_try_tree, self._keepers.values()), strict=True))
+        trees = dict(zip(self._keepers, _side_by_side(self._try_tree, self._next_names()), strict=True))
         readable = {name: tree for name, tree in trees.items() if isinstance(tree, TreeReading)}
         answers, begun = self._logs_of(readable) if self._lag else ({}, {})
         hosts = {root: self._hosts(root) for root in self._summaries}
@@ -74,6 +83,27 @@ class ManyStatuses:
             reading = reading_of(settings, tree, answers.get(name, (None, None)), hosting)
             looks.append(SinkLook(settings, reading, begun=begun.get(_cluster(settings), {})))
         return looks
+
+    def _next_names(self) -> list[tuple[str, bool]]:
+        """Returns all names, with whether the records without a watch are due: those read longest ago, some a look."""
+        oldest_first = sorted(self._keepers, key=lambda name: self._read_at.get(name, 0))
+        due = set(oldest_first[:RECORDS_A_LOOK])
+        self._look += 1
+        return [(name, name in due or name not in self._trees) for name in self._keepers]
+
+    def _try_tree(self, next_name: tuple[str, bool]) -> TreeReading | Corrupt | OtherVersion:
+        (name, is_due), keeper = next_name, self._keepers[next_name[0]]
+        try:
+            if is_due:
+                tree = read_tree(keeper)
+                self._read_at[name] = self._look
+            else:
+                tree = replace(self._trees[name], view=keeper.read())
+        except (Corrupt, OtherVersion) as error:
+            self._trees.pop(name, None)
+            return error
+        self._trees[name] = tree
+        return tree
 
     def _logs_of(
         self, trees: Mapping[str, TreeReading]
@@ -108,13 +138,6 @@ class ManyStatuses:
                 for sink, hosted in record.sinks.items():
                     hosts.setdefault(sink, {})[record.worker] = hosted
         return hosts
-
-
-def _try_tree(keeper: Keeper) -> TreeReading | Corrupt | OtherVersion:
-    try:
-        return read_tree(keeper)
-    except (Corrupt, OtherVersion) as error:
-        return error
 
 
 def _side_by_side(act: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

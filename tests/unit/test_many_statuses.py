@@ -132,3 +132,28 @@ def test_trees_are_read_side_by_side_and_one_that_cannot_be_read_hides_no_other(
     errors = [look.error for look in looks if look.error is not None]
     assert all(isinstance(error, SinkError) for error in errors)
     assert len(errors) == 1
+
+
+def test_a_repeated_look_reads_the_records_without_a_watch_of_some_sinks_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records_read: list[str] = []
+    view: Any = type("View", (), {"states": {}})
+
+    def read_tree(keeper: Any) -> TreeReading:
+        records_read.append(keeper._root)
+        return TreeReading(view, None, None)
+
+    monkeypatch.setattr(many_statuses, "read_tree", read_tree)
+    monkeypatch.setattr(many_statuses.Keeper, "read", lambda _keeper: view)
+    monkeypatch.setattr(many_statuses, "reading_of", lambda settings, *_: settings.name)
+    monkeypatch.setattr(ManyStatuses, "_hosts", lambda *_: {})
+    settings: Any = [Settings(f"s{number}") for number in range(90)]
+    client: Any = Client()
+    statuses = ManyStatuses(client, settings, lag=False)
+    statuses.read()
+    assert len(records_read) == 90
+    records_read.clear()
+    for _ in range(3):
+        assert len(statuses.read()) == 90
+    assert sorted(records_read) == sorted(f"/sink/s{number}" for number in range(90))
