@@ -17,7 +17,7 @@ TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=sho
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate rewrites chaos drill takeover bench bench-data docs site dist lint types style prepared jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate rewrites chaos drill takeover fuzz bench bench-data docs site dist lint types style prepared jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -54,6 +54,9 @@ drill: $(VENV)/test.stamp ## twelve faults, and how soon each shows in /health, 
 
 takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)
 	$(BIN)/python -m tests.bench.takeover $(ARGS)
+
+fuzz: $(VENV)/fuzz.stamp ## inputs that crash, hold or fill up a parser of what strangers send (10 minutes each; ARGS="--minutes 10 --parser avro")
+	$(BIN)/python -m tests.hostile $(ARGS)
 
 bench: $(VENV)/dev.stamp ## rates and freshness beside Kafka Connect, on topics of 4, 128 and 1,024 partitions; writes docs/benchmarks.md (hours; ARGS="--partitions 4,128 --freshness new")
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -114,6 +117,10 @@ $(VENV)/demo-s3.stamp: $(VENV)/demo.stamp
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp
 	$(INSTALL) '.[test,lint]'
+	@touch $@
+
+$(VENV)/fuzz.stamp: $(VENV)/test.stamp
+	$(INSTALL) '.[fuzz]' || echo "no atheris for this Python: inputs are changed at random"
 	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/demo.stamp

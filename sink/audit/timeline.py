@@ -38,6 +38,7 @@ UPGRADE = "stop its writers and upgrade it in Spark SQL: CALL upgrade_table(tabl
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
+_MOST_INFLATED = 100 << 20
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>.*)", re.DOTALL)
 _ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
 _MANIFEST = re.compile(r"manifest_(\d+)")
@@ -342,9 +343,11 @@ def _checkpoint(document_text: str, origin: str) -> Checkpoint:
     """Parses the JSON of a checkpoint. Raises `Corrupt` and `OtherVersion`."""
     try:
         if document_text.startswith("zlib:"):
-            document_text = zlib.decompress(
-                base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
-            ).decode()
+            inflater = zlib.decompressobj()
+            compressed = base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
+            document_text = inflater.decompress(compressed, _MOST_INFLATED).decode()
+            if not inflater.eof:
+                raise ValueError("compressed content is truncated or too large")
         document = json.loads(document_text)
         require_own(document["format"], origin)
         topics: dict[str, str] = document["topics"]

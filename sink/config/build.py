@@ -65,6 +65,10 @@ def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entr
     return named
 
 
+_MOST_SEARCHED = 500
+"""Names for which a similar setting is looked for, a millisecond each."""
+
+
 def _build(
     entries: Mapping[str, Entry],
     origin: str,
@@ -76,12 +80,17 @@ def _build(
     names = aliases()
     values: dict[str, Any] = {}
     passed: dict[str, Entry] = {}
+    searched = 0
     for key, entry in entries.items():
         if key in names:
             values[key] = entry.value
-        elif key in FOREIGN:
+            continue
+        if key in FOREIGN:
             problems.append(Problem(entry.origin, f"{key} {FOREIGN[key]}"))
-        elif (near := _near(key)) is None and _is_passed_through(key):
+            continue
+        near = _near(key) if searched < _MOST_SEARCHED else None
+        searched += key not in KNOWN
+        if near is None and _is_passed_through(key):
             passed[key] = entry
         else:
             problems += _unknown(key, entry, near)

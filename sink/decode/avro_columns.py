@@ -29,6 +29,7 @@ from sink.schema.bounds import LARGEST, Place, SchemaBounds
 _PARSED = "__fastavro_parsed"
 _SHOWN = 500
 _FEW_BRANCHES = 8
+_MOST_BYTES = (1 << 31) - 1
 _EMPTY_COST = 10
 """An item without bytes takes as many steps: 10,000 of them are allowed."""
 MOST_NESTED = 200
@@ -74,12 +75,21 @@ def _parsed(text: str, named_types: dict[str, Any], bounds: SchemaBounds) -> Any
         if _PARSED in text:
             # fastavro would take such a schema as it is.
             raise ValueError(f"it has the attribute {_PARSED}")
-        return parse_schema(bounds.parse_json(text), named_types)
+        schema = parse_schema(bounds.parse_json(text), named_types)
+        for kind in named_types.values():
+            _check_size(kind)
+        return schema
     except RecursionError:
         raise bounds.too_deep("") from None
     except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
         reason = f"{type(error).__name__}: {error}"[:_SHOWN]
         raise ConfigError(f"the Avro schema is not valid ({reason}). Correct it.") from None
+
+
+def _check_size(kind: Any) -> None:
+    size = kind.get("size", 0)
+    if kind["type"] == "fixed" and not (type(size) is int and 0 <= size <= _MOST_BYTES):
+        raise ValueError(f"the size of {kind['name']} is {size!r}")
 
 
 class _Compiler:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as T
 
+from sink.decode.json_decimals import has_only_short_decimals
 from sink.schema import TableSchema, arrow_type, stored_type
 
 _OPEN, _CLOSE, _COLON, _UTC, _ZERO = ord("{"), ord("}"), ord(":"), ord("Z"), ord("0")
@@ -37,13 +38,14 @@ class FastParser:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self.supported = not _holds(schema.value_struct, T.MapType)
+        self._has_decimals = _holds(schema.value_struct, T.DecimalType)
         forms = (pa.string(), pa.int64()) if _holds(schema.value_struct, T.TimestampType) else (pa.string(),)
         self._forms = [pa.schema(list(read_type(schema.value_struct, form))) for form in forms]
 
     def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
         """Returns the value columns in the table's types, or None if the reference has to decide."""
         lines = _joined(values) if self.supported else None
-        if lines is None:
+        if lines is None or (self._has_decimals and not has_only_short_decimals(lines)):
             return None
         for position, form in enumerate(self._forms):
             try:

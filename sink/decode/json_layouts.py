@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Bytes, Flags, cut, flags
 from sink.decode.json_columns import NotExact, exact_rows, read_type
+from sink.decode.json_decimals import are_short_decimals
 from sink.decode.json_layout import Layout, Members, Span, layout_of
 from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.schema import TableSchema
@@ -174,6 +175,8 @@ class _Columns:
     def _numbers(self, span: Span, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         nulls = pc.equal(texts, "null")
         integers = pa.types.is_integer(kind)
+        if pa.types.is_decimal(kind) and not are_short_decimals(texts):
+            raise NotExact
         if not pc.any(nulls).as_py():
             self._require_json_numbers(span, texts, None, integers)
             return texts.cast(kind)
