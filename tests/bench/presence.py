@@ -5,7 +5,8 @@ known.
 against one ZooKeeper. Each worker hosts every sink, has a ZooKeeper session of its own, and polls twice a second, as a
 worker does; a few processes share the workers. It counts the bytes that kazoo reads, and the CPU time of the processes.
 Then a guest joins without a coordinator, leaves, joins again and is killed. A worker counts as known or gone when the
-last of the others knows it, from the moment when its record appeared or disappeared in ZooKeeper.
+last of the others knows it, from the moment when its record appeared or disappeared in ZooKeeper. No worker hands a
+coordinator over unless `--hand-over` is given: here nobody takes one over, so that all workers would go on to give.
 """
 
 from __future__ import annotations
@@ -126,10 +127,13 @@ class Worker:
         self.client.close()
 
 
-def _serve(address: str, names: Sequence[str], fleet: int, sinks: int, pipe: Connection) -> None:
+def _serve(address: str, names: Sequence[str], options: argparse.Namespace, pipe: Connection) -> None:
     """Runs workers in this process, and answers requests for figures until it is asked to end."""
+    fleet, sinks = options.workers, options.sinks
     read_bytes = ReadBytes()
     presence_module.SinkControl = Switchovers  # type: ignore[misc,assignment]
+    if not options.hand_over:
+        presence_module.SETTLE_SECONDS = float("inf")
     workers = []
     for name in names:
         number = int(name[1:]) if name != GUEST else -1
@@ -149,9 +153,9 @@ def _serve(address: str, names: Sequence[str], fleet: int, sinks: int, pipe: Con
 class Workers:
     """A process with some of the workers."""
 
-    def __init__(self, address: str, names: Sequence[str], fleet: int, sinks: int) -> None:
+    def __init__(self, address: str, names: Sequence[str], options: argparse.Namespace) -> None:
         self._pipe, theirs = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=_serve, args=(address, names, fleet, sinks, theirs), daemon=True)
+        self.process = SPAWN.Process(target=_serve, args=(address, names, options, theirs), daemon=True)
         self.process.start()
 
     def ask(self, request: str, seconds: float = 120) -> Any:
@@ -185,15 +189,10 @@ class Rates:
         cpu, read, _ = (now - before for now, before in zip(self._totals(), self._before, strict=True))
         return cpu / seconds, read / seconds / 1e6
 
-    def busiest(self, seconds: float) -> tuple[float, float, int]:
-        """Returns the megabytes of the busiest second, of all seconds together, and the coordinators handed over."""
-        most, before, began = 0.0, self._before[1], self._began
-        while time.monotonic() < began + seconds:
-            time.sleep(1)
-            read = self._totals()[1]
-            most, before = max(most, (read - before) / 1e6), read
-        totals = self._totals()
-        return most, (totals[1] - self._before[1]) / 1e6, totals[2] - self._before[2]
+    def since_reset(self) -> tuple[float, float, int, float]:
+        """Returns the CPU seconds, the megabytes, the coordinators handed over, and the seconds since `reset`."""
+        cpu, read, handed_over = (now - before for now, before in zip(self._totals(), self._before, strict=True))
+        return cpu, read / 1e6, int(handed_over), time.monotonic() - self._began
 
 
 def _known_after(fleet: Sequence[Workers], at: float, is_there: bool, seconds: float = 20) -> float:
@@ -222,7 +221,7 @@ def _record_at(client: KazooClient, is_there: bool, seconds: float = 40) -> floa
 def _fleet(address: str, options: argparse.Namespace) -> Iterator[list[Workers]]:
     names = [f"w{number}" for number in range(options.workers)]
     shares = [names[start :: options.processes] for start in range(options.processes)]
-    fleet = [Workers(address, share, options.workers, options.sinks) for share in shares]
+    fleet = [Workers(address, share, options) for share in shares]
     try:
         for workers in fleet:
             workers.answer(300)
@@ -233,7 +232,7 @@ def _fleet(address: str, options: argparse.Namespace) -> Iterator[list[Workers]]
 
 
 def _guest(options: argparse.Namespace, address: str) -> Workers:
-    guest = Workers(address, [GUEST], options.workers, options.sinks)
+    guest = Workers(address, [GUEST], options)
     guest.answer()
     return guest
 
@@ -247,10 +246,11 @@ def _churn(options: argparse.Namespace, address: str, fleet: Sequence[Workers]) 
         rates.reset()
         act()
         known = _known_after(fleet, _record_at(client, is_there), is_there)
-        most, total, handed_over = rates.busiest(8)
+        time.sleep(2)
+        cpu, total, handed_over, seconds = rates.since_reset()
         print(
-            f"{what}: known after {known:.2f} s; {total:.1f} MB from ZooKeeper in 8 s or more, at most {most:.1f} MB/s;"
-            f" {handed_over} coordinators handed over",
+            f"{what}: known after {known:.2f} s; in {seconds:.0f} s {total:.2f} MB from ZooKeeper and"
+            f" {1000 * cpu / options.workers:.0f} ms of CPU for each worker; {handed_over} coordinators handed over",
             flush=True,
         )
 
@@ -269,6 +269,7 @@ def main() -> int:
     parser.add_argument("--sinks", type=int, default=50)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10.0, help="of the idle measurement (default: %(default)s)")
+    parser.add_argument("--hand-over", action="store_true", help="workers that carry too much hand coordinators over")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="sink-presence-") as directory,
