@@ -42,6 +42,7 @@ _IDENTITIES = "metadata"
 """The kind of librdkafka's debug lines that name clusters and topic ids."""
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _TOPIC_ID = re.compile(r"Topic (?P<topic>\S+) changed id from \S+ to (?P<id>\S+)\Z")
+_CLUSTER_SECONDS = 5.0
 _CLUSTER = re.compile(r"ClusterId: (?P<cluster>\S+), ControllerId: ")
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
 NO_TOPIC_ID = "A" * 22
@@ -121,7 +122,9 @@ class LogConsumer:
         self._identities.changed = True
         self._identities.history.append((topic, topic_id))
         others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
-        found = (", ".join(sorted(others)) or self._cluster, topic_id)
+        # The line that names the cluster may come after the one that names the topic's id.
+        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_CLUSTER_SECONDS) or ""
+        found = (cluster, topic_id)
         raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), found)
 
     # The rest of the consumer
