@@ -170,7 +170,9 @@ class Place:
         return self._count.bounds.too_deep(self.path)
 
 
-def check_name(name: str, path: str) -> None:
+def check_name(name: object, path: str) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"{_shown(path)}the schema is not valid: a name is {str(name)[:40]}. Correct it.")
     if len(name) > LONGEST_NAME:
         raise SchemaTooLarge(
             f"{_shown(path)}the name {name[:40]!r}... has {len(name):,} characters, and {LONGEST_NAME:,} are allowed."
