@@ -58,6 +58,7 @@ class Archiving:
         self._config = table.getConfig()
         self._storage = hudi.storage()
         self._history = f"{timeline}/history"
+        self._markers = f"{timeline.rpartition('/')[0]}/.temp"
         self._attempt = f"{self._history}/{_ATTEMPT}{secrets.token_hex(8)}"
         self._token = f"{secrets.randbelow(10**8):08}"
         self._last = _Manifest(0, {})
@@ -75,6 +76,7 @@ class Archiving:
         self._publish({name: size})
         parameters = ("java.util.List", _ENGINE)
         self._hudi.call_hidden(archiver, "deleteArchivedActions", parameters, actions, self._hudi.engine_context)
+        self._delete_markers({str(action.getInstantTime()) for action in actions})
         self._compact()
         self._clean()
         self._storage.deleteDirectory(self._hudi.path(self._attempt))
@@ -130,6 +132,11 @@ class Archiving:
         name = self._unique(str(entry.getPath().getName()))
         self._rename(str(entry.getPath().getName()), name)
         return name, int(entry.getLength())
+
+    def _delete_markers(self, archived: set[str]) -> None:
+        """Deletes the markers that writers which died have left of these instants, as Hudi does."""
+        for instant in archived & set(self._hudi.names(self._markers)):
+            self._storage.deleteDirectory(self._hudi.path(f"{self._markers}/{instant}"))
 
     def _compact(self) -> None:
         """Joins the oldest files of each layer that has enough of them."""

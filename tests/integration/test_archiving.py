@@ -114,6 +114,9 @@ def test_a_version_file_that_another_writer_has_set_back_hides_nothing_after_the
     landed = [driver.land(number) for number in range(1, 7)]
     assert not by_name(driver.table.services())["archiving"].reason
     first = manifests(history)[-1]
+    markers = [history.parents[1] / ".temp" / instant for instant in (landed[3], "20200101000000000")]
+    for directory in markers:
+        directory.mkdir(parents=True)
     (history / "manifest_99").write_text("its writer died")
     (history / "_version_").write_text(first.name.removeprefix("manifest_"))
     landed += [driver.land(number) for number in range(7, 12)]
@@ -121,3 +124,4 @@ def test_a_version_file_that_another_writer_has_set_back_hides_nothing_after_the
     assert not (history / "_version_").exists()
     assert completed(client) == landed
     assert driver.count() == 110
+    assert [directory.exists() for directory in markers] == [False, True], "markers go with their instant"
