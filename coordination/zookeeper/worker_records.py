@@ -35,15 +35,15 @@ COMPRESS_ABOVE = 4096
 
 @dataclass(frozen=True, slots=True)
 class HostedRecord:
-    """One sink of a process. `reason` says why it waits, hangs or was refused. `ailing`: whether its coordinator there
-    was kept from its work in the last minutes, as by a store that is away. `weight`: the load of its coordinator, in
-    transactions an hour, at least 1.
+    """One sink of a process. `reason` says why it waits, hangs or was refused. `impaired`: whether its coordinator
+    there could not work in the last minutes, for example because the store is away. `weight`: the load of its
+    coordinator, in transactions an hour, at least 1.
     """
 
     state: str
     leads: bool
     reason: str = ""
-    ailing: bool = False
+    impaired: bool = False
     weight: int = 1
 
 
@@ -141,7 +141,7 @@ def _document(record: WorkerRecord) -> dict[str, Any]:
             "state": sink.state,
             "leads": int(sink.leads),
             "reason": sink.reason,
-            "ailing": int(sink.ailing),
+            "impaired": int(sink.impaired),
             "weight": sink.weight,
         }
         for name, sink in record.sinks.items()
@@ -162,7 +162,7 @@ def _build(d: Any) -> WorkerRecord:
             require_str(sink["state"]),
             require_flag(sink["leads"]),
             require_str(sink["reason"]),
-            require_flag(sink["ailing"]),
+            require_flag(sink["impaired"]),
             require_int(sink["weight"]),
         )
         for name, sink in d["sinks"].items()

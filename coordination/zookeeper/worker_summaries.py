@@ -35,15 +35,15 @@ WHOLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
-    """One process. `load` sums the weights of the sinks that it leads, without ailing ones. `ailing` names the sinks
-    whose coordinator there was kept from its work. `revision` counts the changes of its worker record, and `joined`
-    those of the set of sinks that it has joined.
+    """One process. `load` sums the weights of the sinks that it leads, without impaired ones. `impaired` names the
+    sinks whose coordinator there could not work. `revision` counts the changes of its worker record, and `joined` those
+    of the set of sinks that it has joined.
     """
 
     worker: str
     draining: bool
     load: int
-    ailing: tuple[str, ...]
+    impaired: tuple[str, ...]
     revision: int
     joined: int
 
@@ -173,7 +173,7 @@ def _build(d: Any) -> WorkerSummary:
         require_str(d["worker"]),
         require_flag(d["draining"]),
         require_int(d["load"]),
-        tuple(require_str(name) for name in d["ailing"]),
+        tuple(require_str(name) for name in d["impaired"]),
         require_int(d["revision"]),
         require_int(d["joined"]),
     )

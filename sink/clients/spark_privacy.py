@@ -30,8 +30,8 @@ def temporary_files() -> str:
 
 
 def private_hadoop() -> Mapping[str, str]:
-    """Returns the setting for Hadoop's temporary files. Its default is one directory for each user name, whoever makes
-    it; uploads to an object store are in it."""
+    """Returns the setting for Hadoop's temporary files. Its default is one directory for each user name, which any
+    user can make first; uploads to an object store are in it."""
     return {"spark.hadoop.hadoop.tmp.dir": str(private_directory() / "hadoop")}
 
 

@@ -30,7 +30,7 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait
 def pause(
     config: ConfigOption,
     sink: SinksOption = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever looks at `sink status`.")] = "",
+    reason: Annotated[str, typer.Option(help="Why, shown by `sink status`.")] = "",
     wait: WaitOption = True,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:

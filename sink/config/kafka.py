@@ -237,7 +237,7 @@ def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
         if option in options:
             native.setdefault(name, options[option])
     if mechanism == "GSSAPI" and "sasl.kerberos.keytab" not in native:
-        # librdkafka runs `kinit` with a keytab. Without one it is told to leave the tickets to whoever renews them.
+        # librdkafka runs `kinit` with a keytab. Without one, another program renews the tickets.
         native.setdefault("sasl.kerberos.kinit.cmd", "true")
 
 

@@ -202,7 +202,7 @@ def expand(
             if sink is None or (sink.name, sink.bootstrap, topic) in covered:
                 continue
             if owner := next((unusable.name for unusable in misconfigured if unusable.claims(topic, sink)), None):
-                sentence = f"it may be that of sink {owner} of the configuration, which cannot be used; mend that first"
+                sentence = f"it may be that of sink {owner} of the configuration, which cannot be used; fix that first"
                 problems.append(TopicProblem(topic, pattern.name, pattern.origin, sentence))
                 continue
             covered.add((sink.name, sink.bootstrap, topic))

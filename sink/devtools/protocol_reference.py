@@ -52,7 +52,7 @@ _SENTENCES: Mapping[str, str] = {
     " worker leads, or where there is none that could.",
     "plan": "Look at the log and open the next transaction: a recorded batch again, or a new one; at once for a flush,"
     " nothing while the sink is paused. Draining, or asked to yield: resign once nothing is open.",
-    "read_keeper_again": "Nothing else to do: read the znodes again, if a change was told of while they were being"
+    "read_keeper_again": "Nothing else to do: read the znodes again, if a change was reported while they were being"
     " read.",
 }
 

@@ -54,7 +54,7 @@ class WorkerFacts(Protocol):
         """Returns the answer to `/metrics`, in Prometheus' text format."""
 
     def liveness(self) -> Sequence[str]:
-        """Returns the reasons to restart this process: only faults that a restart mends."""
+        """Returns the reasons to restart this process: only faults that a restart fixes."""
 
     def readiness(self) -> Sequence[str]:
         """Returns the reasons why this worker takes no part in the fleet (yet, or any more)."""

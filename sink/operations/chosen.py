@@ -55,7 +55,7 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
     except SinkError as error:
         reason = str(error)
     if errors and not recorded:
-        raise Unavailable(f"which sinks the topics have brought about is not known: {errors[0]} {reason}".strip())
+        raise Unavailable(f"cannot list the sinks of topic patterns: {errors[0]} {reason}".strip())
     topics_by_pattern = [
         (pattern, set(topics_by_cluster.get(pattern.probe.bootstrap, ()))) for pattern in fleet.patterns
     ]
@@ -135,7 +135,7 @@ def choose(fleet: Fleet, names: Sequence[str]) -> KnownSinks:
             fnmatchcase(sink, name) for sink in (*misconfigured, *(settings.name for settings in candidates.sinks))
         ):
             available = f"there are {listed_names(candidates.sinks)}" if candidates.sinks else "there are none"
-            raise ConfigError(f"--sink {name}: no sink of {fleet.path} is called so; {available}")
+            raise ConfigError(f"--sink {name}: no such sink in {fleet.path}; {available}")
     chosen = tuple(settings for settings in candidates.sinks if _is_named(settings.name, patterns))
     if misconfigured and not chosen:
         raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in misconfigured.items()))

@@ -263,7 +263,7 @@ DO = {
         "draining",
     ),
     "aborts": (
-        "Alone it needs nobody: the same offsets are tried again. Repeated: mend what the reason says.",
+        "One abort needs no action: the same offsets are tried again. If it repeats, fix the reason.",
         "the-log",
     ),
     "service-failed": (

@@ -23,8 +23,8 @@ from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord,
 from coordination.zookeeper.worker_summaries import WorkerSummaries, WorkerSummary
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
-from sink.runtime.sink import AILING_SECONDS, Sink, SinkState
-from sink.runtime.spreading import summary_of, to_hand_over, weight
+from sink.runtime.sink import Sink, SinkState
+from sink.runtime.spreading import IMPAIRED_SECONDS, summary_of, to_hand_over, weight
 from sink.telemetry.version import sink_version
 
 LOG = structlog.get_logger("sink.worker")
@@ -69,7 +69,7 @@ class Presence:
         self._handed_over: dict[str, float] = {}
         self._considered: object = None
         """The facts behind the last decision to hand nothing over."""
-        self._ailed: dict[str, float] = {}
+        self._impaired_at: dict[str, float] = {}
         """When each sink's coordinator here was kept from its work last."""
 
     def poll(self) -> None:
@@ -163,13 +163,13 @@ class Presence:
         }
         for name, sink in tuple(self._sinks.items()):
             leads = sink.leads
-            if leads and sink.is_ailing:
-                self._ailed[name] = now
-            ails = name in self._ailed and now - self._ailed[name] < AILING_SECONDS
+            if leads and sink.is_impaired:
+                self._impaired_at[name] = now
+            is_impaired = name in self._impaired_at and now - self._impaired_at[name] < IMPAIRED_SECONDS
             sink_weight = weight(sink.settings.interval_ms / 1000)
-            fields = sink.state.value, leads, sink.reason[:REASON_CHARACTERS], ails, sink_weight
+            fields = sink.state.value, leads, sink.reason[:REASON_CHARACTERS], is_impaired, sink_weight
             last = before.get(name)
-            is_same = last is not None and fields == (last.state, last.leads, last.reason, last.ailing, last.weight)
+            is_same = last is not None and fields == (last.state, last.leads, last.reason, last.impaired, last.weight)
             hosted[name] = last if last is not None and is_same else HostedRecord(*fields)
         draining = self._is_draining()
         if draining != self._record.draining or hosted != before:

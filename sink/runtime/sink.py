@@ -41,6 +41,7 @@ from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import LandedOffsets, Observer
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
+from sink.runtime.spreading import IMPAIRED_SECONDS
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
 from sink.storage.faults import fault_in
@@ -55,9 +56,6 @@ LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
 """Longer than any request of a coordinator can sensibly take: one that hangs on storage for so long holds lock and
 session, and no other worker may act."""
-AILING_SECONDS = 180.0
-"""For sharing out coordinators, a request that takes longer counts as a fault, and a fault counts for so long: longer
-than coordinators of a sink whose store is away take turns."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -148,10 +146,10 @@ class Sink:
         return tuple(filter(None, (self.reason, *faults)))
 
     @property
-    def is_ailing(self) -> bool:
+    def is_impaired(self) -> bool:
         """Whether something keeps its coordinator here from its work."""
         membership = self._membership
-        return bool(self.troubles) or (membership is not None and self._silent(membership) > AILING_SECONDS)
+        return bool(self.troubles) or (membership is not None and self._silent(membership) > IMPAIRED_SECONDS)
 
     @property
     def retention(self) -> Mapping[str, float]:

@@ -3,7 +3,7 @@
 Each worker decides for itself, by the summaries of all workers and the records of those with room. Guarantee: a worker
 hands a sink over only while it carries more than a worker that could take it by at least twice the sink's
 weight, so that no sink goes back and forth between two workers; a worker that is about to end, or has not joined the
-sink, gets nothing. A sink that ails counts for no worker and is not handed over: its coordinators take turns by
+sink, gets nothing. An impaired sink is not counted and never handed over: its coordinators take turns by
 themselves, and those of other sinks would follow.
 """
 
@@ -15,6 +15,9 @@ from coordination.zookeeper.worker_records import WorkerRecord
 from coordination.zookeeper.worker_summaries import WorkerSummary
 
 MOST_AN_HOUR = 3600
+IMPAIRED_SECONDS = 180.0
+"""A sink is impaired while a request of its coordinator takes longer than this, and this long after its last fault.
+Coordinators of a sink whose store is away take turns in a shorter time."""
 
 
 def weight(interval: float) -> int:
@@ -27,16 +30,16 @@ def weight(interval: float) -> int:
 def summary_of(
     record: WorkerRecord, others: Iterable[WorkerSummary] = (), revision: int = 0, joined: int = 0
 ) -> WorkerSummary:
-    """Sums up a record. `others`: the summaries of other workers, which say what else ails. `revision`, `joined`: how
-    often the record, and what it has joined, have changed.
+    """Sums up a record. `others`: the summaries of other workers, which name further impaired sinks. `revision`,
+    `joined`: how often the record, and what it has joined, have changed.
     """
-    own_ailing = tuple(sorted(name for name, sink in record.sinks.items() if sink.ailing))
-    load = sum(_weights(record, {*own_ailing, *ailing_sinks(others)}).values())
-    return WorkerSummary(record.worker, record.draining, load, own_ailing, revision, joined)
+    own_impaired = tuple(sorted(name for name, sink in record.sinks.items() if sink.impaired))
+    load = sum(_weights(record, {*own_impaired, *impaired_sinks(others)}).values())
+    return WorkerSummary(record.worker, record.draining, load, own_impaired, revision, joined)
 
 
-def ailing_sinks(summaries: Iterable[WorkerSummary]) -> frozenset[str]:
-    return frozenset(name for summary in summaries for name in summary.ailing)
+def impaired_sinks(summaries: Iterable[WorkerSummary]) -> frozenset[str]:
+    return frozenset(name for summary in summaries for name in summary.impaired)
 
 
 def to_hand_over(
@@ -51,8 +54,8 @@ def to_hand_over(
     """
     if own.draining:
         return None
-    ailing = {*ailing_sinks(summaries.values()), *(name for name, sink in own.sinks.items() if sink.ailing)}
-    share = _weights(own, ailing)
+    impaired = {*impaired_sinks(summaries.values()), *(name for name, sink in own.sinks.items() if sink.impaired)}
+    share = _weights(own, impaired)
     leaving = sum(sink_weight for sink, sink_weight in share.items() if sink in handed_over)
     # What is being handed over will be carried by one of the others, perhaps.
     load = sum(share.values()) - 2 * leaving
@@ -65,6 +68,6 @@ def to_hand_over(
     return None
 
 
-def _weights(record: WorkerRecord, ailing: Collection[str]) -> Mapping[str, int]:
+def _weights(record: WorkerRecord, impaired: Collection[str]) -> Mapping[str, int]:
     """Returns the weights of the sinks that it leads, by name."""
-    return {name: record.sinks[name].weight for name in record.leads if name not in ailing}
+    return {name: record.sinks[name].weight for name in record.leads if name not in impaired}

@@ -9,7 +9,7 @@ were larger. The records come from the cluster and the topic ids that the consum
 DataLoss for an offset that the log does not have, DamagedLog for a batch that has changed, Unavailable when it waits
 `SILENT_SECONDS` without a record, and SinkError.
 
-A message without a timestamp has -1 ms, one without headers has null; `sink.write.record_headers` tells of the headers
+A message without a timestamp has -1 ms, one without headers has null; `sink.write.record_headers` reports headers
 that cannot be read. A timestamp that no column can hold is null.
 """
 

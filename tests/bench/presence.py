@@ -49,7 +49,7 @@ class HostedSink:
     interval_ms: int = 60_000
     state: SinkState = SinkState.JOINED
     reason: str = ""
-    is_ailing: bool = False
+    is_impaired: bool = False
     refusal: None = None
     troubles: tuple[str, ...] = ()
 

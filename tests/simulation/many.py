@@ -37,7 +37,6 @@ PUBLISH_SECONDS = 1.5
 """A change in between waits for the second look from now."""
 FORGET_SECONDS = 60.0
 NOTICED_SECONDS = 15.0
-AILING_SECONDS = 180.0
 STEADY_SECONDS = 60.0
 """Seconds without a hand-over once coordinators are shared evenly."""
 HANGS = 1e6
@@ -190,7 +189,7 @@ class Host:
         self._switchovers: dict[str, float] = {}
         """The time of this host's last switchover request for each sink."""
         self._led_since: dict[str, float] = {}
-        self._ailing_at: dict[str, float] = {}
+        self._impaired_at: dict[str, float] = {}
         """The time when each sink's coordinator here last noticed that it is kept from its work."""
         self._changed_at = 0.0
 
@@ -297,7 +296,9 @@ class Host:
         hosted = {}
         for sink, part in sorted(self.parts.items()):
             state = "joined" if part.alive and part.participant is not None else "refused"
-            hosted[sink] = HostedRecord(state, sink in self.leads, ailing=self._ails(sink), weight=weight_of(sink))
+            hosted[sink] = HostedRecord(
+                state, sink in self.leads, impaired=self._is_impaired(sink), weight=weight_of(sink)
+            )
         record = WorkerRecord(self.name, "host", 1, "1", self.draining, hosted)
         self._publish(record)
         if self.fleet.shares:
@@ -315,14 +316,14 @@ class Host:
         if record != before or summary != self.summary:
             self.summary, self._published_at = summary, now
 
-    def _ails(self, sink: str) -> bool:
+    def _is_impaired(self, sink: str) -> bool:
         """Whether the sink's coordinator is kept from its work: it notices that late, and remembers it for longer."""
         now = self.fleet.now
         if sink not in self.leads or self.parts[sink].world.poison not in (Poison.AWAY, Poison.HANGS):
             self._led_since.pop(sink, None)
         elif now - self._led_since.setdefault(sink, now) > NOTICED_SECONDS:
-            self._ailing_at[sink] = now
-        return now - self._ailing_at.get(sink, -math.inf) < AILING_SECONDS
+            self._impaired_at[sink] = now
+        return now - self._impaired_at.get(sink, -math.inf) < spreading.IMPAIRED_SECONDS
 
     def _joined_by(self, name: str) -> Collection[str]:
         record = self.fleet.hosts[name].record
@@ -509,8 +510,8 @@ class ManySinksWorld:
     def _is_even(self) -> bool:
         """Whether every sink that has joined is led, and moving one sink could not make the hosts' loads more even."""
         hosts = [host for host in self.hosts.values() if not host.down]
-        ailing = {world.name for world in self.worlds if world.poison in (Poison.AWAY, Poison.HANGS)}
-        loads = [[weight_of(sink) for sink in set(host.leads) - ailing] for host in hosts]
+        impaired = {world.name for world in self.worlds if world.poison in (Poison.AWAY, Poison.HANGS)}
+        loads = [[weight_of(sink) for sink in set(host.leads) - impaired] for host in hosts]
         led = {sink for host in hosts for sink in host.leads}
         joined = {world.name for world in self.worlds if world.poison is not Poison.REFUSED}
         is_back = all(self.profile.one_survivor or not host.down for host in self.hosts.values())

@@ -79,14 +79,14 @@ def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
     original, summed_up = spreading.to_hand_over, spreading.summary_of
 
     def healthy(record: WorkerRecord) -> WorkerRecord:
-        return replace(record, sinks={name: replace(sink, ailing=False) for name, sink in record.sinks.items()})
+        return replace(record, sinks={name: replace(sink, impaired=False) for name, sink in record.sinks.items()})
 
     monkeypatch.setattr(spreading, "to_hand_over", lambda own, *rest: original(healthy(own), *rest))
     monkeypatch.setattr(spreading, "summary_of", lambda record, *rest: summed_up(healthy(record), *rest))
 
 
 def _ailing_elsewhere_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spreading, "ailing_sinks", lambda _summaries: frozenset())
+    monkeypatch.setattr(spreading, "impaired_sinks", lambda _summaries: frozenset())
 
 
 def _nobody_is_known_to_have_joined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,7 @@ def test_names_and_patterns_choose(fleet: Fleet) -> None:
 
 
 def test_a_name_that_no_sink_has_is_refused_with_those_there_are(fleet: Fleet) -> None:
-    with pytest.raises(
-        ConfigError, match=r"--sink orders: no sink of .*fleet\.yaml is called so; there are eu-orders,"
-    ):
+    with pytest.raises(ConfigError, match=r"--sink orders: no such sink in .*fleet\.yaml; there are eu-orders,"):
         choose(fleet, ["us-people", "orders"])
 
 

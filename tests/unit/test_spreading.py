@@ -130,23 +130,23 @@ def test_whatever_the_sinks_weigh_no_hand_over_could_make_the_shares_more_even()
 
 
 def test_a_sink_that_ails_counts_for_nobody_and_is_not_handed_over() -> None:
-    sinks = {sink: HostedRecord("joined", True, ailing=sink == "a") for sink in "abc"}
+    sinks = {sink: HostedRecord("joined", True, impaired=sink == "a") for sink in "abc"}
     first = WorkerRecord("w1", "host", 1, "1", False, sinks)
     assert decide("w1", (first, worker("w2", "d")), ()) is None
     assert decide("w1", (first, worker("w2", "")), ()) == "b"
     # The sink has just come from a worker that knows of its ailment.
     second = WorkerRecord(
-        "w2", "host", 1, "1", False, {**worker("w2", "d").sinks, "a": HostedRecord("joined", False, ailing=True)}
+        "w2", "host", 1, "1", False, {**worker("w2", "d").sinks, "a": HostedRecord("joined", False, impaired=True)}
     )
     assert decide("w1", (worker("w1", "abc"), second), ()) is None
 
 
 def by_all_records(worker: str, records: Sequence[WorkerRecord], handed_over: Collection[str]) -> str | None:
     """Decides from every record, as the rule says: the heaviest sink that some worker that has joined it could take."""
-    ailing = {name for record in records for name, sink in record.sinks.items() if sink.ailing}
-    loads = {r.worker: sum(r.sinks[name].weight for name in r.leads if name not in ailing) for r in records}
+    impaired = {name for record in records for name, sink in record.sinks.items() if sink.impaired}
+    loads = {r.worker: sum(r.sinks[name].weight for name in r.leads if name not in impaired) for r in records}
     own = next(record for record in records if record.worker == worker)
-    share = {name: own.sinks[name].weight for name in own.leads if name not in ailing}
+    share = {name: own.sinks[name].weight for name in own.leads if name not in impaired}
     leaving = sum(sink_weight for name, sink_weight in share.items() if name in handed_over)
     for name, sink_weight in sorted(share.items(), key=lambda item: -item[1]):
         takers = [loads[r.worker] for r in records if r is not own and not r.draining and name in r.joined]
@@ -169,7 +169,7 @@ def test_a_decision_reads_few_records_and_is_that_of_all_records() -> None:
                 name: HostedRecord(
                     rng.choice(("joined", "joined", "waiting")),
                     rng.random() < 0.4,
-                    ailing=rng.random() < 0.1,
+                    impaired=rng.random() < 0.1,
                     weight=weights[name],
                 )
                 for name in names

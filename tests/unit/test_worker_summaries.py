@@ -249,7 +249,7 @@ class HostedSink:
     leads: bool = False
     state: SinkState = SinkState.JOINED
     reason: str = ""
-    is_ailing: bool = False
+    is_impaired: bool = False
     interval_ms: int = 60_000
     refusal: None = None
 
