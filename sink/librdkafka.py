@@ -12,6 +12,7 @@ librdkafka refuses.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ _IDENTITIES = "metadata"
 """The kind of librdkafka's debug lines that name clusters and topic ids."""
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _TOPIC_ID = re.compile(r"Topic (?P<topic>\S+) changed id from \S+ to (?P<id>\S+)\Z")
-_CLUSTER_SECONDS = 5.0
+_IDENTITY_SECONDS = 5.0
 _CLUSTER = re.compile(r"ClusterId: (?P<cluster>\S+), ControllerId: ")
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED}
 NO_TOPIC_ID = "A" * 22
@@ -118,14 +119,22 @@ class LogConsumer:
             self._raise_wrong(topic, self._identities.topic_ids.get(topic, ""))
 
     def _raise_wrong(self, topic: str, topic_id: str) -> None:
+        others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
+        # The line that names the cluster may come before or after the one that names the topic's id.
+        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_IDENTITY_SECONDS) or ""
+        topic_id = topic_id or self._named_topic_id(topic)
         # A later call must not pass.
         self._identities.changed = True
         self._identities.history.append((topic, topic_id))
-        others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
-        # The line that names the cluster may come after the one that names the topic's id.
-        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_CLUSTER_SECONDS) or ""
-        found = (cluster, topic_id)
-        raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), found)
+        raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), (cluster, topic_id))
+
+    def _named_topic_id(self, topic: str) -> str:
+        """Returns the id that the brokers give the topic; an empty text if they name none within some seconds. The
+        messages that come meanwhile are of another cluster, and are dropped."""
+        deadline = time.monotonic() + _IDENTITY_SECONDS
+        while topic not in self._identities.topic_ids and time.monotonic() < deadline:
+            self._client.consume(1, 0.1)
+        return self._identities.topic_ids.get(topic, "")
 
     # The rest of the consumer
 

@@ -101,7 +101,7 @@ def _watch_log(term: Term) -> Operation | None:
 
 
 def _carry_out(term: Term, step: planner.Step | None, cluster: str) -> Operation | None:
-    """The first record of the log names its cluster, too."""
+    """Carries out a step. The first write about the log also records its cluster."""
     view = term.keeper_view
     match step:
         case Halt():

@@ -104,8 +104,8 @@ def new_header(
 
 
 def other_cluster(view: KeeperView, table: TableView, cluster: str) -> str | None:
-    """Tells how the Kafka cluster that these brokers are of differs from the one on record; None if it does not, or if
-    none is on record. A topic of another cluster would look like one that was created again.
+    """Returns how this Kafka cluster differs from the one on record; None if it does not, or if none is on record. A
+    topic of another cluster would look like one that was created again.
     """
     filled_from = table.checkpoint.cluster if table.checkpoint is not None else ""
     recorded = filled_from or (view.info.cluster if view.info is not None else "")

@@ -2,11 +2,11 @@
 
 A summary is a small ephemeral znode beside each worker record. It counts the record's changes, so that a process reads
 another's record only if a decision needs it, and once for each change that matters there. Summaries are kept by
-ZooKeeper's watches: a fleet in which nothing changes reads nothing. Like the record, a summary means nothing to the
-protocol; an unreadable one, and one of another version, counts as missing.
+ZooKeeper's watches: a fleet in which nothing changes reads them once in `REREAD_SECONDS`. Like the record, a summary
+means nothing to the protocol; an unreadable one, and one of another version, counts as missing.
 
 Guarantee: after `refresh`, the summaries are those of some moment after the call began, but for changes that a watch
-still reports; the next `refresh` sees these. A watch that never fires is made good within `WHOLE_SECONDS`. Raises
+still reports; the next `refresh` sees these. A watch that never fires is corrected within `REREAD_SECONDS`. Raises
 Unavailable; the next `refresh` then reads what this one has not.
 """
 
@@ -30,7 +30,7 @@ from coordination.zookeeper.records import Records, decode
 from coordination.zookeeper.worker_records import COMPRESS_ABOVE, WorkerRecord, joined_sinks, worker_record
 
 DIRECTORY = "~summaries"
-WHOLE_SECONDS = 60.0
+REREAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class WorkerSummaries:
         """Reads what has changed since the last call."""
         now = time.monotonic()
         with self._lock:
-            if now - self._listed_at > WHOLE_SECONDS:
+            if now - self._listed_at > REREAD_SECONDS:
                 self._is_list_stale, self._listed_at = True, now
                 self._stale.update(self._names)
             list_again, stale = self._is_list_stale, self._stale

@@ -205,7 +205,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     conf.setAll(list(session_options(*sinks).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
-    if is_one_process(settings.spark_master):
+    if _is_local(conf):
         conf.setAll(list(LOCAL_AUTHENTICATION.items()))
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
@@ -217,7 +217,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
 
 
 def _is_local(conf: SparkConf) -> bool:
-    return (conf.get("spark.master") or "").startswith("local")
+    return is_one_process(conf.get("spark.master") or "")
 
 
 def _is_alone(conf: SparkConf) -> bool:

@@ -97,7 +97,7 @@ def _print_checks(out: Console, checks: FleetChecks) -> None:
             reported = [finding for finding in findings if finding.wrong or finding.note]
             out.print(_line(("ok     ", "green") if not reported else ("       ", ""), "sink", name), soft_wrap=True)
             _print_findings(out, reported, indent="  ")
-    results = list(checks.all_results)
+    results = [finding for finding in checks.all_results if not finding.note]
     failed = sum(finding.wrong for finding in results)
     sinks = f" of {len(checks.sinks)} sinks" if len(checks.sinks) > 1 else ""
     total = f"{len(results)} checks{sinks}"

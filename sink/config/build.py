@@ -21,6 +21,9 @@ from sink.config.rules import FOREIGN, canonical, refusals
 from sink.config.spelling import KNOWN, mistaken_for
 from sink.telemetry.redaction import HIDDEN, Properties, looks_secret, redact_text
 
+_MOST_SEARCHED = 500
+"""Names for which a similar setting is looked for, a millisecond each."""
+
 
 def settings_of(
     chosen: Mapping[str, Entry],
@@ -63,10 +66,6 @@ def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entr
             problems.append(Problem(entry.origin, sentence))
         named[name] = entry
     return named
-
-
-_MOST_SEARCHED = 500
-"""Names for which a similar setting is looked for, a millisecond each."""
 
 
 def _build(

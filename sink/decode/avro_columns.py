@@ -160,7 +160,7 @@ class _Compiler:
         fits = False
         for branch in schema:
             try:
-                branches.append(self.reader(branch, kind, nullable, place.turn()))
+                branches.append(self.reader(branch, kind, nullable, place.step()))
                 fits = fits or kind_of(self.resolve(branch)) != "null"
             except SchemaMismatch as error:
                 refused = refused or error

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from sink.decode import spark_times
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
-from sink.decode.quoting import quoted
+from sink.decode.quoting import quoted, quotes
 from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
@@ -292,7 +292,8 @@ def _mismatch(value: Any, kind: T.DataType) -> Undecodable:
 
 
 def _name(value: Any) -> str:
-    boolean = quoted("", f"{value}".lower(), "a boolean").removesuffix(" of 0 characters")
+    # The length of a boolean would tell which it is.
+    boolean = str(value).lower() if quotes() else "a boolean"
     names = {JsonObject: "an object", list: "an array", bool: boolean, type(None): "null"}
     if type(value) in names:
         return names[type(value)]

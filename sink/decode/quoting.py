@@ -24,6 +24,11 @@ def quoting(enabled: bool) -> Iterator[None]:
         _QUOTES.reset(token)
 
 
+def quotes() -> bool:
+    """Returns whether reasons quote values."""
+    return _QUOTES.get()
+
+
 def quoted(value: object, as_written: str, kind: str = "a text") -> str:
     """Returns `as_written`, which quotes the value, or the value's kind and its length as a text."""
-    return as_written if _QUOTES.get() else f"{kind} of {len(str(value))} characters"
+    return as_written if quotes() else f"{kind} of {len(str(value))} characters"

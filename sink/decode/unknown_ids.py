@@ -3,8 +3,8 @@
 Anybody who may write to a topic can put made-up ids before values, each of which would cost a request.
 
 Guarantee: within `SECONDS` at most `MOST` unknown ids are asked for. An id beyond that is refused without a request, so
-that a new schema may be missed while such a flood lasts: its record is bad, and stays replayable. An id that the
-registry has told before is never refused. Raises UnknownSchema.
+that a new schema may be missed while such a flood lasts: its record is bad, and stays replayable. An id whose schema
+the process keeps is never refused. Raises UnknownSchema.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ _STREAM = "java.util.stream.Stream"
 _VERSION = "_version_"
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _TORN = re.compile(r"(?:manifest_\d+|_version_)\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Where Hudi writes a file before it renames it. If it died in between, it takes the name for a number, and fails."""
+"""Hudi writes a file under such a name and renames it. It takes one that a dead process left for a manifest, and fails
+at its number."""
 _FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
 _ATTEMPT = "attempt-"
 
@@ -90,18 +91,18 @@ class Archiving:
             elif _TORN.fullmatch(name):
                 self._delete(name)
         if _VERSION in names:
-            named = self._content(_VERSION).strip()
-            for number in self._numbers(names):
-                try:
-                    self._read(number)
-                except Corrupt:
-                    if str(number) == named:
-                        raise
-                    # Its writer died before it had named it.
-                    self._delete(f"manifest_{number}")
-                else:
-                    break
-            self._delete(_VERSION)
+            self._settle_version(self._numbers(names))
+
+    def _settle_version(self, numbers: Sequence[int]) -> None:
+        """Deletes the manifests whose writer died before it had named them, and the file that names one."""
+        newest = next(filter(self._is_readable, numbers), 0)
+        named = self._content(_VERSION).strip()
+        if named.isdigit() and newest < int(named):
+            raise Corrupt(f"{self._history}/{_VERSION}: manifest_{named} cannot be read. Restore it from a backup.")
+        for number in numbers:
+            if number > newest:
+                self._delete(f"manifest_{number}")
+        self._delete(_VERSION)
 
     def _due(self, archiver: Any) -> Any:
         """Returns Hudi's list of what is to be archived, the oldest first. May be empty."""
@@ -127,7 +128,8 @@ class Archiving:
             # Hudi leaves out an instant that it cannot read, and only logs it.
             lost = actions.size() - written
             raise Corrupt(
-                f"archiving: {lost} of {actions.size()} instants are broken, or another process archives, too"
+                f"archiving: {lost} of {actions.size()} instants cannot be read: another process archives at the same"
+                " time, or their files are damaged. The next run tries again."
             )
         name = self._unique(str(entry.getPath().getName()))
         self._rename(str(entry.getPath().getName()), name)
@@ -168,13 +170,13 @@ class Archiving:
         files = {name: size for name, size in self._last.files.items() if name not in removed}
         self._create(_Manifest(self._last.number + 1, {**files, **added}))
         if self._newest() != self._last:
-            raise Conflict("archiving: another process archives, too. The next run goes on")
+            raise Conflict("archiving: another process archives at the same time. The next run goes on.")
 
     def _create(self, manifest: _Manifest) -> None:
         self._last = manifest
         name = f"manifest_{manifest.number}"
         if self._storage.exists(self._path(name)):
-            raise Conflict(f"archiving: another process has written {name}. The next run goes on")
+            raise Conflict(f"archiving: another process has written {name}. The next run goes on.")
         files = [{"fileName": name, "fileLen": size} for name, size in sorted(manifest.files.items())]
         with closing(self._storage.create(self._hudi.path(f"{self._attempt}/{name}"), True)) as output:
             output.write(json.dumps({"files": files}).encode())
@@ -183,7 +185,7 @@ class Archiving:
     def _rename(self, name: str, final: str) -> None:
         """Moves a file of this attempt into the archive: no reader sees a part of it."""
         if not self._storage.rename(self._hudi.path(f"{self._attempt}/{name}"), self._path(final)):
-            raise Conflict(f"archiving: {final} cannot be renamed, or is there already. The next run goes on")
+            raise Conflict(f"archiving: {final} cannot be renamed, or is there already. The next run goes on.")
 
     def _newest(self) -> _Manifest:
         numbers = self._numbers(self._hudi.names(self._history))
@@ -196,6 +198,13 @@ class Archiving:
             return _Manifest(number, {str(entry["fileName"]): int(entry["fileLen"]) for entry in entries})
         except (ValueError, LookupError, TypeError) as error:
             raise Corrupt(f"{self._history}/{name}: {type(error).__name__}: {error}") from error
+
+    def _is_readable(self, number: int) -> bool:
+        try:
+            self._read(number)
+        except Corrupt:
+            return False
+        return True
 
     @staticmethod
     def _numbers(names: Sequence[str]) -> list[int]:

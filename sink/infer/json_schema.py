@@ -136,7 +136,7 @@ class _Walk:
             raise ConfigError(f"it refers to {reference}, which does not exist") from None
         if id(resolved.contents) in self._enclosing:
             raise ConfigError("it contains itself")
-        return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents, place.turn())
+        return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents, place.step())
 
     def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
         return _Walk(resolver, self._specification, (*self._enclosing, id(schema)), self._warnings)
@@ -146,7 +146,7 @@ class _Walk:
         if name == "object" or (name is None and len(schema.get("allOf", ())) > 1):
             return self._object(schema, place)
         if name is None:
-            return self.type_of(_only_branch(schema), place.turn())
+            return self.type_of(_only_branch(schema), place.step())
         if name == "array":
             return T.ArrayType(self.column_of(schema.get("items"), place.element()))
         if name not in _SCALARS:
@@ -163,7 +163,7 @@ class _Walk:
                 return T.MapType(T.StringType(), self.column_of(values, place.value()))
             if not any(key in schema for key in _BRANCHES):
                 raise ConfigError("an object without properties")
-            return self.type_of(_only_branch(schema), place.turn())
+            return self.type_of(_only_branch(schema), place.step())
         choices = (
             property_schema
             for key in ("oneOf", "anyOf")
@@ -181,7 +181,7 @@ class _Walk:
     def _properties(self, schema: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Any, _Walk]]:
         """Yields the properties of all schemas in `allOf`; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
-            walk, target = self._resolve(branch, place.turn())
+            walk, target = self._resolve(branch, place.step())
             yield from walk._properties(target, place)
         for name, property_schema in schema.get("properties", {}).items():
             yield name, property_schema, self

@@ -115,11 +115,11 @@ class _AvroWalk:
             not_null = [branch for branch in schema if branch != "null"]
             if len(not_null) != 1 or len(schema) > 2:
                 return column_type(schema, place)
-            return self._column(not_null[0], place.turn())[0], len(schema) == 2
+            return self._column(not_null[0], place.step())[0], len(schema) == 2
         if isinstance(schema, str) and schema not in _PRIMITIVE:
             if schema in self._enclosing:
                 raise ConfigError(f"{schema} contains itself, which no column can")
-            return self._column(self._named_types[schema], place.turn())
+            return self._column(self._named_types[schema], place.step())
         if not isinstance(schema, dict):
             return column_type(schema, place)
         kind = schema["type"]
@@ -133,7 +133,7 @@ class _AvroWalk:
                 raise ConfigError(f"{place} has no fields; Parquet has no such columns")
             return T.StructType(fields), False
         if isinstance(kind, (dict, list)):
-            return self._column(kind, place.turn())[0], False
+            return self._column(kind, place.step())[0], False
         return column_type(schema, place)
 
 

@@ -117,7 +117,7 @@ class Membership:
                 resources.settings,
                 CatalogRecord(resources.client, resources.root),
                 lambda: resources.table.register(),
-                lambda: service_lock.committed(),
+                service_lock.committed,
                 resources.observer.metrics,
             ),
             TableReports(

@@ -25,7 +25,11 @@ INFO_EVENTS = frozenset(
 )
 WARNING_EVENTS = frozenset(
     {
-        *("transaction.aborted", "request.not_done", "status.not_reported", "sink.halted", "topics.gone"),
+        "transaction.aborted",
+        "request.not_done",
+        "status.not_reported",
+        "sink.halted",
+        "topics.gone",
         "coordinator.stood_back",
     }
 )

@@ -1,9 +1,8 @@
 """Tells the fleet what this process hosts, and hands coordinators over to workers that carry less.
 
 Guarantee: no commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: open transactions are
-finished first. An idle worker reads nothing from ZooKeeper and writes nothing there, however many workers and sinks
-there are; a change of one worker costs each other worker a small summary, at most once in `PUBLISH_SECONDS`. Raises
-nothing.
+finished first. An idle worker reads the small summaries of the others once a minute, and writes nothing. A change of
+one worker costs each other worker a small summary, at most once in `PUBLISH_SECONDS`. Raises nothing.
 """
 
 from __future__ import annotations

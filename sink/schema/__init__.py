@@ -196,9 +196,9 @@ def check_columns(struct: T.StructType, bounds: SchemaBounds) -> None:
 
 def _check_names(kind: T.DataType, place: Place) -> None:
     if isinstance(kind, T.ArrayType):
-        _check_names(kind.elementType, place.turn())
+        _check_names(kind.elementType, place.step())
     elif isinstance(kind, T.MapType):
-        _check_names(kind.valueType, place.turn())
+        _check_names(kind.valueType, place.step())
     elif isinstance(kind, T.StructType):
         seen: set[str] = set()
         for field in kind.fields:

@@ -157,11 +157,11 @@ def _from_avro(avro: Any, place: Place, named_types: dict[str, Any]) -> tuple[T.
             raise ConfigError(
                 f"schema: {place.path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
             )
-        return _from_avro(not_null[0], place.turn(), named_types)[0], len(avro) == 2
+        return _from_avro(not_null[0], place.step(), named_types)[0], len(avro) == 2
     if isinstance(avro, str) and named_types.get(avro) is _WITHIN:
         raise ConfigError(f"schema: {place.path}: {avro} contains itself; no column can")
     if isinstance(avro, str) and avro in named_types:
-        return _from_avro(named_types[avro], place.turn(), named_types)
+        return _from_avro(named_types[avro], place.step(), named_types)
     node = {"type": avro} if isinstance(avro, str) else avro
     if not isinstance(node, dict) or "type" not in node:
         raise ConfigError(f"schema: {place.path or 'the text'}: {_shortened(avro)} is not an Avro type")
@@ -182,7 +182,7 @@ def _type_label(avro: Any) -> str:
 def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) -> T.DataType:
     kind = node["type"]
     if isinstance(kind, (dict, list)):
-        return _from_avro(kind, place.turn(), named_types)[0]
+        return _from_avro(kind, place.step(), named_types)[0]
     logical = logical_type(node)
     if logical == "decimal":
         precision, scale = int(_part(node, "precision", place)), int(node.get("scale", 0))

@@ -4,7 +4,7 @@ A few lines can refer to each other so that they unfold to more columns than any
 schema (Avro, JSON Schema, Protobuf) starts at `Place.root` and takes every step by asking a place for the next one,
 which counts it. A walker needs the place for its messages anyway; it has no other way to go on.
 
-Guarantee: a walk ends after `columns` fields, `levels` nested types and `TURNS` times as many references and branches,
+Guarantee: a walk ends after `columns` fields, `levels` nested types and `STEPS` times as many references and branches,
 however the schema unfolds. A text of more than `characters` is not parsed. Raises SchemaTooLarge.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from coordination.errors import ConfigError
 
 COLUMNS, LEVELS = "schema.max.columns", "schema.max.levels"
-TURNS = 10
+STEPS = 10
 """References and branches for each column: they are no columns, and cost as much."""
 LONGEST_NAME = 1000
 _CHARACTERS = 600
@@ -66,9 +66,9 @@ class SchemaBounds:
         nested = [tree] if isinstance(tree, (dict, list)) else []
         while nested:
             parts += len(nested)
-            if parts > TURNS * self.columns:
+            if parts > STEPS * self.columns:
                 raise SchemaTooLarge(
-                    f"its text has more than {TURNS * self.columns:,} parts. Register a smaller schema, or raise"
+                    f"its text has more than {STEPS * self.columns:,} parts. Register a smaller schema, or raise"
                     f" {COLUMNS} ({self.columns:,}), which allows more parts."
                 )
             depth += 1
@@ -98,13 +98,13 @@ LARGEST = SchemaBounds(columns=100_000, levels=100)
 
 
 class _Count:
-    """Fields and turns so far in one walk."""
+    """Fields and steps so far in one walk."""
 
-    __slots__ = ("bounds", "fields", "turns")
+    __slots__ = ("bounds", "fields", "steps")
 
     def __init__(self, bounds: SchemaBounds) -> None:
         self.bounds = bounds
-        self.fields = self.turns = 0
+        self.fields = self.steps = 0
 
 
 class Place:
@@ -138,25 +138,25 @@ class Place:
 
     def element(self) -> Place:
         """Returns the place of an array's elements."""
-        self._turn()
+        self._count_step()
         return self._next(f"{self.path}[]")
 
     def value(self) -> Place:
         """Returns the place of a map's values."""
-        self._turn()
+        self._count_step()
         return self._next(f"{self.path}{{}}")
 
-    def turn(self) -> Place:
+    def step(self) -> Place:
         """Returns the same place, behind a reference or in one of several branches."""
-        self._turn()
+        self._count_step()
         return self
 
-    def _turn(self) -> None:
+    def _count_step(self) -> None:
         count = self._count
-        count.turns += 1
-        if count.turns > TURNS * count.bounds.columns:
+        count.steps += 1
+        if count.steps > STEPS * count.bounds.columns:
             raise SchemaTooLarge(
-                f"{_shown(self.path)}the schema unfolds to more than {TURNS * count.bounds.columns:,} references and"
+                f"{_shown(self.path)}the schema unfolds to more than {STEPS * count.bounds.columns:,} references and"
                 f" branches. Register a smaller schema, or raise {COLUMNS} ({count.bounds.columns:,})."
             )
 

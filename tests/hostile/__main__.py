@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from random import Random
 
@@ -78,7 +78,7 @@ def run(name: str, options: argparse.Namespace) -> str:
     inputs = max(map(int, re.findall(r"^#(\d+)", text, re.MULTILINE)), default=0)
     coverage = max(map(int, re.findall(r"\bcov: (\d+)", text)), default=0)
     engine = "atheris" if importlib.util.find_spec("atheris") else "random"
-    when = datetime.now(UTC).strftime("%Y-%m-%d")
+    when = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     seconds = time.monotonic() - start
     return f"{name}\t{seconds:.0f}\t{inputs}\t{coverage}\t{engine}\t{int(child.returncode != 0)}\t{when}"
 
@@ -111,7 +111,6 @@ def led_by_coverage(name: str, minutes: float, found: Path) -> None:
 
 
 def at_random(name: str, minutes: float, found: Path) -> None:
-
     from tests.hostile import corpus
     from tests.hostile.child import parse, peak_bytes
 

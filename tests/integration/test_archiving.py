@@ -125,3 +125,16 @@ def test_a_version_file_that_another_writer_has_set_back_hides_nothing_after_the
     assert completed(client) == landed
     assert driver.count() == 110
     assert [directory.exists() for directory in markers] == [False, True], "markers go with their instant"
+
+
+def test_a_version_file_that_names_a_manifest_which_is_gone_is_not_replaced_by_an_older_one(hudi) -> None:
+    driver, _ = hudi
+    history = Path(driver.settings.base_path) / ".hoodie" / "timeline" / "history"
+    for number in range(1, 7):
+        driver.land(number)
+    assert not by_name(driver.table.services())["archiving"].reason
+    (history / "_version_").write_text("99")
+    before = {path.name for path in history.iterdir()}
+    reason = by_name(driver.table.services())["archiving"].reason
+    assert "_version_: manifest_99 cannot be read. Restore it" in reason
+    assert {path.name for path in history.iterdir()} == before

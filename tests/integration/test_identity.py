@@ -34,16 +34,24 @@ def other_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServe
         yield server
 
 
-def test_a_second_worker_whose_brokers_are_another_cluster_lands_nothing_and_both_are_named(
-    make_fleet: MakeFleet, other_kafka: KafkaServer
-) -> None:
-    """Both clusters have a topic of that name, with the same offsets."""
-    fleet = make_fleet(records=RECORDS, **{"write.task.bytes": 2048, "flush.size": 200, "slice.records": 50})
+def start_on_two_clusters(fleet: Fleet, other_kafka: KafkaServer) -> AdminClient:
+    """Starts `w1`, which lands what there is, and `w2`, whose brokers are another cluster with a topic of that name.
+    Returns a client of that cluster.
+    """
     other = AdminClient({"bootstrap.servers": other_kafka.address})
     other.create_topics([NewTopic(fleet.topic, PARTITIONS, 1)])[fleet.topic].result(30)
     fleet.start("w1")
     fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     fleet.start("w2", **{"kafka.bootstrap.servers": other_kafka.address})
+    return other
+
+
+def test_a_second_worker_whose_brokers_are_another_cluster_lands_nothing_and_both_are_named(
+    make_fleet: MakeFleet, other_kafka: KafkaServer
+) -> None:
+    """Both clusters have a topic of that name, with the same offsets."""
+    fleet = make_fleet(records=RECORDS, **{"write.task.bytes": 2048, "flush.size": 200, "slice.records": 50})
+    other = start_on_two_clusters(fleet, other_kafka)
     fleet.wait("both are members", lambda view: len(view.members) == 2)
     # Events with other ids, so that a row of the other cluster shows.
     produce(other_kafka.address, fleet.topic, 2 * RECORDS, PARTITIONS, first=1_000_000 * PARTITIONS)
@@ -63,11 +71,7 @@ def test_a_coordinator_on_another_cluster_stands_back_and_the_rest_of_the_fleet_
     make_fleet: MakeFleet, other_kafka: KafkaServer
 ) -> None:
     fleet = make_fleet(records=RECORDS)
-    other = AdminClient({"bootstrap.servers": other_kafka.address})
-    other.create_topics([NewTopic(fleet.topic, PARTITIONS, 1)])[fleet.topic].result(30)
-    fleet.start("w1")
-    fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-    fleet.start("w2", **{"kafka.bootstrap.servers": other_kafka.address})
+    other = start_on_two_clusters(fleet, other_kafka)
     fleet.wait("both are candidates", lambda view: len(view.contenders) == 2)
     SinkControl(load(fleet.workers["w1"].config, {}), fleet.client, "the test").switchover()
     fleet.wait_for_log("w2", "coordinator.stood_back")

@@ -52,7 +52,6 @@ SIGNS: Mapping[str, Mapping[str, _Sign]] = {
         "number taken": _Sign(f"{TIMELINE}/history", r"manifest_\d+"),
         "written": _Sign(f"{TIMELINE}/history", r".*_.*\.parquet", deep=True),
         "files": _Sign(f"{TIMELINE}/history", r".*\.parquet"),
-        "manifest": _Sign(f"{TIMELINE}/history", r"manifest_\d*[02468]"),
         "deleting": _Sign(TIMELINE, rf"{_INSTANT}_\d+\..*", gone=True),
     },
     "rollback": _signs("rollback", "rollback") | _DELETED,

@@ -75,7 +75,7 @@ def _hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreading, "to_hand_over", lambda *_: None)
 
 
-def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def _impaired_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
     original, summed_up = spreading.to_hand_over, spreading.summary_of
 
     def healthy(record: WorkerRecord) -> WorkerRecord:
@@ -85,7 +85,7 @@ def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreading, "summary_of", lambda record, *rest: summed_up(healthy(record), *rest))
 
 
-def _ailing_elsewhere_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _impaired_elsewhere_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreading, "impaired_sinks", lambda _summaries: frozenset())
 
 
@@ -125,8 +125,8 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...], Pois
     (_crash_of_one_sink, (many.ENDS_WITH_ITS_PROCESS,), Poison.NONE),
     (_hands_over_for_ever, (many.STEADY, many.EVEN), Poison.NONE),
     (_hands_nothing_over, (many.EVEN,), Poison.NONE),
-    (_ailing_sinks_count, (many.STEADY, many.EVEN), Poison.AWAY),
-    (_ailing_elsewhere_counts, (many.STEADY, many.EVEN), Poison.AWAY),
+    (_impaired_sinks_count, (many.STEADY, many.EVEN), Poison.AWAY),
+    (_impaired_elsewhere_counts, (many.STEADY, many.EVEN), Poison.AWAY),
     (_nobody_is_known_to_have_joined, (many.EVEN,), Poison.NONE),
     (_summaries_carry_too_much, (many.EVEN,), Poison.NONE),
     (_leaving_takes_others_along, (many.LEAVES_ALONE,), Poison.NONE),

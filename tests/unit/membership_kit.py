@@ -54,6 +54,16 @@ class FakeKeeper:
         """Forgets nothing."""
 
 
+class IdleServiceLock:
+    """A lock of table services that nobody takes."""
+
+    def __init__(self, *_: object) -> None:
+        """Nothing to keep."""
+
+    def committed(self) -> None:
+        """Nobody waits for a commit."""
+
+
 class FakeCandidacy:
     """An election that others win, until `is_won` is set on the class."""
 
@@ -156,7 +166,7 @@ class _OneCore:
 def running_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(membership, "Candidacy", FakeCandidacy)
     monkeypatch.setattr(membership, "TableServiceRunner", IdleServices)
-    monkeypatch.setattr(membership, "TableServiceLock", lambda *_: None)
+    monkeypatch.setattr(membership, "TableServiceLock", IdleServiceLock)
     monkeypatch.setattr(membership, "Coordinator", IdleCoordinator)
     monkeypatch.setattr(membership, "AdmittedCoordinator", IdleCoordinator)
     monkeypatch.setattr(membership, "RETRY_SECONDS", 0.01)

@@ -129,12 +129,12 @@ def test_whatever_the_sinks_weigh_no_hand_over_could_make_the_shares_more_even()
         assert all(loads[leader] - lightest < 2 * weights[sink] for sink, leader in leaders.items()), (seed, loads)
 
 
-def test_a_sink_that_ails_counts_for_nobody_and_is_not_handed_over() -> None:
+def test_an_impaired_sink_is_not_counted_and_not_handed_over() -> None:
     sinks = {sink: HostedRecord("joined", True, impaired=sink == "a") for sink in "abc"}
     first = WorkerRecord("w1", "host", 1, "1", False, sinks)
     assert decide("w1", (first, worker("w2", "d")), ()) is None
     assert decide("w1", (first, worker("w2", "")), ()) == "b"
-    # The sink has just come from a worker that knows of its ailment.
+    # The sink has just come from a worker that knows that it is impaired.
     second = WorkerRecord(
         "w2", "host", 1, "1", False, {**worker("w2", "d").sinks, "a": HostedRecord("joined", False, impaired=True)}
     )

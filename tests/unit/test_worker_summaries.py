@@ -192,7 +192,7 @@ def test_a_watch_that_never_fires_is_made_good(zookeeper: ZooKeeper, monkeypatch
     zookeeper.watches.clear()
     other.publish("w1:1", summary("w1", 7))
     assert loads(summaries)["w1"] == 1
-    monkeypatch.setattr(worker_summaries, "WHOLE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_summaries, "REREAD_SECONDS", 0.0)
     assert loads(summaries)["w1"] == 7
 
 
