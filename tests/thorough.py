@@ -7,8 +7,9 @@ names the test in `make test` that proves the same, or the part of it that needs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 MOVED: Mapping[str, str] = {
     "tests/chaos/test_chaos.py*": "test_takeover kills at three steps and audits; its auditor's cells need its run",
@@ -71,7 +72,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_servers.py*ensemble*": "only here: what chaos starts",
     "tests/integration/test_rehearsal.py*statistics_of_columns*": "test_column_ranges; in a rehearsal only here",
     "tests/integration/test_session.py*started_for_nothing*": "only here: a worker that ends before Spark is up",
-    "tests/unit/test_first_minutes.py*other_shells*[fish*": "its cell of zsh",
+    "tests/unit/test_first_minutes.py*other_shells*[fish*": "its sibling of bash",
     "tests/integration/test_s3_validate.py*store_that_works*": "its store that checks signatures",
     "tests/integration/test_audit.py*all_the_rights*": "only here: a broker that asks for rights",
     "tests/integration/test_demo.py*ended_from_outside*": "test_servers: nothing outlives a starter that is killed",
@@ -109,8 +110,36 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_worker_input.py*unreachable_zookeeper*": "only here: a ZooKeeper that never answers",
     "tests/integration/test_metadata_services.py*leaves_the_metadata_table*": "its sibling, and unit tests",
     "tests/integration/test_http_fleet.py*kafka_away*": "test_health judges it; a broker that is away only here",
+    "tests/integration/test_identity.py*on_another_cluster_stands_back*": "its second worker; the simulation leads",
+    "tests/integration/test_table.py*clustering_by_others*": "test_services clusters; test_upserts, beside others",
+    "tests/integration/test_table.py*beyond_a_savepoint*": "its sibling; the simulation reads beyond savepoints",
+    "tests/integration/test_takeover.py*participant_killed*": "its coordinator; the simulation kills both",
+    "tests/integration/test_services.py*before_a_restore_deletes*": "test_table: a restore; a cleaning only here",
+    "tests/integration/test_hudi_settings.py*with_every_accepted*": "its sibling: each name; all at once only here",
+    "tests/integration/test_security.py*logs_in_everywhere*": "test_kafka logs in; a whole worker that does only here",
+    "tests/integration/test_evolution.py*every_reader_reads*[arrow*": "test_upsert_registry; every reader only here",
+    "tests/integration/test_reader_matrix.py*[hudi-flat*": "its cell of the Arrow engine; test_row_writer",
+    "tests/integration/test_upserts.py*the_record_index_finds*": "its random changes with a record index",
+    "tests/integration/test_upserts.py*pending_compaction_is_in*": "tests/rewrites: transactions beside a compaction",
+    "tests/integration/test_upserts.py*meanwhile_is_a_conflict[another*": "its cell of the same partition",
+    "tests/integration/test_partitioning.py*make_spark_lose_rows*": "only here: a fault of Hudi, not of the sink",
+    "tests/integration/test_errors_table.py*on_another_ensemble*": "test_identity: clusters; of errors only here",
+    "tests/integration/test_errors_table.py*publication_that_is_interrupted*": "its attempt that is withdrawn",
+    "tests/integration/test_servers.py*keeps_port_and_data*": "only here: equipment of tests and the demo",
+    "tests/integration/test_servers.py*paused_zookeeper*": "only here: equipment of tests",
+    "tests/integration/test_keeper_contract.py*same_tree[1*": "its first seed",
+    "tests/integration/test_keeper_contract.py*same_tree[2*": "its first seed",
+    "tests/integration/test_keeper_contract.py*same_tree[3*": "its first seed",
+    "tests/integration/test_audit_product_table.py*[unpartitioned*": "its cell of a partitioned table",
+    "tests/integration/test_archiving.py*is_not_replaced_by_an_older*": "its sibling of a version file",
+    "tests/integration/test_column_ranges.py*is_left_to_hudi*": "unit test_column_ranges; Hudi's part only here",
+    "tests/unit/test_first_minutes.py*other_shells*[zsh*": "its sibling of bash",
+    "tests/unit/test_write_tasks.py*100_000_partitions*": "its other sizes; so many at once only here",
 }
 
 
+_ANY_OF_THEM = re.compile("|".join(translate(pattern.replace("[", "[[]")) for pattern in MOVED))
+
+
 def is_thorough(nodeid: str) -> bool:
-    return any(fnmatchcase(nodeid, pattern.replace("[", "[[]")) for pattern in MOVED)
+    return _ANY_OF_THEM.match(nodeid) is not None

@@ -62,11 +62,22 @@ def other_process(driver: Driver, processes: list[OtherProcess], zookeeper) -> O
     return processes[-1]
 
 
+@pytest.fixture(scope="module")
+def ahead_processes() -> Iterator[list[OtherProcess]]:
+    started: list[OtherProcess] = []
+    yield started
+    for process in started:
+        process.kill()
+
+
 @pytest.fixture
-def process_of_its_own(driver: Driver, zookeeper) -> Iterator[OtherProcess]:
-    process = OtherProcess(Path(driver.settings.base_path), zookeeper.address)
-    yield process
-    process.kill()
+def process_ahead(driver: Driver, ahead_processes: list[OtherProcess], zookeeper) -> OtherProcess:
+    """A process on a host whose clock is ahead, which tests share."""
+    if not ahead_processes:
+        ahead_processes.append(OtherProcess(Path(driver.settings.base_path), zookeeper.address))
+        ahead_processes[-1].ask("set_clock_ahead")
+    ahead_processes[-1].open(Path(driver.settings.base_path))
+    return ahead_processes[-1]
 
 
 def data_files(driver: Driver) -> set[str]:
@@ -455,12 +466,11 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
 
 
 def test_nothing_is_begun_or_completed_before_the_newest_completion(
-    driver: Driver, process_of_its_own: OtherProcess
+    driver: Driver, process_ahead: OtherProcess
 ) -> None:
     instants = [driver.table.begin(number, 1) for number in (1, 2)]
     first, second = (driver.write(instant, 10 * number) for number, instant in enumerate(instants))
-    process_of_its_own.ask("set_clock_ahead")
-    assert process_of_its_own.ask("complete", instants[0], first, 1) == "COMPLETED"
+    assert process_ahead.ask("complete", instants[0], first, 1) == "COMPLETED"
     behind = r"the clock of this host, .* is behind that of another worker"
     with pytest.raises(Unavailable, match=behind):
         driver.table.complete(instants[1], second, checkpoint(2), allow)
@@ -471,14 +481,13 @@ def test_nothing_is_begun_or_completed_before_the_newest_completion(
 
 
 def test_an_instant_of_a_host_whose_clock_is_ahead_is_completed_after_its_own_time(
-    driver: Driver, process_of_its_own: OtherProcess
+    driver: Driver, process_ahead: OtherProcess
 ) -> None:
-    process_of_its_own.ask("set_clock_ahead")
-    ahead = process_of_its_own.ask("begin", 1, 1)
+    ahead = process_ahead.ask("begin", 1, 1)
     stats = driver.write(ahead, 0)
     with pytest.raises(Unavailable, match=f"instant {ahead} is of the future"):
         driver.table.complete(ahead, stats, checkpoint(1), allow)
-    assert process_of_its_own.ask("complete", ahead, stats, 1) == "COMPLETED"
+    assert process_ahead.ask("complete", ahead, stats, 1) == "COMPLETED"
 
 
 def test_a_rollback_that_another_writer_planned_and_left_is_finished_and_the_batch_formed_again(driver: Driver) -> None:

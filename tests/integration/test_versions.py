@@ -127,6 +127,12 @@ def test_a_worker_and_every_command_leave_a_tree_of_another_version_as_it_is(lan
     assert refuses_to_run(landed, "w2")
     assert contents(landed) == before
 
+
+@pytest.mark.thorough
+def test_a_tree_of_another_version_is_rebuilt_from_the_table_once_it_is_forgotten(
+    landed: Fleet, run: RunCommand
+) -> None:
+    raise_version_of_tree(landed)
     assert run("reset --forget --yes")[0] == 0
     produce(landed.kafka, landed.topic, RECORDS, PARTITIONS, first=RECORDS)
     landed.start("w3")

@@ -102,9 +102,8 @@ def test_an_interrupt_during_the_imports_is_one_sentence_and_status_130(program)
     assert (process.wait(60), printed) == (130, ["sink: interrupted\n"])
 
 
-@pytest.mark.parametrize("option", ["-c", "--config"])
-def test_a_worker_names_a_file_that_is_not_there(option):
-    worker = [sys.executable, "-m", "sink.worker", option, "/no/such.yaml"]
+def test_a_worker_names_a_file_that_is_not_there():
+    worker = [sys.executable, "-m", "sink.worker", "-c", "/no/such.yaml"]
     result = subprocess.run(worker, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert result.stderr.startswith("sink: /no/such.yaml: there is no such file")
