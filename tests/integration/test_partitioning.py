@@ -123,9 +123,9 @@ def expected_texts(landing: Landing, count: int) -> dict[int, str | None]:
     return {row["id"]: row["text"] for row in rows}
 
 
-FIRST, ALL, KEPT = 24, 32, 20
-"""Counts: events of the first transaction, of both, and first rows that no DELETE removes. An event is a partition or
-two."""
+READ, FIRST, ALL, KEPT = 12, 24, 32, 20
+"""Counts: events that every reader reads; where rows are changed, events of the first transaction, of both, and first
+rows that no DELETE removes. An event is a partition or two."""
 THOROUGH = pytest.mark.thorough
 CASES = [
     pytest.param("arrow", TIMES[0], id="arrow-hourly"),
@@ -138,12 +138,12 @@ CASES += [pytest.param("arrow", TIMES[index], id=f"arrow-{index}", marks=THOROUG
 def test_a_table_partitioned_by_time_is_read_and_pruned_like_any_other(
     make_landing, kafka, engine: str, more: dict[str, str]
 ) -> None:
-    produce(kafka.address, make_landing.topic, [json.dumps(event(number)).encode() for number in range(ALL)])
+    produce(kafka.address, make_landing.topic, [json.dumps(event(number)).encode() for number in range(READ)])
     landing = make_landing(write__engine=engine, **more)
     column = landing.schema.generated[0]
-    landing.land(1, make_landing.topic, 0, FIRST)
-    expected = expected_texts(landing, FIRST)
-    events = {number: event(number) for number in range(FIRST)}
+    landing.land(1, make_landing.topic, 0, READ)
+    expected = expected_texts(landing, READ)
+    events = {number: event(number) for number in range(READ)}
     for metadata in (True, False):
         rows = landing.read(metadata).collect()
         assert {row["id"]: row[column] for row in rows} == expected
@@ -154,7 +154,7 @@ def test_a_table_partitioned_by_time_is_read_and_pruned_like_any_other(
         for text in (expected[0], None) if metadata else ():
             is_text = F.col(column).isNull() if text is None else F.col(column) == text
             assert landing.read(metadata).where(is_text).count() == list(expected.values()).count(text)
-        middle_text = sorted(filter(None, expected.values()))[FIRST // 2]
+        middle_text = sorted(filter(None, expected.values()))[READ // 2]
         later_count = sum(text is not None and text > middle_text for text in expected.values())
         assert landing.read(metadata).where(F.col(column) > middle_text).count() == later_count
         assert landing.read(metadata).where("at >= timestamp'2024-11-05 00:00:00'").count() == sum(

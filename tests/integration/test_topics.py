@@ -82,21 +82,22 @@ def test_records_deleted_before_they_were_read_and_one_that_cannot_be_decoded_ha
     fleet = make_fleet()
     fleet.start("w1")
     fleet.wait_landed(ENDS)
-    fleet.workers["w1"].stop()
+    config = ["--config", str(fleet.directory / "w1.yaml")]
+    assert cli.main(["pause", *config]) == 0
     produce(fleet.kafka, fleet.topic, 3000, PARTITIONS, first=RECORDS)
     first_kept = RECORDS // PARTITIONS + 400
     deletion = KafkaPartition(fleet.topic, 0, first_kept)
     admin = AdminClient({"bootstrap.servers": fleet.kafka})
     admin.delete_records([deletion])[deletion].result(30)
-    fleet.start("w2")
+    assert cli.main(["resume", *config]) == 0
     halt = fleet.wait("the sink halts", lambda view: view.halt is not None).halt
     assert halt is not None
     assert (halt.topic, halt.partition) == (fleet.topic, 0)
     fleet.assert_exactly_once(RECORDS)
 
-    fleet.workers["w2"].stop()
-    assert cli.main(["reset", "--yes", "--config", str(fleet.directory / "w2.yaml")]) == 0
-    fleet.start("w3", **{"on.data.loss": "skip"})
+    fleet.workers["w1"].stop()
+    assert cli.main(["reset", "--yes", *config]) == 0
+    fleet.start("w2", **{"on.data.loss": "skip"})
     fleet.wait_landed({partition: end + 1000 for partition, end in ENDS.items()})
     fleet.assert_exactly_once(RECORDS + 3000 - 400)
 

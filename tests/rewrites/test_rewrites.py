@@ -13,7 +13,7 @@ import pytest
 from tests.rewrites.lab import Lab
 from tests.rewrites.named import NAMED
 from tests.rewrites.run import ENOUGH, run_seeds, too_little
-from tests.rewrites.world import World
+from tests.rewrites.world import SETTLINGS, World
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
@@ -22,6 +22,7 @@ SHORTEST = (
     "a column comes while a compaction is written",
     "a rollback that another writer planned and left",
 )
+"""Each with one run of the services at its end in `make test`: it compacts what the sequence left."""
 SECONDS = 900.0
 SEEDS = 60
 S3_SHARE = 0.2
@@ -34,12 +35,20 @@ def lab(zookeeper: Any, kafka: Any, tmp_path_factory: pytest.TempPathFactory) ->
     opened.close()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SHORTEST else [pytest.mark.thorough]) for name in NAMED]
-)
-def test_a_sequence_that_has_lost_rows_before_keeps_them(lab: Lab, name: str) -> None:
-    report = World.of(lab, list(NAMED).index(name), NAMED[name].profile, NAMED[name].steps).run()
+def run_named(lab: Lab, name: str, settlings: int) -> None:
+    report = World.of(lab, list(NAMED).index(name), NAMED[name].profile, NAMED[name].steps, settlings).run()
     assert not report.failure, "\n".join(report.trace)
+
+
+@pytest.mark.parametrize("name", SHORTEST)
+def test_a_sequence_that_has_lost_rows_before_keeps_them(lab: Lab, name: str) -> None:
+    run_named(lab, name, settlings=1)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_sequence_keeps_its_rows_through_two_runs_of_the_services(lab: Lab, name: str) -> None:
+    run_named(lab, name, SETTLINGS)
 
 
 @pytest.mark.thorough

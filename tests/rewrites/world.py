@@ -21,6 +21,8 @@ from tests.rewrites.steps import DIES_LATE, EXPIRE, KILL, PAUSE, REFUSE, WAIT, F
 FIRST, SECOND = "first", "second"
 PARTITIONS = 2
 ATTEMPTS = 5
+SETTLINGS = 2
+"""Runs of the services without faults at the end of a sequence."""
 MOMENT_SECONDS = 120.0
 REFUSALS = ("HoodieWriteConflict", "HoodieDeletePartition", "HoodieClusteringUpdateException")
 LANDED = ("COMPLETED", "ALREADY_COMPLETE")
@@ -77,13 +79,15 @@ class World:
         show: Callable[[str], object] = lambda _: None,
     ) -> None:
         random = Random(f"rewrites {seed}")
+        self._settlings = SETTLINGS
         profile = Profile.of(random, s3_share)
         self._setup(lab, seed, profile, sequence(random, profile, length), show)
 
     @classmethod
-    def of(cls, lab: Lab, number: int, profile: Profile, steps: Sequence[Step]) -> World:
+    def of(cls, lab: Lab, number: int, profile: Profile, steps: Sequence[Step], settlings: int = SETTLINGS) -> World:
         """Returns a sequence that no seed has chosen."""
         world = cls.__new__(cls)
+        world._settlings = settlings
         world._setup(lab, number, profile, steps, print)
         return world
 
@@ -211,8 +215,8 @@ class World:
                 raise ValueError(what)
 
     def _settle(self) -> None:
-        """Two runs of the services that must succeed, each followed by a transaction."""
-        for _ in range(2):
+        """Runs the services, which must succeed, each time followed by a transaction."""
+        for _ in range(self._settlings):
             results = self._ready(self._host).attempt("services", sink=self._path())
             reasons = [failed(results)] if failed(results) else [r["reason"] for r in results if r["reason"]]
             self._outcomes(results)
