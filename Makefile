@@ -17,7 +17,7 @@ TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=sho
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate rewrites chaos drill takeover fuzz bench bench-data docs site dist lint types style prepared jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate rewrites chaos drill soak takeover fuzz bench bench-data docs site dist lint types style prepared jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -51,6 +51,9 @@ chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an
 
 drill: $(VENV)/test.stamp ## twelve faults, and how soon each shows in /health, on the page, as metric and alert; then a quiet hour (80 minutes; ARGS="--quiet 600")
 	$(BIN)/python -m tests.drill $(ARGS)
+
+soak: $(VENV)/dev.stamp ## a fleet at a trickle, and how fast memory, threads, descriptors, watches, znodes and files grow; Ctrl-C ends it, the next run goes on (ARGS="--hours 2 --sinks 3")
+	$(BIN)/python -m tests.soak $(ARGS)
 
 takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)
 	$(BIN)/python -m tests.bench.takeover $(ARGS)

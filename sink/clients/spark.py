@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.child_environment import SAFE_PATH
 from sink.clients.class_archive import archive_option
+from sink.clients.heap import BUFFER, DEFAULT_HEAP, HEAP, require_room, slots
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
@@ -53,15 +54,14 @@ if TYPE_CHECKING:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
-PARALLEL_SINK_SLOTS = 7
-"""Write tasks wait for Kafka and their store most of the time. With one slot for each core, the sinks of a process
-would wait for one another while the cores idle."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "1g",
+    HEAP: DEFAULT_HEAP,
+    # Hudi buffers so much for each file of rows that it writes to a local disk, where Hadoop's default is 32 MiB.
+    "spark.hadoop.fs.local.block.size": str(BUFFER),
     "spark.sql.shuffle.partitions": "2",
     # Files that Hudi rewrites have no Spark version: without these two, dates before 1900 fail a clustering.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -116,6 +116,8 @@ def start_session(
     """
     sinks = (settings, *other_sinks)
     conf = _conf(sinks, app)
+    if _is_local(conf):
+        require_room(conf.get(HEAP) or DEFAULT_HEAP, len(sinks))
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(log4j_configuration(spark_log))
@@ -143,7 +145,7 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     # Certificates and a realm may be named there. The heap and its collector are a worker's.
     properties = security_properties(settings.spark.get(_JAVA_OPTIONS, ""))
     options = " ".join([temporary_files(), _SHORT_LIVED, *properties])
-    conf = SparkConf(False).set("spark.driver.memory", "256m").set(_JAVA_OPTIONS, options)
+    conf = SparkConf(False).set(HEAP, "256m").set(_JAVA_OPTIONS, options)
     user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
         jars = [*class_path(settings), *user_jars]
@@ -225,11 +227,15 @@ def _is_alone(conf: SparkConf) -> bool:
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
-def _add_slots(conf: SparkConf, processors: int, slots: int) -> None:
-    """Adds slots to Spark's cores, for the jobs of a commit while the cores write other transactions."""
+def _cores(conf: SparkConf, processors: int) -> int:
+    """Returns the cores of a local master; 0 for another one."""
     match = _LOCAL.fullmatch(conf.get("spark.master") or "")
-    if match is not None:
-        cores = processors if match[1] == "*" else int(match[1] or 1)
+    return 0 if match is None else processors if match[1] == "*" else int(match[1] or 1)
+
+
+def _add_slots(conf: SparkConf, cores: int, slots: int) -> None:
+    """Adds slots to Spark's cores, for the jobs of a commit while the cores write other transactions."""
+    if cores:
         conf.setMaster(f"local[{cores + slots}]").setIfMissing("spark.default.parallelism", str(cores))
 
 
@@ -268,8 +274,10 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
-            if slots := has_overlap + (PARALLEL_SINK_SLOTS if parallel_sinks else 0):
-                _add_slots(conf, gateway.jvm.Runtime.getRuntime().availableProcessors(), slots)
+            runtime = gateway.jvm.Runtime.getRuntime()
+            cores = _cores(conf, runtime.availableProcessors())
+            if added := has_overlap + (slots(runtime.maxMemory(), len(sinks), cores) if parallel_sinks else 0):
+                _add_slots(conf, cores, added)
             refuse_strangers_updates()
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)

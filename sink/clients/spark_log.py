@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coordination.errors import ConfigError
+from sink.clients.heap import EXIT_ON_OUT_OF_MEMORY
 from sink.clients.java import find_java
 
 _MODE = 0o640
@@ -46,9 +47,11 @@ def log4j_configuration(spark_log: Path | None) -> str:
 
 
 def crash_options(spark_log: Path | None) -> str:
-    """Returns the JVM's options for a crash: no core file, and the dump of the crash in the log."""
+    """Returns the JVM's options for its end: at once when memory runs out; after a crash without a core file, and with
+    the dump of the crash in the log."""
     into_log = spark_log is not None and find_java().version >= _FATAL_ERRORS
-    return "-XX:-CreateCoredumpOnCrash" + (" -XX:+ErrorFileToStderr" if into_log else "")
+    options = (EXIT_ON_OUT_OF_MEMORY, "-XX:-CreateCoredumpOnCrash", *(["-XX:+ErrorFileToStderr"] if into_log else []))
+    return " ".join(options)
 
 
 @contextmanager

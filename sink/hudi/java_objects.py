@@ -14,6 +14,8 @@ from py4j.java_gateway import GatewayClient, JavaClass
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from sink.clients.heap import memory_options
+
 COMMIT = "commit"
 DELTA_COMMIT = "deltacommit"
 METADATA = "hoodie.metadata.enable"
@@ -82,7 +84,8 @@ class HudiObjects:
     @cached_property
     def config(self) -> Any:
         tasks = dict.fromkeys(_TASKS, str(self.context.defaultParallelism))
-        name, options = self.options["hoodie.table.name"], self.java_map({**tasks, **self.options})
+        defaults = {**tasks, **memory_options(self.context)}
+        name, options = self.options["hoodie.table.name"], self.java_map({**defaults, **self.options})
         config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
         # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
         for key in (key for key in FORCED_OPTIONS if key in self.options):

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from coordination.errors import Unavailable
+from coordination.errors import ConfigError, Unavailable
+from sink.clients.heap import DEFAULT_HEAP, HEAP, require_room
 from sink.clients.storage_probe import SharedJvms
 from sink.config import Fleet, Settings
+from sink.config.values import is_one_process
 from sink.hudi.lock import LOCK_KEY, lock_path
 from sink.operations.chosen import KnownSinks, choose, listed_names, side_by_side
 from sink.operations.validation import CheckResult, validate
@@ -51,7 +53,21 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
         name: tuple(check for check in findings if check not in common_findings)
         for name, findings in results_by_sink.items()
     }
-    return FleetChecks((*topics, *_locks(chosen_sinks.sinks), *common_findings), own_results)
+    shared = (*topics, *_heap(fleet, chosen_sinks.sinks), *_locks(chosen_sinks.sinks))
+    return FleetChecks((*shared, *common_findings), own_results)
+
+
+def _heap(fleet: Fleet, chosen_sinks: Sequence[Settings]) -> Iterator[CheckResult]:
+    """Yields whether the heap of one process has room for all sinks. On a cluster the executors write."""
+    first = next(iter(fleet.all_settings), None)
+    if first is None or not is_one_process(first.spark_master):
+        return
+    try:
+        sentence = require_room(first.spark.get(HEAP, DEFAULT_HEAP), max(len(fleet.sinks), len(chosen_sinks)))
+    except ConfigError as error:
+        yield CheckResult("memory", str(error), wrong=True)
+    else:
+        yield CheckResult("memory", sentence)
 
 
 def _topics(fleet: Fleet, chosen_sinks: KnownSinks) -> Iterator[CheckResult]:

@@ -1,49 +1,101 @@
-"""Watches the JVM next to this Python process, and ends both when it is silent for too long.
+"""Watches the JVM next to this Python process, and ends both when it is gone, or silent for too long.
 
 Python and its JVM can stop separately. A coordinator whose JVM hangs would keep its session and its lock for
-ever; so a JVM that gives no sign of life for the session time-out counts as dead, like a worker would. A JVM whose
-SparkContext or local executor was stopped runs no task any more, and counts as dead, too.
+ever; so a JVM that gives no sign of life for the session time-out counts as dead, like a worker would. A JVM that has
+ended, whose SparkContext or local executor was stopped, or that does nothing but collect garbage, is gone at once.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import psutil
-import structlog
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from sink.clients.heap import OUT_OF_MEMORY_STATUSES
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.local_executor import TaskRunners
 from sink.runtime.pools import Background
 
-LOG = structlog.get_logger("sink.worker")
-EXIT_JVM_SILENT = 70
+EXIT_JVM_GONE = 70
 PING_SECONDS = 1.0
+END_SECONDS = 5.0
+"""The JVM's connections close a moment before its process ends."""
+COLLECTING_SECONDS = 20.0
+COLLECTING_SHARE = 0.95
+_TOO_SMALL = "Raise spark.driver.memory; `sink validate` says what these sinks need"
 
 
 class JvmWatchdog(Background):
-    """`answered_at` is when the JVM last gave a sign of life, in monotonic seconds."""
+    """`answered_at` is when the JVM last gave a sign of life, in monotonic seconds. `gone` says why it is gone; it is
+    empty until then."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("guardian", self._ping)
-        self._runners = TaskRunners(spark.sparkContext)
+        self._context = spark.sparkContext
+        self._runners = TaskRunners(self._context)
+        self._collections = Collections(collection_seconds(self._context))
         self.answered_at = time.monotonic()
+        self.gone = ""
 
     def _ping(self) -> None:
         while not self._ended.wait(PING_SECONDS):
             try:
-                stopped = self._runners.stopped()
+                reason = self._runners.stopped() or self._collections.exhausted(time.monotonic())
             except (*JAVA_ERRORS, OSError, EOFError) as error:
-                # A JVM that is gone never answers again: it will be missed.
-                LOG.error("jvm.gone", reason=str(error))
-                return
-            if stopped:
-                # Neither does a context that a cluster has taken away: only a new process gets another one.
-                LOG.error("jvm.gone", reason=f"{stopped}; see the log of Spark")
+                # A JVM that has ended, or closed its connection, never answers again.
+                reason = _end_of_jvm(self._context) or str(error)
+            if reason:
+                # Nor does one whose context was taken away, or whose heap is full: only a new process gets another.
+                self.gone = reason
                 return
             self.answered_at = time.monotonic()
+
+
+class Collections:
+    """How much of its time the JVM collects garbage. With a heap that is nearly full it does little else, for minutes
+    before an allocation fails."""
+
+    def __init__(self, spent: Callable[[], float]) -> None:
+        """`spent` returns the seconds that all collections took together."""
+        self._spent = spent
+        self._looks: deque[tuple[float, float]] = deque()
+
+    def exhausted(self, now: float) -> str:
+        """Returns why the heap counts as exhausted, or an empty text. `now` is in monotonic seconds. Raises what
+        `spent` raises."""
+        spent = self._spent()
+        self._looks.append((now, spent))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= COLLECTING_SECONDS:
+            self._looks.popleft()
+        since, spent_before = self._looks[0]
+        if now - since < COLLECTING_SECONDS or spent - spent_before < COLLECTING_SHARE * (now - since):
+            return ""
+        return f"for {now - since:.0f} s it has done nothing but collect garbage. {_TOO_SMALL}"
+
+
+def collection_seconds(context: SparkContext) -> Callable[[], float]:
+    jvm: Any = context._jvm
+    collectors = list(jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans())
+    return lambda: sum(float(collector.getCollectionTime()) for collector in collectors) / 1000
+
+
+def _end_of_jvm(context: SparkContext) -> str:
+    """Returns how the JVM's process ended, or an empty text if it did not."""
+    gateway: Any = context._gateway
+    try:
+        status = gateway.proc.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ""
+    if status in OUT_OF_MEMORY_STATUSES:
+        return f"it ran out of memory (exit status {status}). {_TOO_SMALL}"
+    return f"it ended with signal {-status}" if status < 0 else f"it ended with exit status {status}"
 
 
 def kill_process_tree(status: int) -> None:

@@ -34,7 +34,7 @@ from sink.runtime.commit_warmup import CommitWarmup, LeaderSearch
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
-from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
+from sink.runtime.jvm_watchdog import EXIT_JVM_GONE, JvmWatchdog, kill_process_tree
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.signals import Signals
@@ -291,6 +291,9 @@ class WorkerProcess:
             ended.set()
 
     def _watch(self, watchdog: JvmWatchdog) -> None:
+        if watchdog.gone:
+            LOG.critical("jvm.gone", reason=watchdog.gone, action="ending this process")
+            kill_process_tree(EXIT_JVM_GONE)
         now = time.monotonic()
         if now - self._watched > PAUSED_SECONDS:
             # This process itself was stopped: it could not hear the JVM and the machines meanwhile.
@@ -315,7 +318,7 @@ class WorkerProcess:
                 blocked_tables_of=blocked,
                 action="ending this process and its JVM",
             )
-            kill_process_tree(EXIT_JVM_SILENT)
+            kill_process_tree(EXIT_JVM_GONE)
         self._tell_alive()
 
     def _tell_alive(self) -> None:

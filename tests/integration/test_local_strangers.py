@@ -119,44 +119,62 @@ def test_rows_come_through_no_port_as_they_would_through_pysparks(spark: SparkSe
     assert collect_binary(reports) == [b"0", b"1", b"3", b"4"]
 
 
-def test_a_stopped_executor_counts_as_a_silent_jvm(tmp_path: Path) -> None:
+def test_a_jvm_whose_executor_was_stopped_or_whose_heap_is_full_is_gone_with_the_reason(tmp_path: Path) -> None:
     program = f"""
     import sys, time
     from pathlib import Path
+    from py4j.protocol import Py4JError
     from sink.clients.spark import start_session
     from sink.runtime.jvm_watchdog import JvmWatchdog
     from tests.integration.table_kit import table_settings
     {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
     path = Path({str(tmp_path)!r})
     spark = start_session(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log")
-    watchdog = JvmWatchdog(spark)
+    watchdog, later_one = JvmWatchdog(spark), JvmWatchdog(spark)
     watchdog.start()
     time.sleep(2.5)
     answered = time.monotonic() - watchdog.answered_at
     stop_executor(spark.sparkContext)
     watchdog._thread.join(5)
-    print("answered" if answered < 1.5 else answered, "watched" if watchdog._thread.is_alive() else "given up")
+    print("answered" if answered < 1.5 else answered, "then:", watchdog.gone)
+    gateway = spark.sparkContext._gateway
+    try:
+        kept = [gateway.new_array(gateway.jvm.byte, 400_000_000) for _ in range(10)]
+    except (Py4JError, OSError):
+        later_one._ping()
+        print(later_one.gone)
     """
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
-    assert result.stdout.splitlines()[-1] == "answered given up", result.stderr
-    assert STOPPED in result.stdout + result.stderr
+    stopped, full = result.stdout.splitlines()[-2:] or result.stderr
+    assert stopped == f"answered then: {STOPPED}", result.stderr
+    assert full.startswith("it ran out of memory (exit status 3). Raise spark.driver.memory"), result.stderr
+
+
+FILL_HEAP = """
+def fill_heap(context):
+    gateway = context._gateway
+    kept = [gateway.new_array(gateway.jvm.byte, 100_000_000) for _ in range(100)]
+"""
 
 
 @pytest.mark.thorough
-def test_a_worker_whose_executor_is_stopped_ends_and_another_one_lands_the_rest(
-    make_fleet: MakeFleet, tmp_path: Path
+@pytest.mark.parametrize(
+    ("harm", "reason"), [("stop_executor", STOPPED), ("fill_heap", "it ran out of memory (exit status 3)")]
+)
+def test_a_worker_whose_jvm_is_of_no_use_ends_and_another_one_lands_the_rest(
+    make_fleet: MakeFleet, tmp_path: Path, harm: str, reason: str
 ) -> None:
     fleet = make_fleet(3000)
     stop = tmp_path / "stop"
     program = f"""
     import threading, time
     from pathlib import Path
-    {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
+    {textwrap.indent(STOP_EXECUTOR + FILL_HEAP, "    ").strip()}
     def wait():
         while not Path({str(stop)!r}).exists():
             time.sleep(0.2)
         from pyspark import SparkContext
-        stop_executor(SparkContext._active_spark_context)
+        {harm}(SparkContext._active_spark_context)
     threading.Thread(target=wait, daemon=True).start()
     """
     place = tmp_path / "site"
@@ -167,7 +185,7 @@ def test_a_worker_whose_executor_is_stopped_ends_and_another_one_lands_the_rest(
     fleet.wait_landed(dict.fromkeys(range(3), 1000))
     stop.touch()
     eventually("the worker ends", lambda: not worker.running, 60, fleet.logs)
-    assert STOPPED in fleet.log("w1")
+    assert reason in fleet.log("w1")
     produce(fleet.kafka, fleet.topic, 300, 3, first=3000)
     stop.unlink()
     fleet.environment = {}

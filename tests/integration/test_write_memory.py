@@ -12,8 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
+from sink.clients.heap import MOST_SHARE, heap_bytes
+from sink.hudi.client import HudiClient
+from sink.hudi.options import service_options
 from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
+from tests.conftest import SPARK_HEAP
 from tests.integration.reader_kit import MIB, SentRecord, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of
 from tests.processes import python_workers
@@ -74,3 +78,21 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
     assert limits[:2] == [(32 * MIB, 2), (4 * MIB, 1)]
     assert memory.task_bytes() > limits[-1][0]
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
+
+
+def test_hudi_takes_small_buffers_and_a_share_of_the_heap_unless_the_user_says_otherwise(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = make_settings(
+        tmp_path, "127.0.0.1:9", "none", "id BIGINT", hoodie__metadata__max__reader__memory=2 * MIB
+    )
+    hudi = HudiClient(spark, settings.base_path, "{}", service_options(settings))
+    tasks = int(spark.sparkContext.master.removeprefix("local[").rstrip("]"))
+    share = min(MOST_SHARE, heap_bytes(SPARK_HEAP) * 2 // 5 // tasks)  # type: ignore[operator]
+    config = hudi.config
+    assert config.getMaxDFSStreamBufferSize() == config.getMetadataConfig().getMaxReaderBufferSize() == MIB
+    for name in ("hoodie.memory.merge.max.size", "hoodie.memory.compaction.max.size"):
+        assert config.getProps().getProperty(name) == str(share)
+    assert config.getProps().getProperty("hoodie.metadata.max.reader.memory") == str(2 * MIB)
+    local = spark._jsc.hadoopConfiguration().get("fs.local.block.size")  # type: ignore[union-attr]
+    assert local == str(MIB)
