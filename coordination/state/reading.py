@@ -85,21 +85,22 @@ class Reader(ABC, Generic[T]):
             return cast(T, value)
 
         try:
-            view = self._build(snapshot, decoded)
+            view = self.build(snapshot, decoded)
         except Corrupt as error:
             raise Corrupt(f"{error}; {REMEDY}") from error
         self._seen = decoded_nodes
         return view
 
     @abstractmethod
-    def _build(self, snapshot: Snapshot, decoded: Decoded) -> T: ...
+    def build(self, snapshot: Snapshot, decoded: Decoded) -> T:
+        """Makes the view. `decoded(path, decode)` is the value of a znode, which is decoded once for each version."""
 
 
 class TreeReader(Reader[KeeperView]):
     def node_read(self, path: str) -> NodeRead | None:
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
-    def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
+    def build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         # First: the rest of a tree of another version may be anything.
         info = decoded(KEEPER, _decode_info) if KEEPER in snapshot else None
         children = _children(snapshot)
@@ -193,7 +194,7 @@ class ParticipantViewReader(Reader[ParticipantView]):
                 return ()
         return None
 
-    def _build(self, snapshot: Snapshot, decoded: Decoded) -> ParticipantView:
+    def build(self, snapshot: Snapshot, decoded: Decoded) -> ParticipantView:
         ends = "/header"
         headers = sorted(path for path in snapshot if path.startswith(f"{TRANSACTIONS}/") and path.endswith(ends))
         control = _control(snapshot, decoded)

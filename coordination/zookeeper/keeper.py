@@ -1,7 +1,8 @@
 """Reads and writes a sink's znodes over kazoo: snapshots on one side, fenced multis on the other.
 
 A reading is not atomic and may be stale; that is safe because every decision names the versions it was read
-at. A write is one multi: it happened (`write` returns), certainly did not (`Conflict`, `NotLeader`), or is
+at. Trees that are read together are read level by level: a look at sixteen takes the round trips of the deepest one.
+A write is one multi: it happened (`write` returns), certainly did not (`Conflict`, `NotLeader`), or is
 unknown (`OutcomeUnknown`) and may still happen later. Nothing is ever retried here: kazoo's own retry can
 re-issue a deposed coordinator's write after its session has expired.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -32,13 +33,19 @@ from coordination.state.control import Control
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
-from coordination.zookeeper.records import CatalogRecord, CatalogState
-from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
+from coordination.zookeeper.full_tree import FullTree, FullTreeReader
 from coordination.zookeeper.worker_records import HostedRecord, worker_records
 
 T = TypeVar("T")
 
+Steps = Generator[None, None, T]
+"""A reading that pauses whenever it has sent requests, and then waits for their answers."""
+
 REQUEST_SECONDS = 15.0
+TREES_AT_ONCE = 16
+"""Trees that are read together. kazoo blocks with some 270 requests that its thread has not taken over, also while
+there is no connection; a tree has some ten requests at a time.
+"""
 _FENCES = (f"{tree.ELECTION}/", tree.EPOCH)
 
 
@@ -59,6 +66,7 @@ class Keeper:
         self._spoiled: set[str] = set()
         self._losses = 0
         self._tree_reader = TreeReader()
+        self._full_tree_reader = FullTreeReader()
         self._participant_reader = ParticipantViewReader("")
 
     def bootstrap(self, config_digest: str) -> None:
@@ -107,13 +115,9 @@ class Keeper:
         with suppress(Corrupt):
             self.read()
 
-    def services(self) -> TableServiceRun | None:
-        """Returns the last run of table services, if there was one. Raises `Unavailable`."""
-        return TableServiceLock(self._client, self._root, "").last()
-
-    def catalog(self) -> CatalogState | None:
-        """Returns how far a catalogue follows the table, if there is one. Raises `Unavailable`."""
-        return CatalogRecord(self._client, self._root).last()
+    def read_full(self) -> FullTree:
+        """Reads the whole tree and the records beside it. Raises as `read`."""
+        return self._read(self._full_tree_reader)
 
     def hosting_records(self) -> dict[str, HostedRecord]:
         """Returns this sink's record in each process that hosts it, by worker. Raises `Unavailable`."""
@@ -128,13 +132,16 @@ class Keeper:
         return self._read(self._participant_reader)
 
     def _read(self, reader: Reader[T]) -> T:
-        with self._reading:
-            return self._read_settled(reader)
+        return result_of(self._steps(reader))
 
-    def _read_settled(self, reader: Reader[T]) -> T:
+    def _steps(self, reader: Reader[T]) -> Steps[T]:
+        with self._reading:
+            return (yield from self._read_settled(reader))
+
+    def _read_settled(self, reader: Reader[T]) -> Steps[T]:
         for attempt in range(3):
             try:
-                return reader.read(self._snapshot(reader))
+                return reader.read((yield from self._snapshot(reader)))
             except (KazooException, KazooTimeoutError) as error:
                 self._forget_all()
                 raise Unavailable(f"ZooKeeper: cannot read {self._root}: {error!r}") from error
@@ -172,19 +179,19 @@ class Keeper:
             self._forget(op.path for op in ops if not isinstance(op, Check))
         _raise_refusal(ops, answers)
 
-    def _snapshot(self, reader: Reader[Any]) -> dict[str, Node]:
+    def _snapshot(self, reader: Reader[Any]) -> Steps[dict[str, Node]]:
         snapshot: dict[str, Node] = {}
-        listed: dict[str, tuple[str, ...]] = self._list(("",))
+        listed: dict[str, tuple[str, ...]] = yield from self._list(("",))
         level = list(listed.get("", ()))
         visited = {""}
         while level:
             visited.update(level)
             node_reads = {path: reader.node_read(path) for path in level}
             known_children = {path: names for path in level if (names := reader.names(path)) is not None}
-            contents = self._get(
+            contents = yield from self._get(
                 p for p, node_read in node_reads.items() if node_read in (NodeRead.CONTENT, NodeRead.BOTH)
             )
-            new_listings = self._list(
+            new_listings = yield from self._list(
                 p
                 for p, node_read in node_reads.items()
                 if node_read in (NodeRead.CHILDREN, NodeRead.BOTH) and p not in known_children
@@ -213,14 +220,14 @@ class Keeper:
                 for path in [path for path in cache if is_missing(path)]:
                     del cache[path]
 
-    def _get(self, paths: Iterable[str]) -> dict[str, Node]:
+    def _get(self, paths: Iterable[str]) -> Steps[dict[str, Node]]:
         def request(path: str) -> Any:
             watch = None if tree.is_immutable(path) else self._watched
             return self._client.get_async(self._path(path), watch=watch)
 
         return self._fetch(paths, self._nodes, request, lambda a: Node(a[0], a[1].version))
 
-    def _list(self, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    def _list(self, paths: Iterable[str]) -> Steps[dict[str, tuple[str, ...]]]:
         def request(path: str) -> Any:
             return self._client.get_children_async(self._path(path), watch=self._watched)
 
@@ -228,7 +235,7 @@ class Keeper:
 
     def _fetch(
         self, paths: Iterable[str], cache: dict[str, Any], request: Callable[[str], Any], build: Callable[[Any], Any]
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         """Takes znodes from the cache, or fetches them all at once from ZooKeeper; leaves out missing ones."""
         paths = list(paths)
         with self._mutex:
@@ -236,6 +243,8 @@ class Keeper:
             self._spoiled.difference_update(path for path in paths if path not in results)
             losses = self._losses
         pending = {path: request(path) for path in paths if path not in results}
+        if pending:
+            yield
         for path, answer in pending.items():
             try:
                 results[path] = build(answer.get(timeout=REQUEST_SECONDS))
@@ -295,6 +304,37 @@ class Keeper:
 
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
+
+
+def result_of(steps: Steps[T]) -> T:
+    """Takes a reading to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def read_together(keepers: Sequence[Keeper]) -> list[FullTree | Corrupt | OtherVersion]:
+    """Reads the trees of sinks, in their order, `TREES_AT_ONCE` with the round trips of one. The error of a tree is its
+    result. Raises Unavailable.
+    """
+    results: dict[Keeper, FullTree | Corrupt | OtherVersion] = {}
+    for start in range(0, len(keepers), TREES_AT_ONCE):
+        together = keepers[start : start + TREES_AT_ONCE]
+        pending = {keeper: keeper._steps(keeper._full_tree_reader) for keeper in together}
+        while pending:
+            for keeper, steps in list(pending.items()):
+                try:
+                    next(steps)
+                    continue
+                except StopIteration as end:
+                    results[keeper] = end.value
+                except (Corrupt, OtherVersion) as error:
+                    results[keeper] = error
+                del pending[keeper]
+    return [results[keeper] for keeper in keepers]
 
 
 def _raise_refusal(ops: tuple[Op, ...], answers: list[Any]) -> None:

@@ -133,7 +133,7 @@ class TableServiceLock:
         return bool(self._client.connected)
 
     def last(self) -> TableServiceRun | None:
-        return self._records.read(tree.SERVICES, _build)
+        return self._records.read(tree.SERVICES, build_run)
 
     def record(self, change: Callable[[TableServiceRun], TableServiceRun]) -> TableServiceRun:
         """Replaces the record by what `change` makes of it. Returns the new one."""
@@ -143,14 +143,14 @@ class TableServiceLock:
             runs.append(change(run or TableServiceRun()))
             return asdict(runs[-1])
 
-        self._records.update(tree.SERVICES, _build, changed)
+        self._records.update(tree.SERVICES, build_run, changed)
         return runs[-1]
 
     def _new_candidacy(self) -> Candidacy:
         return Candidacy(self._client, self._root, self._incarnation, tree.SERVICES)
 
 
-def _build(d: Any) -> TableServiceRun:
+def build_run(d: Any) -> TableServiceRun:
     services = (
         Service(
             require_str(s["name"]),

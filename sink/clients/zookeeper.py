@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
+import select
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -51,6 +52,27 @@ class Complaints(logging.Handler):
             logging.getLogger("kazoo").handle(record)
 
 
+class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Waits for sockets with poll(2). kazoo makes and closes an epoll instance for each wait, and waits four times for
+    each request: that is a third of the time of its thread.
+    """
+
+    def select(
+        self,
+        readable: Sequence[Any],
+        writable: Sequence[Any],
+        _exceptional: Sequence[Any],
+        timeout: float | None = None,
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Returns the sockets that can be read or written, or have failed; none after `timeout` seconds."""
+        poll = select.poll()
+        for sockets, event in ((readable, select.POLLIN), (writable, select.POLLOUT)):
+            for socket in sockets:
+                poll.register(socket, event)
+        ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
+        return [s for s in readable if s.fileno() in ready], [s for s in writable if s.fileno() in ready], []
+
+
 def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: float) -> KazooClient:
     """Returns a client, not started yet, which retries to connect after at most `max_delay` seconds. Raises ConfigError
     for invalid certificates."""
@@ -65,6 +87,7 @@ def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: flo
     return KazooClient(
         hosts=settings.zookeeper,
         timeout=settings.session_timeout_ms / 1000,
+        handler=PollingHandler(),
         connection_retry={"max_tries": -1, "max_delay": max_delay},
         # kazoo must not repeat a request: see coordination/zookeeper/keeper.py.
         command_retry={"max_tries": 0, "ignore_expire": False},

@@ -20,9 +20,8 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from coordination.errors import Corrupt, OtherVersion, SinkError, Unavailable
 from coordination.state.model import WorkerState
 from coordination.state.tree import KeeperView, member_path
+from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.records import CatalogState
-from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import WorkerRecord, worker_records
 from sink.config import Settings
 from sink.http.facts import HostedSink, WorkerFacts
@@ -43,7 +42,7 @@ SHARE = 0.1
 WHOLE_SECONDS = 60.0
 """Seconds after which a tree is read again, even if no watch has fired."""
 RECORDS_SECONDS = 15.0
-"""Seconds after which the records without a watch (table services, catalogue, processes) are read again."""
+"""Seconds after which the records of worker processes, which have no watch, are read again."""
 IDLE_SECONDS = 600.0
 """Seconds after the last question until the threads pause."""
 FIRST_SECONDS = 5.0
@@ -123,11 +122,8 @@ class _Watched:
     keeper: Keeper
     trend: Trend
     changed: threading.Event = field(default_factory=threading.Event)
-    view: KeeperView | None = None
+    tree: FullTree | None = None
     read_at: float = 0.0
-    services: TableServiceRun | None = None
-    catalog: CatalogState | None = None
-    records_at: float = -RECORDS_SECONDS
     unread: Finding | None = None
     members: dict[str, str] = field(default_factory=dict)
     """The ids of joined workers, by incarnation."""
@@ -194,7 +190,10 @@ class FleetWatch:
 
     def _refresh_logs(self) -> None:
         # A copy: sinks come and go on the other thread.
-        views = {name: (watched.hosted, watched.view) for name, watched in self._watched.copy().items()}
+        views = {
+            name: (watched.hosted, watched.tree.view if watched.tree is not None else None)
+            for name, watched in self._watched.copy().items()
+        }
         self._logs.refresh(views)
 
     def _read_all(self) -> None:
@@ -248,12 +247,9 @@ class FleetWatch:
         try:
             if watched.unread is not None or watched.changed.is_set() or is_old:
                 watched.changed.clear()
-                watched.view = view = watched.keeper.read()
+                watched.tree = watched.keeper.read_full()
                 watched.read_at = now
-                _follow_members(watched, view, time.time())
-            if now - watched.records_at >= RECORDS_SECONDS:
-                watched.services, watched.catalog = watched.keeper.services(), watched.keeper.catalog()
-                watched.records_at = now
+                _follow_members(watched, watched.tree.view, time.time())
         except Unavailable as error:
             watched.unread = finding("zookeeper", str(error))
         except (Corrupt, OtherVersion) as error:
@@ -262,17 +258,17 @@ class FleetWatch:
             watched.unread = None
 
     def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
-        hosted, view = watched.hosted, watched.view
+        hosted, tree = watched.hosted, watched.tree
         settings, silent = hosted.settings, tuple(self._facts.liveness())
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
-        if view is not None:
+        if tree is not None:
             log, error = self._logs.view_of(name)
-            watched.trend.observe(view, log, wall)
+            watched.trend.observe(tree.view, log, wall)
             outside = self._outside.workers_of(hosted)
             evidence = replace(
                 evidence,
-                view=view,
-                status=build(settings, view, log, error, wall, watched.services, watched.catalog, outside),
+                view=tree.view,
+                status=build(settings, tree.view, log, error, wall, tree.services, tree.catalog, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),

@@ -1,36 +1,33 @@
-"""Reads the statuses of many sinks at once: their trees side by side, their logs with one question for each cluster.
+"""Reads the statuses of many sinks at once: their trees together, their logs with one question for each cluster.
 
-A repeated reading is cheaper: watches keep the trees and the records of worker processes, so that only what has changed
-is read again. Errors: Unavailable when ZooKeeper does not answer; Corrupt and OtherVersion are a sink's own.
+A repeated reading is cheaper: watches keep the trees, the records beside them and those of worker processes, so that
+only what has changed is read again. Errors: Unavailable when ZooKeeper does not answer; Corrupt and OtherVersion are a
+sink's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from kazoo.client import KazooClient
 
 from coordination.errors import Corrupt, OtherVersion
 from coordination.state.model import LogView, TopicPartition
-from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.full_tree import FullTree
+from coordination.zookeeper.keeper import Keeper, read_together
 from coordination.zookeeper.worker_records import HostedRecord
 from coordination.zookeeper.worker_summaries import WorkerSummaries
 from sink.clients.kafka import Log
 from sink.clients.record_times import begin_times
 from sink.config import Settings
 from sink.operations.log_ends import LogAnswer, LogQuestion, ask_all, log_question
-from sink.operations.status import Reading, TreeReading, read_tree, reading_of
+from sink.operations.status import Reading, reading_of
 
-SIDE_BY_SIDE = 16
-"""Trees that are read at once. Most of the time of each is waiting for ZooKeeper."""
-
-RECORDS_A_LOOK = 30
-"""The sinks whose records without a watch (table services, catalogue) are read again with each look: those of three
-hundred within ten looks.
-"""
+CLUSTERS_AT_ONCE = 16
+"""Kafka clusters that are asked at once. One that is away does not answer for a while."""
 
 Cluster = tuple[tuple[str, str], ...]
 """The settings of a Kafka client, by which sinks share one."""
@@ -57,10 +54,6 @@ class ManyStatuses:
         self._sinks = sinks
         self._lag = lag
         self._logs: dict[Cluster, Log] = {}
-        self._trees: dict[str, TreeReading] = {}
-        self._look = 0
-        self._read_at: dict[str, int] = {}
-        """The look at which the records without a watch were read last, by sink."""
         self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
         roots = sorted({_parent(settings) for settings in sinks})
         self._summaries = {root: WorkerSummaries(client, root) for root in roots}
@@ -69,14 +62,14 @@ class ManyStatuses:
 
     def read(self) -> list[SinkLook]:
         """Looks at all sinks, in their order."""
-        trees = dict(zip(self._keepers, _side_by_side(self._try_tree, self._next_names()), strict=True))
-        readable = {name: tree for name, tree in trees.items() if isinstance(tree, TreeReading)}
+        trees = dict(zip(self._keepers, read_together([*self._keepers.values()]), strict=True))
+        readable = {name: tree for name, tree in trees.items() if isinstance(tree, FullTree)}
         answers, begun = self._logs_of(readable) if self._lag else ({}, {})
         hosts = {root: self._hosts(root) for root in self._summaries}
         looks = []
         for settings in self._sinks:
             tree, name = trees[settings.name], settings.name
-            if not isinstance(tree, TreeReading):
+            if not isinstance(tree, FullTree):
                 looks.append(SinkLook(settings, error=tree))
                 continue
             hosting = hosts[_parent(settings)].get(name, {})
@@ -84,29 +77,8 @@ class ManyStatuses:
             looks.append(SinkLook(settings, reading, begun=begun.get(_cluster(settings), {})))
         return looks
 
-    def _next_names(self) -> list[tuple[str, bool]]:
-        """Returns all names, with whether the records without a watch are due: those read longest ago, some a look."""
-        oldest_first = sorted(self._keepers, key=lambda name: self._read_at.get(name, 0))
-        due = set(oldest_first[:RECORDS_A_LOOK])
-        self._look += 1
-        return [(name, name in due or name not in self._trees) for name in self._keepers]
-
-    def _try_tree(self, next_name: tuple[str, bool]) -> TreeReading | Corrupt | OtherVersion:
-        (name, is_due), keeper = next_name, self._keepers[next_name[0]]
-        try:
-            if is_due:
-                tree = read_tree(keeper)
-                self._read_at[name] = self._look
-            else:
-                tree = replace(self._trees[name], view=keeper.read())
-        except (Corrupt, OtherVersion) as error:
-            self._trees.pop(name, None)
-            return error
-        self._trees[name] = tree
-        return tree
-
     def _logs_of(
-        self, trees: Mapping[str, TreeReading]
+        self, trees: Mapping[str, FullTree]
     ) -> tuple[dict[str, LogAnswer], dict[Cluster, dict[TopicPartition, float]]]:
         """Returns the ends of each sink's log, and when open Kafka transactions of each cluster began."""
         questions: dict[Cluster, dict[str, LogQuestion]] = {}
@@ -144,7 +116,7 @@ def _side_by_side(act: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     items = list(items)
     if len(items) == 1:
         return [act(items[0])]
-    with ThreadPoolExecutor(SIDE_BY_SIDE, "statuses") as pool:
+    with ThreadPoolExecutor(CLUSTERS_AT_ONCE, "statuses") as pool:
         return list(pool.map(act, items))
 
 

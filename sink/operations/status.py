@@ -16,6 +16,7 @@ from typing import Any
 from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
+from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
@@ -175,26 +176,7 @@ class Reading:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class TreeReading:
-    """One look at what ZooKeeper has of a sink."""
-
-    view: KeeperView
-    services: TableServiceRun | None
-    catalog: CatalogState | None
-
-    @property
-    def topics(self) -> frozenset[str]:
-        return frozenset(partition.topic for partition in self.view.states)
-
-
-def read_tree(keeper: Keeper) -> TreeReading:
-    return TreeReading(keeper.read(), keeper.services(), keeper.catalog())
-
-
-def reading_of(
-    settings: Settings, tree: TreeReading, log_answer: LogAnswer, hosts: Mapping[str, HostedRecord]
-) -> Reading:
+def reading_of(settings: Settings, tree: FullTree, log_answer: LogAnswer, hosts: Mapping[str, HostedRecord]) -> Reading:
     """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
     log_view, kafka_error = log_answer
     status = build(
@@ -205,7 +187,7 @@ def reading_of(
 
 def collect(settings: Settings, keeper: Keeper, log: Log) -> Reading:
     """Reads everything once."""
-    tree = read_tree(keeper)
+    tree = keeper.read_full()
     answer = ask_one(log, log_question(settings, tree.topics))
     return reading_of(settings, tree, answer, keeper.hosting_records())
 

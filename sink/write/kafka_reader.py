@@ -34,10 +34,11 @@ from coordination.state.log_records import Anchor, ReadRange
 from coordination.state.model import NO_ANCHOR, Slice, WriteTask
 from sink.librdkafka import LogConsumer, damage_of
 from sink.write.anchors import LastMessage
+from sink.write.headers_column import headers_column
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
 from sink.write.record_digests import Hashes, partition_seed, record_digests
-from sink.write.record_headers import Headers, headers_column, headers_of
+from sink.write.record_headers import Headers, headers_of
 
 SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02

@@ -26,7 +26,7 @@ from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
-from sink.write.record_headers import unreadable_headers
+from sink.write.headers_column import unreadable_headers
 
 _Made = TypeVar("_Made")
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]

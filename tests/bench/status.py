@@ -2,7 +2,8 @@
 
 `python -m tests.bench.status --sinks 300` starts a ZooKeeper and a Kafka broker, makes a topic and a tree for each
 sink, and runs the command as a user would: as a process of its own. It prints the seconds of each run, and of the looks
-of `--watch`.
+of `--watch`. A tree is that of a sink at work: three workers, one partition, a full ledger, an open transaction, a run
+of the table services.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from coordination.state import codec
-from coordination.state.model import Member
-from coordination.state.tree import member_path
+from coordination.state import codec, tree
+from coordination.state.model import Header, Member, PartitionState, Phase, Plan, Slice, TopicPartition, WriteTask
 from coordination.zookeeper.keeper import Keeper
-from sink.config import load_fleet
+from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
+from sink.config import Settings, load_fleet
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 
 LOOKS = 5
+ENDED = tree.HISTORY
 
 
 def main() -> int:
@@ -104,13 +106,37 @@ def _make_trees(config: Path, zookeeper: str) -> None:
     client = KazooClient(zookeeper)
     client.start()
     for settings in load_fleet(config).sinks:
-        keeper = Keeper(client, settings.root_znode, lambda: None)
-        keeper.bootstrap(settings.config_digest)
-        for number in range(3):
-            member = Member(f"w{number}:1", "host", 1, "1", config=settings.config_digest)
-            client.create(f"{settings.root_znode}/{member_path(member.incarnation)}", codec.encode_member(member))
+        _make_tree(client, settings)
     client.stop()
     client.close()
+
+
+def _make_tree(client: KazooClient, settings: Settings) -> None:
+    keeper = Keeper(client, settings.root_znode, lambda: None)
+    keeper.bootstrap(settings.config_digest)
+    members = [Member(f"w{number}:1", "host", 1, "1", config=settings.config_digest) for number in range(3)]
+    ops: list[tree.Op] = []
+    for number, member in enumerate(members):
+        ops.append(tree.Create(tree.member_path(member.incarnation), codec.encode_member(member)))
+        ops.append(tree.Create(f"{tree.ELECTION}/lock-{number:010d}", member.incarnation.encode()))
+    partition, now = TopicPartition(settings.topics[0], 0), time.time()
+    state = PartitionState("topic-id", 0, ENDED * 100, 1)
+    history = tuple(_ended(number, now) for number in range(1, ENDED + 1))
+    view = keeper.read()
+    ops += tree.shard_ops(view, {partition: state})
+    ops.append(tree.ledger_op(view, tree.Ledger(ENDED, ENDED, history=history)))
+    slices = (Slice(partition.topic, 0, ENDED * 100, ENDED * 100 + 100, "topic-id", 1),)
+    plan = Plan({member.incarnation: (WriteTask(slices),) if member is members[0] else () for member in members})
+    ops += tree.plan_ops(ENDED + 1, plan)
+    ops.append(tree.header_op(Header(ENDED + 1, ENDED + 1, 1, 1, ENDED, Phase.STARTED, 60.0, tree.plan_digest(plan))))
+    keeper.write(ops)
+    services = (Service("cleaning", 0.5), Service("archiving", 0.5))
+    TableServiceLock(client, settings.root_znode, "").record(lambda _: TableServiceRun("w0", now, ENDED, services))
+
+
+def _ended(number: int, now: float) -> tree.Summary:
+    times = dict.fromkeys(("PLANNED", "STARTED", "PREPARED", "COMMITTED", "ENDED"), now)
+    return tree.Summary(number, number, "COMMITTED", "20260101000000000", 100, "", times)
 
 
 if __name__ == "__main__":

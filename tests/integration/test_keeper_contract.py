@@ -20,7 +20,7 @@ from coordination.state import codec, tree
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, Node, Op, Set
-from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.keeper import Keeper, result_of
 from tests.simulation.keeper import SimKeeper
 from tests.waiting import eventually
 
@@ -67,7 +67,7 @@ class Tree(Protocol):
 
 class Reading(Keeper):
     def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
-        return self._snapshot(reader)
+        return result_of(self._snapshot(reader))
 
 
 class Real:

@@ -1,19 +1,27 @@
-"""`sink status` of many sinks: trees side by side, one question to Kafka for all sinks of a cluster."""
+"""`sink status` of many sinks: trees together, one question to Kafka for all sinks of a cluster."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import pytest
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from coordination.errors import SinkError, Unavailable
-from coordination.state.model import LogView, PartitionLog, TopicPartition
+from coordination.errors import Corrupt, Unavailable
+from coordination.state import codec, tree
+from coordination.state import control as controls
+from coordination.state.control import Control
+from coordination.state.model import LogView, Member, PartitionLog, TopicPartition
+from coordination.state.tree import KeeperInfo
+from coordination.zookeeper.keeper import TREES_AT_ONCE
+from coordination.zookeeper.records import CatalogState
+from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import UnknownTopic, Unsettled
 from sink.operations import many_statuses
 from sink.operations.log_ends import LogQuestion, ask_all
-from sink.operations.many_statuses import ManyStatuses, TreeReading
+from sink.operations.many_statuses import ManyStatuses
 
 
 class Broker:
@@ -103,58 +111,124 @@ class Settings:
         self.name, self.topics, self.root_znode = name, (name,), f"/sink/{name}"
 
 
-class Client:
+class ZooKeeper:
+    """Stands for kazoo's client. A wait for an answer is a round trip, in which all requests are answered that were
+    sent before it. `most` requests were under way at a time.
+    """
+
+    def __init__(self, sinks: int) -> None:
+        self.requests = self.round_trips = self.most = self._answered = 0
+        self.watches: dict[str, Any] = {}
+        self.znodes: dict[str, bytes] = {}
+        for number in range(sinks):
+            self.znodes |= znodes_of(f"/sink/s{number}")
+
     def add_listener(self, _listener: object) -> None: ...
 
+    def get_async(self, path: str, watch: Any = None) -> Answer:
+        if watch is not None:
+            self.watches[path] = watch
+        return self._answer(lambda: (self.znodes[path], Stat(0)))
 
-def test_trees_are_read_side_by_side_and_one_that_cannot_be_read_hides_no_other(
+    def get_children_async(self, path: str, watch: Any) -> Answer:  # noqa: ARG002 - kazoo's name
+        def names() -> list[str]:
+            below = [name[len(path) + 1 :] for name in self.znodes if name.startswith(f"{path}/")]
+            return sorted({name.partition("/")[0] for name in below})
+
+        return self._answer(names)
+
+    def _answer(self, value: Callable[[], Any]) -> Answer:
+        self.requests += 1
+        self.most = max(self.most, self.requests - self._answered)
+        return Answer(self, self.requests, value)
+
+    def wait_for(self, request: int) -> None:
+        if request > self._answered:
+            self.round_trips += 1
+            self._answered = self.requests
+
+
+class Answer:
+    def __init__(self, zookeeper: ZooKeeper, request: int, value: Callable[[], Any]) -> None:
+        self._zookeeper, self._request, self._value = zookeeper, request, value
+
+    def get(self, timeout: float) -> Any:  # noqa: ARG002 - kazoo's name
+        self._zookeeper.wait_for(self._request)
+        return self._value()
+
+
+class Stat(NamedTuple):
+    version: int
+
+
+def znodes_of(root: str) -> dict[str, bytes]:
+    contents = {
+        tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
+        tree.EPOCH: tree.epoch_data(3, "w1:1"),
+        tree.TRANSACTIONS: b"",
+        tree.CONTROL: controls.encode(Control()),
+        tree.member_path("w1:1"): codec.encode_member(Member("w1:1", "host", 1, "version")),
+        tree.SERVICES: codec.to_bytes(asdict(TableServiceRun("w1", 7.0))),
+        tree.CATALOG: codec.to_bytes(asdict(CatalogState("hive"))),
+    }
+    return {f"{root}/{name}": content for name, content in contents.items()}
+
+
+def statuses_of(zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, sinks: int) -> ManyStatuses:
+    monkeypatch.setattr(many_statuses, "reading_of", lambda _settings, tree, *_: tree)
+    monkeypatch.setattr(ManyStatuses, "_hosts", lambda *_: {})
+    settings: Any = [Settings(f"s{number}") for number in range(sinks)]
+    client: Any = zookeeper
+    return ManyStatuses(client, settings, lag=False)
+
+
+def test_as_many_trees_as_are_read_together_take_the_round_trips_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, many = ZooKeeper(1), ZooKeeper(TREES_AT_ONCE)
+    statuses_of(one, monkeypatch, 1).read()
+    looks = statuses_of(many, monkeypatch, TREES_AT_ONCE).read()
+    trees: list[Any] = [look.reading for look in looks]
+    assert [(tree.view.epoch, tree.services.ended, tree.catalog.catalog) for tree in trees] == [
+        (3, 7.0, "hive")
+    ] * TREES_AT_ONCE
+    assert many.round_trips == one.round_trips <= 4
+    assert many.requests == one.requests * TREES_AT_ONCE
+
+
+def test_a_look_at_three_hundred_trees_takes_few_round_trips_and_never_fills_the_pipe_of_kazoo(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class View:
-        states: dict[TopicPartition, object] = {}  # noqa: RUF012 - nobody changes it
-
-    together = threading.Barrier(many_statuses.SIDE_BY_SIDE)
-
-    def read_tree(keeper: Any) -> TreeReading:
-        # So many readings wait for one another: one after the other they would wait in vain.
-        together.wait(30)
-        if keeper._root.endswith("/s3"):
-            raise many_statuses.Corrupt("s3 is damaged")
-        view: Any = View()
-        return TreeReading(view, None, None)
-
-    monkeypatch.setattr(many_statuses, "read_tree", read_tree)
-    monkeypatch.setattr(many_statuses, "reading_of", lambda settings, *_: settings.name)
-    monkeypatch.setattr(ManyStatuses, "_hosts", lambda *_: {})
-    settings: Any = [Settings(f"s{number}") for number in range(4 * many_statuses.SIDE_BY_SIDE)]
-    client: Any = Client()
-    looks = ManyStatuses(client, settings, lag=False).read()
-    assert [look.reading for look in looks if look.error is None] == [s.name for s in settings if s.name != "s3"]
-    errors = [look.error for look in looks if look.error is not None]
-    assert all(isinstance(error, SinkError) for error in errors)
-    assert len(errors) == 1
+    zookeeper = ZooKeeper(300)
+    assert len(statuses_of(zookeeper, monkeypatch, 300).read()) == 300
+    assert zookeeper.round_trips <= 4 * -(-300 // TREES_AT_ONCE)
+    assert zookeeper.most < 270
 
 
-def test_a_repeated_look_reads_the_records_without_a_watch_of_some_sinks_in_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    records_read: list[str] = []
-    view: Any = type("View", (), {"states": {}})
+def test_a_tree_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    zookeeper = ZooKeeper(4 * TREES_AT_ONCE)
+    zookeeper.znodes[f"/sink/s3/{tree.EPOCH}"] = b"damaged"
+    looks = statuses_of(zookeeper, monkeypatch, 4 * TREES_AT_ONCE).read()
+    assert [look.settings.name for look in looks if look.reading is None] == ["s3"]
+    assert isinstance(looks[3].error, Corrupt)
 
-    def read_tree(keeper: Any) -> TreeReading:
-        records_read.append(keeper._root)
-        return TreeReading(view, None, None)
 
-    monkeypatch.setattr(many_statuses, "read_tree", read_tree)
-    monkeypatch.setattr(many_statuses.Keeper, "read", lambda _keeper: view)
-    monkeypatch.setattr(many_statuses, "reading_of", lambda settings, *_: settings.name)
-    monkeypatch.setattr(ManyStatuses, "_hosts", lambda *_: {})
-    settings: Any = [Settings(f"s{number}") for number in range(90)]
-    client: Any = Client()
-    statuses = ManyStatuses(client, settings, lag=False)
+def test_a_repeated_look_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    zookeeper = ZooKeeper(90)
+    statuses = statuses_of(zookeeper, monkeypatch, 90)
     statuses.read()
-    assert len(records_read) == 90
-    records_read.clear()
-    for _ in range(3):
-        assert len(statuses.read()) == 90
-    assert sorted(records_read) == sorted(f"/sink/s{number}" for number in range(90))
+    before = zookeeper.requests
+    assert len(statuses.read()) == 90
+    assert zookeeper.requests == before
+    changed = f"/sink/s7/{tree.SERVICES}"
+    zookeeper.znodes[changed] = codec.to_bytes(asdict(TableServiceRun("w1", 8.0)))
+    zookeeper.watches[changed](WatchedEvent(EventType.CHANGED, KeeperState.CONNECTED, changed))
+    seventh: Any = statuses.read()[7].reading
+    assert (seventh.services.ended, zookeeper.requests - before) == (8.0, 1)
+
+
+def test_records_beside_a_tree_that_are_missing_or_damaged_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    zookeeper = ZooKeeper(1)
+    zookeeper.znodes[f"/sink/s0/{tree.SERVICES}"] = b"damaged"
+    del zookeeper.znodes[f"/sink/s0/{tree.CATALOG}"]
+    (look,) = statuses_of(zookeeper, monkeypatch, 1).read()
+    reading: Any = look.reading
+    assert (reading.view.epoch, reading.services, reading.catalog) == (3, None, None)

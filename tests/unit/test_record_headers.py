@@ -13,10 +13,11 @@ from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
+from sink.write.headers_column import unreadable_headers
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
-from sink.write.record_headers import UNREADABLE, unreadable_headers
+from sink.write.record_headers import UNREADABLE
 from tests.header_kit import mock_cluster, mock_identity, produce_with_headers
 
 MIB = 1 << 20
