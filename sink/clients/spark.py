@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.child_environment import SAFE_PATH
 from sink.clients.class_archive import archive_option
-from sink.clients.heap import BUFFER, DEFAULT_HEAP, HEAP, require_room, slots
+from sink.clients.heap import BUFFER, DEFAULT_HEAP, HEAP, slots
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
@@ -116,8 +116,6 @@ def start_session(
     """
     sinks = (settings, *other_sinks)
     conf = _conf(sinks, app)
-    if _is_local(conf):
-        require_room(conf.get(HEAP) or DEFAULT_HEAP, len(sinks))
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(log4j_configuration(spark_log))

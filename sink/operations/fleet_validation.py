@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from coordination.errors import ConfigError, Unavailable
-from sink.clients.heap import DEFAULT_HEAP, HEAP, require_room
 from sink.clients.storage_probe import SharedJvms
 from sink.config import Fleet, Settings
-from sink.config.values import is_one_process
 from sink.hudi.lock import LOCK_KEY, lock_path
 from sink.operations.chosen import KnownSinks, choose, listed_names, side_by_side
+from sink.operations.heap_room import heap_room
 from sink.operations.validation import CheckResult, validate
 
 
@@ -58,16 +57,12 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
 
 
 def _heap(fleet: Fleet, chosen_sinks: Sequence[Settings]) -> Iterator[CheckResult]:
-    """Yields whether the heap of one process has room for all sinks. On a cluster the executors write."""
-    first = next(iter(fleet.all_settings), None)
-    if first is None or not is_one_process(first.spark_master):
-        return
+    """Yields whether the heap of one process has room for all sinks."""
     try:
-        sentence = require_room(first.spark.get(HEAP, DEFAULT_HEAP), max(len(fleet.sinks), len(chosen_sinks)))
+        if sentence := heap_room(fleet, len(chosen_sinks)):
+            yield CheckResult("memory", sentence)
     except ConfigError as error:
         yield CheckResult("memory", str(error), wrong=True)
-    else:
-        yield CheckResult("memory", sentence)
 
 
 def _topics(fleet: Fleet, chosen_sinks: KnownSinks) -> Iterator[CheckResult]:

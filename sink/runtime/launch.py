@@ -17,6 +17,7 @@ from coordination.errors import SinkError
 from sink.clients.starting_session import StartingSession
 from sink.config import Fleet, ProcessSettings
 from sink.operations.exposure import exposure_notes
+from sink.operations.heap_room import heap_room
 from sink.runtime.jvm_watchdog import kill_process_tree
 from sink.runtime.signals import Signals
 from sink.telemetry.logs import ContextThread
@@ -33,6 +34,7 @@ def run_worker(
     `on_refused` gets each sink that cannot run while others can.
     """
     _write_no_core_file()
+    heap_room(fleet)
     for note in exposure_notes(fleet):
         LOG.info("settings.exposed", note=note)
     first_settings, *other_settings = fleet.all_settings

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import yaml
 
 from coordination.errors import ConfigError
 from sink.clients.heap import MOST_SLOTS, heap_bytes, least_heap, require_room, slots
+from sink.config import load_fleet
+from sink.operations.heap_room import heap_room
 
 MIB = 1 << 20
 
@@ -42,3 +49,24 @@ def test_slots_follow_the_heap_and_leave_room_for_sinks_and_cores() -> None:
     assert (by_heap[0], by_heap[-1]) == (1, MOST_SLOTS)
     assert slots(1024 * MIB, 3, 2) > slots(1024 * MIB, 60, 2)
     assert slots(1024 * MIB, 3, 1) > slots(1024 * MIB, 3, 4)
+
+
+def test_a_worker_with_too_little_heap_ends_before_it_asks_any_server(tmp_path: Path) -> None:
+    config = tmp_path / "worker.properties"
+    addresses = {"zookeeper.connect": "127.0.0.1:9", "kafka.bootstrap.servers": "127.0.0.1:9"}
+    table = {"kafka.topic.names": "t", "target.base.path": tmp_path / "t", "target.table.name": "t"}
+    settings = {**addresses, **table, "schema.ddl": "id BIGINT", "spark.driver.memory": "300m"}
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    command = [sys.executable, "-m", "sink.worker", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "spark.driver.memory: 300m is too little: 1 sink needs" in ended.stderr
+
+
+def test_the_heap_of_a_clusters_driver_is_the_clusters_matter(tmp_path: Path) -> None:
+    common = {"zookeeper.connect": "z:1", "kafka.bootstrap.servers": "k:1", "schema.ddl": "id BIGINT"}
+    sinks = {name: {"kafka.topic.names": name, "target.base.path": str(tmp_path / name)} for name in ("a", "b")}
+    config = tmp_path / "fleet.yaml"
+    for master, sentence in (("local[2]", "spark.driver.memory is 1g; 2 sinks need 456m"), ("spark://s:7077", "")):
+        config.write_text(yaml.safe_dump({**common, "spark.master": master, "sinks": sinks}))
+        assert heap_room(load_fleet(config)) == sentence
