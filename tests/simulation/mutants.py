@@ -187,7 +187,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("commit files that no write task writes", tasks.files_of_no_task),
     Mutant("divide and keep the size of write tasks", tasks.division_that_keeps_the_size, faults=TOO_MUCH),
     Mutant("try again as it was what ran out of memory", tasks.tried_again_as_it_was, faults=TOO_MUCH),
-    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=TAMPERING, first=14),
+    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=TAMPERING, first=28),
     Mutant("report failed slices as written", machines.failed_slices_reported_as_written, faults={"slices_fail": 0.5}),
     Mutant("AFTER for what was aborted", decisions.aborted_ranges_become_after, faults=DEATHS),
     Mutant("drop the later ranges with the first", decisions.later_ranges_dropped_with_the_first, faults=TWO),
