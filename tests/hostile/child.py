@@ -14,6 +14,8 @@ import time
 import warnings
 from pathlib import Path
 
+import structlog
+
 from tests.hostile import corpus
 from tests.hostile.parsers import PARSERS, REFUSALS
 
@@ -39,6 +41,8 @@ def parse(parser: str, data: bytes) -> str:
 
 def main() -> None:
     warnings.simplefilter("ignore")
+    # Standard output is the parent's.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     for parser in PARSERS:
         # Imports and caches are no input's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 import zlib
@@ -65,6 +66,10 @@ _SKIPPED_ARRAY = _AVRO_START + zigzag(2)
 _LAUGHS = b"a0: &a0 {x: 1}\n" + b"".join(
     b"a%d: &a%d {%s}\n" % (n, n, b", ".join(b"k%d: *a%d" % (k, n - 1) for k in range(9))) for n in range(1, 15)
 )
+_GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+_POST = b"POST /pause?sink=x HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+_ZEROS = gzip.compress(bytes(9 * MB))
+_CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
 GENERATED: Mapping[str, Mapping[str, Make]] = {
     "avro": {
         "tree": lambda: _AVRO_START + zigzag(1) * MB,
@@ -217,6 +222,33 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
         "blanks": lambda: b"token" + b" " * 100_000,
         "keys": lambda: b"-----BEGIN " * 10_000,
     },
+    "http": {
+        "long-line": lambda: b"GET /" + b"a" * 5 * MB,
+        "long-header": lambda: _GET + b"X: " + b"a" * 5 * MB,
+        "many-headers": lambda: _GET + b"".join(b"X-%d: y\r\n" % number for number in range(100_000)) + b"\r\n",
+        "folded-headers": lambda: _GET + b"X: y\r\n" + b" \r\n" * 5_000 + b"\r\n",
+        "huge-length": lambda: _POST + b"Content-Length: " + b"9" * 4_000 + b"\r\n\r\nx",
+        "negative-length": lambda: _POST + b"Content-Length: -1\r\n\r\nx",
+        "two-lengths": lambda: _POST + b"Content-Length: 1\r\nContent-Length: 5\r\n\r\n" + _GET + b"\r\n",
+        "length-and-chunks": lambda: _CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n") + b"0\r\n\r\n",
+        "many-chunks": lambda: _CHUNKED + b"1\r\nx\r\n" * 500_000 + b"0\r\n\r\n",
+        "huge-chunk": lambda: _CHUNKED + b"f" * 60 + b"\r\n" + b"x" * MB,
+        "chunk-line": lambda: _CHUNKED + b"0" * 5 * MB,
+        "zipped": lambda: _POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(_ZEROS) + _ZEROS,
+        "bad-text": lambda: b"GET /health?sink=%ff%fe\xff\xfe HTTP/1.1\r\nHost: \xff\xfe\r\nX: \xc3\x28\r\n\r\n",
+        "pipelined": lambda: (_GET + b"\r\n") * 2_000,
+        "no-host": lambda: b"GET / HTTP/1.1\r\n\r\n",
+        "two-hosts": lambda: _GET + b"Host: other\r\n\r\n",
+        "odd-host": lambda: b"GET / HTTP/1.1\r\nHost: [::1]:99999999:@" + b"[" * 9_000 + b"\r\n\r\n",
+        "escapes": lambda: b"GET /%2e%2e/..%2f..%5c/%00/etc/passwd" + b"/.." * 3_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        "absolute": lambda: b"GET http://[:80/%zz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "long-query": lambda: (
+            b"GET /status?" + b"&".join([b"sink=%41"] * 1_700) + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        ),
+        "authorization": lambda: _POST + b"Authorization: Bearer " + b"\xff" * 9_000 + b"\r\n\r\n",
+        "upgrade": lambda: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0" * 10_000,
+        "tls": lambda: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500,
+    },
 }
 
 
@@ -259,6 +291,7 @@ def seeds(parser: str) -> Iterator[bytes]:
         "ddl": b"id bigint not null, a array<struct<x: decimal(5,2)>> comment 'x', `b c` map<string, int>",
         "topics": b"(?<region>[a-z]+)-(?:a|b)*[.].{2,3}",
         "texts": b"password=abc http://user:pw@host/ -----BEGIN PRIVATE KEY-----",
+        "http": _GET + b"\r\n" + _POST + b"Content-Length: 2\r\n\r\n{}",
     }
     yield valid[parser]
     assert set(valid) == set(PARSERS)

@@ -6,8 +6,10 @@ A parser may refuse its input by one of the errors in `REFUSALS`. Anything else 
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema, Registry, RegistryAccess, UnknownSchema
+from sink.devtools.local.servers import free_ports
+from sink.http.server import WorkerHttp
 from sink.infer.json_samples import infer_json
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
@@ -39,9 +43,12 @@ from sink.infer.registered import columns_of_avro
 from sink.schema import parse_ddl
 from sink.schema.bounds import SchemaBounds
 from sink.telemetry.redaction import redact_text
+from tests.http_fleet import StubFacts, settings_in
 
 REFUSALS = (SinkError, SchemaMismatch, UnusableSchema)
 Parser = Callable[[bytes], object]
+HTTP_SECONDS = 30.0
+"""A server that is silent for so long hangs: it gives a client ten seconds for a request."""
 BOUNDS = SchemaBounds()
 SCHEMA = parse_ddl(
     "i int, l bigint, s string, d decimal(10,2), x double, f float, b binary, t timestamp, dt date, a array<int>,"
@@ -261,6 +268,42 @@ def texts(data: bytes) -> object:
     return redact_text(data.decode(errors="replace"))
 
 
+@cache
+def _http_port() -> int:
+    """Returns the port of a worker's server on loopback, which this process runs to its end."""
+    [port] = free_ports(1)
+    WorkerHttp(settings_in(Path(tempfile.mkdtemp()), "127.0.0.1:1", http__listen=port), StubFacts()).start()
+    return port
+
+
+def _rest(connection: socket.socket) -> bytes:
+    """Returns all that the server still answers on a connection, until it closes it."""
+    answer = bytearray()
+    with suppress(ConnectionError):
+        while received := connection.recv(1 << 16):
+            answer += received
+    return bytes(answer)
+
+
+def http(data: bytes) -> object:
+    """A defect is an answer with status 500, and a server that does not answer another client meanwhile."""
+    address = ("127.0.0.1", _http_port())
+    with socket.create_connection(address, HTTP_SECONDS) as stranger:
+        # The server may refuse a request, and close the connection, before it has read all of it.
+        with suppress(ConnectionError):
+            stranger.sendall(data)
+        with socket.create_connection(address, HTTP_SECONDS) as client:
+            client.sendall(b"GET /liveness HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            alive = _rest(client)
+        # The server takes this for the end of the connection: not before it has read the request.
+        with suppress(OSError):
+            stranger.shutdown(socket.SHUT_WR)
+        answer = _rest(stranger)
+    assert alive.startswith(b"HTTP/1.1 200"), alive[:300]
+    assert b"HTTP/1.1 500" not in answer, answer[:300]
+    return answer
+
+
 PARSERS: Mapping[str, Parser] = {
     "avro": avro,
     "avro-schema": avro_schema,
@@ -279,4 +322,5 @@ PARSERS: Mapping[str, Parser] = {
     "ddl": ddl,
     "topics": topics,
     "texts": texts,
+    "http": http,
 }
