@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
+# Tests start hundreds of Pythons: without bytecode each compiles the packages again.
+export PYTHONDONTWRITEBYTECODE :=
 BOTH_CORES = @$(MAKE) --no-print-directory --jobs=2
 TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
