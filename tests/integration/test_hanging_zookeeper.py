@@ -56,7 +56,7 @@ class Worker:
             self._add(f"s{number}", metrics)
         sinks = self.process._sinks
         presence = Presence(self.settings.process, self.session.client, sinks, {}, lambda: False)
-        watchdog: Any = SimpleNamespace(answered_at=float("inf"))
+        watchdog: Any = SimpleNamespace(answered_at=float("inf"), gone="")
         self.leaders = LeaderSearch(self.pool, sinks)
         arguments = (self.session, watchdog, unused, CoalescedRun(self.pool, presence.poll), self.leaders)
         self.ticks: list[float] = []
