@@ -31,7 +31,7 @@ _SPARK = _below(
     " eventLog.compress eventLog.dir eventLog.enabled executor.cores executor.defaultJavaOptions"
     " executor.extraClassPath executor.extraJavaOptions executor.extraLibraryPath executor.heartbeatInterval"
     " executor.instances executor.memory executor.memoryOverhead executor.memoryOverheadFactor"
-    " executor.pyspark.memory files hadoop.fs.s3a.access.key hadoop.fs.s3a.secret.key hadoop.fs.s3a.session.token"
+    " executor.pyspark.memory files hadoop.fs.local.block.size hadoop.fs.s3a.access.key hadoop.fs.s3a.secret.key hadoop.fs.s3a.session.token"
     " hadoop.fs.s3a.endpoint hadoop.fs.s3a.endpoint.region hadoop.fs.s3a.path.style.access"
     " hadoop.fs.s3a.connection.ssl.enabled hadoop.fs.s3a.aws.credentials.provider"
     " hadoop.parquet.avro.write-old-list-structure io.compression.codec jars jars.excludes jars.ivy jars.ivySettings"

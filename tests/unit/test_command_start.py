@@ -1,4 +1,4 @@
-"""What a command imports before it does anything."""
+"""A command imports little before it does anything."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Worker:
 
     def supervise(self) -> None:
         """Looks at the sink as the process does all the time."""
-        watchdog: Any = SimpleNamespace(answered_at=time.monotonic())
+        watchdog: Any = SimpleNamespace(answered_at=time.monotonic(), gone="")
         self.sink.leave_to_others()
         self._process._watch(watchdog)
 
