@@ -69,7 +69,9 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
         for sockets, event in ((readable, select.POLLIN), (writable, select.POLLOUT)):
             for socket in sockets:
                 poll.register(socket, event)
-        ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else math.ceil(timeout * 1000))}
+        # poll(2) takes a negative time-out for none.
+        milliseconds = None if timeout is None else max(0, math.ceil(timeout * 1000))
+        ready = {descriptor for descriptor, _ in poll.poll(milliseconds)}
         return [s for s in readable if s.fileno() in ready], [s for s in writable if s.fileno() in ready], []
 
 

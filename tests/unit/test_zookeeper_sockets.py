@@ -38,6 +38,11 @@ def test_nothing_is_ready_after_the_timeout(pair: Pair) -> None:
     assert time.monotonic() - began >= 0.05
 
 
+def test_a_timeout_that_is_over_waits_for_nothing(pair: Pair) -> None:
+    ours, _ = pair
+    assert PollingHandler().select([ours], [], [], -1.0) == ([], [], [])
+
+
 def test_a_socket_whose_peer_has_gone_can_be_read_to_its_end(pair: Pair) -> None:
     ours, theirs = pair
     theirs.close()
