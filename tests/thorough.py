@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fnmatch import translate
 
 MOVED: Mapping[str, str] = {
-    "tests/chaos/test_chaos.py*": "test_takeover kills at three steps and audits; its auditor's cells need its run",
+    "tests/chaos/test_chaos.py*": "test_takeover kills and audits; its auditor's cells need its run",
     "tests/integration/test_outages.py*": "the simulation takes ZooKeeper away and empties it; a real one only here",
     "tests/integration/test_prometheus.py*": "test_alerts where promtool is; test_monitoring the names",
     "tests/integration/test_cluster.py*": "only here, beside YARN: a cluster of its own",
@@ -35,6 +35,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_flush.py*empty_commits*": "the simulation commits them",
     "tests/integration/test_topics.py*comes_to_match*": "the simulation makes more of them; test_discovery finds them",
     "tests/integration/test_topics.py*aborted_records*": "test_task_reader: a slice that ends in them",
+    "tests/integration/test_many_sinks.py*gets_its_share*": "simulation test_many; unit test_spreading",
     "tests/integration/test_topics.py*records_deleted*": "test_task_reader names deleted ones; the simulation halts",
     "tests/integration/test_versions.py*": "unit test_versions; a worker and every command only here",
     "tests/integration/test_topics.py*compacted_topic*": "test_task_reader: a slice whose last offsets were compacted",
