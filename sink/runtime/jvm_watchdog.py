@@ -50,7 +50,7 @@ class JvmWatchdog(Background):
                 reason = self._runners.stopped() or self._collections.exhausted(time.monotonic())
             except (*JAVA_ERRORS, OSError, EOFError) as error:
                 # A JVM that has ended, or closed its connection, never answers again.
-                reason = _end_of_jvm(self._context) or str(error)
+                reason = _end_of_jvm(self._context) or repr(error)
             if reason:
                 # Nor does one whose context was taken away, or whose heap is full: only a new process gets another.
                 self.gone = reason
@@ -81,8 +81,14 @@ class Collections:
 
 
 def collection_seconds(context: SparkContext) -> Callable[[], float]:
+    """Returns a function that returns the seconds in which the JVM stood still for its collectors so far."""
     jvm: Any = context._jvm
-    collectors = list(jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans())
+    collectors = [
+        collector
+        for collector in jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        # ZGC and Shenandoah have one for the time of cycles, beside which the JVM works.
+        if not str(collector.getName()).endswith("Cycles")
+    ]
     return lambda: sum(float(collector.getCollectionTime()) for collector in collectors) / 1000
 
 
