@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import structlog
 from kazoo.client import KazooClient
 
 from sink.clients.spark import start_session
@@ -116,6 +117,8 @@ class ServiceProcess:
 
 
 def _serve(properties: str, log: str) -> None:
+    # Standard output has the answers.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     settings = load(Path(properties), {})
     client = KazooClient(settings.zookeeper)
     client.start()
