@@ -35,7 +35,6 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_flush.py*empty_commits*": "the simulation commits them",
     "tests/integration/test_topics.py*comes_to_match*": "the simulation makes more of them; test_discovery finds them",
     "tests/integration/test_topics.py*aborted_records*": "test_task_reader: a slice that ends in them",
-    "tests/integration/test_many_sinks.py*gets_its_share*": "simulation test_many; unit test_spreading",
     "tests/integration/test_topics.py*records_deleted*": "test_task_reader names deleted ones; the simulation halts",
     "tests/integration/test_versions.py*": "unit test_versions; a worker and every command only here",
     "tests/integration/test_topics.py*compacted_topic*": "test_task_reader: a slice whose last offsets were compacted",
