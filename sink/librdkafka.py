@@ -119,14 +119,14 @@ class LogConsumer:
             self._raise_wrong(topic, self._identities.topic_ids.get(topic, ""))
 
     def _raise_wrong(self, topic: str, topic_id: str) -> None:
-        others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
-        # The line that names the cluster may come before or after the one that names the topic's id.
-        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_IDENTITY_SECONDS) or ""
-        topic_id = topic_id or self._named_topic_id(topic)
         # A later call must not pass.
         self._identities.changed = True
         self._identities.history.append((topic, topic_id))
-        raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), (cluster, topic_id))
+        others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
+        # The line that names the cluster may come before or after the one that names the topic's id.
+        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_IDENTITY_SECONDS) or ""
+        found = (cluster, topic_id or self._named_topic_id(topic))
+        raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), found)
 
     def _named_topic_id(self, topic: str) -> str:
         """Returns the id that the brokers give the topic; an empty text if they name none within some seconds. The

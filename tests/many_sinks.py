@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +21,14 @@ from tests.workers import WorkerProcess
 
 @dataclass
 class ManySinks:
-    """`shared` overrides the settings that all sinks share."""
+    """`shared` overrides the settings that all sinks share. `program` as for `WorkerProcess`."""
 
     directory: Path
     zookeeper: str
     kafka: str
     shared: Mapping[str, object] = field(default_factory=dict)
     workers: dict[str, WorkerProcess] = field(default_factory=dict)
+    program: Sequence[str] = ("sink.worker",)
 
     def __post_init__(self) -> None:
         self.client = KazooClient(self.zookeeper)
@@ -54,7 +55,7 @@ class ManySinks:
 
     def start(self, worker: str, environment: Mapping[str, str] | None = None, **overrides: object) -> WorkerProcess:
         config, log = self.configure(worker, **overrides), self.directory / f"{worker}.log"
-        process = WorkerProcess(config, log, environment or {}, worker)
+        process = WorkerProcess(config, log, environment or {}, worker, self.program)
         process.start()
         self.workers[worker] = process
         return process

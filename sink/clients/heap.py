@@ -38,7 +38,7 @@ _SINK = 4 * _MEGABYTE
 _TASK = 128 * _MEGABYTE
 """A write task of Hudi's holds the rows of a row group, up to `hoodie.parquet.block.size`: 120 MiB."""
 _UNITS = {"k": 1 << 10, "m": _MEGABYTE, "g": 1 << 30, "t": 1 << 40}
-_LOCAL_TASKS = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 
 
@@ -46,6 +46,12 @@ def heap_bytes(size: str) -> int | None:
     """Returns the bytes of a size as Spark reads it, MiB without a unit; None if Spark would refuse it."""
     match = _SIZE.fullmatch(size.strip().lower())
     return int(match[1]) * _UNITS[match[2] or "m"] if match else None
+
+
+def local_tasks(master: str, processors: int) -> int:
+    """Returns how many tasks a local master runs side by side on so many processors; 0 for another master."""
+    match = _LOCAL.fullmatch(master)
+    return 0 if match is None else processors if match[1] == "*" else int(match[1] or 1)
 
 
 def slots(heap: int, sinks: int, cores: int) -> int:
@@ -74,10 +80,9 @@ def require_room(size: str, sinks: int) -> str:
 def memory_options(context: SparkContext) -> dict[str, str]:
     """Returns Hudi's settings for the heap of a session's JVM, and of the executors of a cluster."""
     buffers = dict.fromkeys(_BUFFERS, str(BUFFER))
-    master = _LOCAL_TASKS.fullmatch(str(context.master))
+    tasks = local_tasks(str(context.master), context.defaultParallelism)
     heap = heap_bytes(context.getConf().get(HEAP, DEFAULT_HEAP))
-    if master is None or heap is None:
+    if not tasks or heap is None:
         return buffers
-    tasks = context.defaultParallelism if master[1] == "*" else int(master[1] or 1)
     share = max(LEAST_SHARE, min(MOST_SHARE, heap * 2 // 5 // tasks))
     return {**buffers, **dict.fromkeys(_SPILLED, str(share))}

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.child_environment import SAFE_PATH
 from sink.clients.class_archive import archive_option
-from sink.clients.heap import BUFFER, DEFAULT_HEAP, HEAP, slots
+from sink.clients.heap import BUFFER, DEFAULT_HEAP, HEAP, local_tasks, slots
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
@@ -99,8 +99,6 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 _SOURCES_FIELD = "updatingResource"
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 
 
 def start_session(
@@ -225,16 +223,12 @@ def _is_alone(conf: SparkConf) -> bool:
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
-def _cores(conf: SparkConf, processors: int) -> int:
-    """Returns the cores of a local master; 0 for another one."""
-    match = _LOCAL.fullmatch(conf.get("spark.master") or "")
-    return 0 if match is None else processors if match[1] == "*" else int(match[1] or 1)
-
-
 def _add_slots(conf: SparkConf, cores: int, slots: int) -> None:
-    """Adds slots to Spark's cores, for the jobs of a commit while the cores write other transactions."""
+    """Adds slots to a local master's cores, for the jobs of a commit while the cores write other transactions."""
     if cores:
-        conf.setMaster(f"local[{cores + slots}]").setIfMissing("spark.default.parallelism", str(cores))
+        _, comma, failures = (conf.get("spark.master") or "").partition(",")
+        conf.setMaster(f"local[{cores + slots}{comma}{failures or ']'}")
+        conf.setIfMissing("spark.default.parallelism", str(cores))
 
 
 def _on_this_host(master: str) -> bool:
@@ -273,7 +267,7 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
             runtime = gateway.jvm.Runtime.getRuntime()
-            cores = _cores(conf, runtime.availableProcessors())
+            cores = local_tasks(conf.get("spark.master") or "", runtime.availableProcessors())
             if added := has_overlap + (slots(runtime.maxMemory(), len(sinks), cores) if parallel_sinks else 0):
                 _add_slots(conf, cores, added)
             refuse_strangers_updates()

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two transactions of a sink")
     parser.add_argument("--keys", type=int, default=20_000, help="rows of each table that is changed, of 1 kB")
     options = parser.parse_args()
+    probe.require_jcmd()
     for sinks, heap in product(options.sinks.split(","), options.heaps.split(",")):
         progress = Progress(int(sinks), heap, options.rate, options.interval, workers=1, keys=options.keys)
         with tempfile.TemporaryDirectory(prefix="sink-heap-") as directory, Lab(Path(directory), progress) as lab:
@@ -46,7 +47,7 @@ def measure(lab: Lab, seconds: float) -> dict[str, object]:
     ends = time.monotonic() + seconds
     while time.monotonic() < ends and worker.running:
         try:
-            looks.append(dict(probe.of_worker(worker.pid)))
+            looks.append(dict(probe.of_worker(worker)))
         except (psutil.NoSuchProcess, subprocess.CalledProcessError):
             continue
         time.sleep(LOOK_SECONDS)

@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else Progress(options.sinks, options.heap, options.rate, options.interval, options.leak)
     )
     if not options.report:
+        probe.require_jcmd()
         soak(directory, progress, options.hours * 3600)
     return report(directory, progress)
 
@@ -86,7 +87,7 @@ def soak(directory: Path, progress: Progress, seconds: float) -> None:
 def _look(lab: Lab) -> dict[str, float]:
     """Returns the mean of the workers by quantity, and what the fleet has together; nothing if a process just ended."""
     try:
-        workers = [probe.of_worker(worker.pid) for worker in lab.fleet.workers.values()]
+        workers = [probe.of_worker(worker) for worker in lab.fleet.workers.values()]
     except (psutil.NoSuchProcess, subprocess.CalledProcessError) as error:
         print(f"no look: {error}", flush=True)
         return {}

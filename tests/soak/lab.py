@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -30,7 +29,6 @@ from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.many_sinks import ManySinks
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
 from tests.waiting import eventually
-from tests.workers import WorkerProcess
 
 PARTITIONS = 2
 NOTE_BYTES = 500
@@ -97,6 +95,8 @@ class Lab:
         ):
             created.result(60)
         self.fleet = ManySinks(self._directory / "fleet", self.zookeeper.address, self.kafka.address, self._shared())
+        if progress.leak:
+            self.fleet.program = ("tests.soak.leaking_worker", str(progress.leak))
         self._stack.callback(self.fleet.close)
         for name, kind in self.kinds.items():
             self.fleet.add(name, name, **_settings(kind, registry.url))
@@ -125,17 +125,7 @@ class Lab:
     def _start(self, name: str) -> None:
         temporary = self._directory / "tmp" / name
         temporary.mkdir(parents=True, exist_ok=True)
-        environment = {"TMPDIR": str(temporary)}
-        if not self.progress.leak:
-            self.fleet.start(name, environment)
-            return
-        config = self.fleet.configure(name)
-        process = WorkerProcess(config, self.fleet.directory / f"{name}.log", environment, name)
-        process._arguments = [
-            sys.executable, "-m", "tests.soak.leaking_worker", str(self.progress.leak), "--config", str(config),
-        ]  # fmt: skip
-        process.start()
-        self.fleet.workers[name] = process
+        self.fleet.start(name, {"TMPDIR": str(temporary)})
 
     @property
     def temporary(self) -> Path:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
 from kazoo.client import KazooClient
+
+from tests.workers import WorkerProcess
 
 MEGABYTE = 1e6
 _HEAP_USED = re.compile(r"(?:generation|heap|Gen) +total \d+K, used (\d+)K")
@@ -18,25 +22,27 @@ _NATIVE = re.compile(r"^(Total|-\s+Java Heap)\D.*committed=(\d+)KB", re.MULTILIN
 _WATCHES_AND_ZNODES = re.compile(r"^zk_(watch_count|znode_count|approximate_data_size)\s+(\d+)", re.MULTILINE)
 
 
-def of_worker(pid: int) -> Mapping[str, float]:
+def require_jcmd() -> None:
+    """Ends this program with a sentence where the JDK's tool is missing: a JRE has none."""
+    if shutil.which("jcmd") is None:
+        sys.exit("there is no jcmd: install a JDK (Debian: openjdk-17-jdk-headless), or put its bin directory on PATH")
+
+
+def of_worker(worker: WorkerProcess) -> Mapping[str, float]:
     """Returns the worker's quantities, memory in MB. Lets its JVM collect all garbage first. Raises
     psutil.NoSuchProcess and CalledProcessError if a process ends meanwhile."""
-    worker = psutil.Process(pid)
-    jvm, pythons = None, []
-    for child in worker.children(recursive=True):
-        if "java" in child.name():
-            jvm = jvm or child
-        else:
-            pythons.append(child)
-    if jvm is None:
-        raise psutil.NoSuchProcess(pid, msg="its JVM is not there yet")
+    python = psutil.Process(worker.pid)
+    if (jvm_pid := worker.jvm_pid) is None:
+        raise psutil.NoSuchProcess(worker.pid, msg="its JVM is not there yet")
+    jvm = psutil.Process(jvm_pid)
+    others = [child for child in python.children(recursive=True) if child != jvm]
     return {
         **_of_jvm(jvm),
-        "Python of the worker, MB": worker.memory_full_info().uss / MEGABYTE,
-        "other Pythons, MB": sum(_unshared(python) for python in pythons),
-        "threads": worker.num_threads() + jvm.num_threads(),
-        "descriptors": worker.num_fds() + jvm.num_fds(),
-        "processes": 2 + len(pythons),
+        "Python of the worker, MB": python.memory_full_info().uss / MEGABYTE,
+        "other Pythons, MB": sum(map(_unshared, others)),
+        "threads": python.num_threads() + jvm.num_threads(),
+        "descriptors": python.num_fds() + jvm.num_fds(),
+        "processes": 2 + len(others),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coordination.errors import ConfigError
-from sink.clients.heap import MOST_SLOTS, heap_bytes, least_heap, require_room, slots
+from sink.clients.heap import MOST_SLOTS, heap_bytes, least_heap, local_tasks, require_room, slots
 from sink.config import load_fleet
 from sink.operations.heap_room import heap_room
 
@@ -41,6 +41,13 @@ def test_a_heap_that_is_too_small_is_refused_with_the_figure_and_what_to_do() ->
 @pytest.mark.parametrize(("sinks", "size"), [(1, "512m"), (3, "768m"), (3, "1g"), (30, "1g")])
 def test_small_fleets_have_room_in_what_the_docs_recommend(sinks: int, size: str) -> None:
     require_room(size, sinks)
+
+
+@pytest.mark.parametrize(
+    ("master", "tasks"), [("local", 1), ("local[3]", 3), ("local[*]", 8), ("local[3,5]", 3), ("spark://s:7077", 0)]
+)
+def test_the_tasks_of_a_local_master_are_counted(master: str, tasks: int) -> None:
+    assert local_tasks(master, processors=8) == tasks
 
 
 def test_slots_follow_the_heap_and_leave_room_for_sinks_and_cores() -> None:
