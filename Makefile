@@ -4,8 +4,8 @@
 VENV ?= .venv
 PYTHON ?= $(shell .ci/python)
 SEEDS ?= 0..10000
-# Test processes (make test PROCESSES=2): each wants up to 5 GB, and two leave a third of two cores idle.
-PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 14 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
+# Test processes (make test PROCESSES=2): four keep two cores busy and want 13 GB together, three leave a third idle.
+PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 15 ? 4 : gb > 11 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
 BIN := $(VENV)/bin
 # Not --quiet: pip would hide its progress bars too, and PySpark takes minutes.
 INSTALL := $(BIN)/python -m pip install --editable

@@ -1,9 +1,9 @@
 """Real servers for the tests: embedded, in containers, or running ones that the environment names.
 
 `SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
-takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. The whole
-test run shares them: a test owns only its `chroot` and the topics that it created. A test that stops or empties a
-server starts one of its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
+takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. All
+processes of a run share them: a test owns only its `chroot` and the topics that it created. A test that stops or empties
+a server starts one of its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +45,10 @@ LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_topics", "test
 runs alone at the end."""
 
 TopicFactory = Callable[..., str]
+SERVERS = ("SINK_TEST_ZOOKEEPER", "SINK_TEST_KAFKA", "SINK_TEST_SERVERS")
+OWN_SERVERS = "own"
+"""What the controller of a run gives its processes as the last of these, with the servers that it has started."""
+_STARTED = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure() -> None:
@@ -57,6 +63,24 @@ def pytest_configure() -> None:
     from tests.jvm import start_fast
 
     start_fast()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Starts one ZooKeeper and one broker for all processes of a run."""
+    if any(name in os.environ for name in SERVERS):
+        return
+    stack = config.stash[_STARTED] = ExitStack()
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sink-test-servers-")))
+    servers = ZooKeeperServer(directory / "zookeeper"), KafkaServer(directory / "kafka")
+    for server in servers:
+        server.launch()
+    addresses = [stack.enter_context(server).address for server in servers]
+    os.environ.update(zip(SERVERS, [*addresses, OWN_SERVERS], strict=True))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash.get(_STARTED, ExitStack()).close()
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook

@@ -22,7 +22,7 @@ from sink.bad_records.ownership import OWNER_KEY, Owner, owner_with, place_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
-from sink.hudi.lock import BASE_PATH, Locks
+from sink.hudi.lock import BASE_PATH, Locks, read_settled
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.hudi.shared_lock import LockIdentity
 from sink.schema import HEADERS_TYPE
@@ -80,9 +80,7 @@ class KeyedTable:
     def verify(self) -> None:
         """Raises TableError if the path has a table that is not an errors table which this sink may write."""
         if self.exists():
-            meta = self._hudi.meta_client()
-            self._verify(meta)
-            self._owner(meta)
+            read_settled(self._locks, lambda: self._owner(self._meta()))
 
     def _owner(self, meta: Any) -> Owner:
         """Returns the owner that the next commit names: the one before it, with this sink."""
@@ -92,7 +90,9 @@ class KeyedTable:
         owner = None if text is None else Owner.decode(text)
         return owner_with(owner, self._identity.read(), self._sink, self._place, self.base_path)
 
-    def _verify(self, meta: Any) -> None:
+    def _meta(self) -> Any:
+        """Opens the table. Raises TableError for another one."""
+        meta = self._hudi.meta_client()
         config = meta.getTableConfig()
         name, fields = str(config.getTableName()), config.getRecordKeyFields()
         keys = ",".join(fields.get()) if fields.isPresent() else ""
@@ -101,6 +101,7 @@ class KeyedTable:
                 f"{self.base_path} has the Hudi table {name} with the keys {keys or 'none'}, which is not the errors"
                 f" table {self._name}. Set errors.table.base.path to an empty directory."
             )
+        return meta
 
     def read(self) -> DataFrame:
         return self._spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(self.base_path)
@@ -111,8 +112,7 @@ class KeyedTable:
             fence()
             if not self.exists():
                 self._create()
-            meta = self._hudi.meta_client()
-            self._verify(meta)
+            meta = self._meta()
             owner = self._owner(meta)
             self._identity.keep(owner.lock)
             self._roll_back_pending(meta)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from uuid import uuid4
 
 from py4j.protocol import Py4JNetworkError
@@ -22,7 +23,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
-from sink.hudi.lock import Locks
+from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import (
     key_generator,
     merge_mode,
@@ -52,7 +53,7 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
     """Creates the table if it is missing, without the parts that `init_table` makes. Returns whether it did."""
     require_usable(settings, schema)
     _require_options(hudi)
-    if _is_table(hudi):
+    if _opens(hudi):
         return False
     with locks("create"):
         # Another worker may have been first.
@@ -65,6 +66,19 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
 
 def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
     """Verifies the table. Returns its columns, without Hudi's own."""
+    properties, avro = read_settled(locks, partial(_fitting, hudi, settings, schema))
+    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in properties
+    noted = notes(settings).items()
+    values = {name: placement.value for name, placement in noted if name == LOCK or is_new_to_upserts}
+    if is_new_to_upserts:
+        values |= _inspect_rows(hudi, settings)
+    if values.keys() - properties.keys():
+        _note(hudi, values, locks)
+    return schema.spark if avro is None else columns_of_table(avro)
+
+
+def _fitting(hudi: HudiClient, settings: Settings, schema: TableSchema) -> tuple[Mapping[str, str], str | None]:
+    """Returns the properties and the schema of a table that fits. Raises TableError for another one."""
     meta = hudi.meta_client()
     properties = hudi.json(meta.getTableConfig().getProps())
     conflict = next(schema_conflicts(settings, properties), None) or index_conflict(
@@ -75,14 +89,7 @@ def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Loc
         conflict = columns_conflict(avro, schema, settings)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in properties
-    noted = notes(settings).items()
-    values = {name: placement.value for name, placement in noted if name == LOCK or is_new_to_upserts}
-    if is_new_to_upserts:
-        values |= _inspect_rows(hudi, settings)
-    if values.keys() - properties.keys():
-        _note(hudi, values, locks)
-    return schema.spark if avro is None else columns_of_table(avro)
+    return properties, avro
 
 
 def _require_options(hudi: HudiClient) -> None:
@@ -147,6 +154,14 @@ def _properties(hudi: HudiClient) -> Mapping[str, str]:
 
 def _is_table(hudi: HudiClient) -> bool:
     return bool(hudi.storage().exists(hudi.path(".hoodie/hoodie.properties")))
+
+
+def _opens(hudi: HudiClient) -> bool:
+    """Whether Hudi opens the table. One that another worker is just making may have half of its properties."""
+    try:
+        return _is_table(hudi) and hudi.meta_client() is not None
+    except JAVA_ERRORS:
+        return False
 
 
 def _refuse_other_content(hudi: HudiClient) -> None:

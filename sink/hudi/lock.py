@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 import structlog
 from kazoo.client import KazooClient
@@ -26,7 +27,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.recipe.lock import Lock
 
-from coordination.errors import Unavailable
+from coordination.errors import TableError, Unavailable
+from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 
 LOG = structlog.get_logger("sink.hudi")
@@ -37,6 +39,7 @@ WAIT_SECONDS = 30.0
 _RELEASE_PAUSE_SECONDS = 0.5
 Locks = Callable[[str], AbstractContextManager[None]]
 """Gives the table lock, held for the purpose that is named."""
+T = TypeVar("T")
 
 
 class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
@@ -142,3 +145,14 @@ def lock_path(settings: Settings) -> str:
     """Returns `<base path>/<key>` as Hudi's ZookeeperBasedLockProvider makes it; by default `/hudi/<table name>`."""
     base = settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH)
     return f"{base.rstrip('/')}/{settings.hudi.get(LOCK_KEY, settings.table_name)}"
+
+
+def read_settled(locks: Locks, read: Callable[[], T]) -> T:
+    """Returns what `read` makes of a table's `hoodie.properties`. Hudi writes that file in place, under the table lock:
+    what fails or does not fit may be half of it, and is read once more under the lock.
+    """
+    try:
+        return read()
+    except (TableError, *JAVA_ERRORS):
+        with locks("read properties"):
+            return read()

@@ -72,7 +72,7 @@ def manifests(history: Path) -> list[Path]:
     return sorted(history.glob("manifest_*"), key=lambda path: int(path.name.removeprefix("manifest_")))
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.thorough), 7])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.thorough), 10])
 def test_an_archiving_that_is_overtaken_at_any_of_its_steps_takes_no_commit_out_of_the_archive(
     hudi, stride: int
 ) -> None:

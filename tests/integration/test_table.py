@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from tests.integration.table_kit import (
     other_writer_options,
     table_settings,
 )
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -572,14 +574,31 @@ def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, z
 def test_workers_that_start_together_make_one_table(
     spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     sink_settings = table_settings(tmp_path / "table", zookeeper.address)
     drivers = [Driver(spark, sink_settings, zookeeper_client) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda driver: driver.table.ensure(), drivers))
     drivers[0].land(1)
     assert drivers[1].table.view().checkpoint == checkpoint(1)
+
+
+def test_properties_that_another_worker_is_still_writing_are_read_again_under_the_lock(
+    driver: Driver, zookeeper_client: KazooClient
+) -> None:
+    whole = (properties := Path(driver.settings.base_path, ".hoodie", "hoodie.properties")).read_text()
+    checksum = properties.with_name(".hoodie.properties.crc")
+    lines = whole.splitlines(keepends=True)
+    locks = TableLocks(zookeeper_client, driver.settings)
+    for half in ("", "".join(line for line in lines if "hoodie.table.version" not in line)):
+        other = Driver(driver.spark, driver.settings, zookeeper_client)
+        with ThreadPoolExecutor(1) as pool:
+            with locks("create"):
+                checksum.unlink(missing_ok=True)
+                properties.write_text(half)
+                ensured = pool.submit(other.table.ensure)
+                eventually("it queues", lambda: len(zookeeper_client.get_children(locks.path)) == 2, 30)
+                properties.write_text(whole)
+            assert ensured.result(30) is False
 
 
 @pytest.mark.parametrize("metadata", ["true", "false"])
