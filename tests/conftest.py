@@ -1,9 +1,9 @@
 """Real servers for the tests: embedded, in containers, or running ones that the environment names.
 
-`SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
-takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. All
-processes of a run share them: a test owns only its `chroot` and the topics that it created. A test that stops or empties
-a server starts one of its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
+`TEST_ZOOKEEPER` and `TEST_KAFKA` give addresses of running servers; `TEST_SERVERS=docker` takes
+containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. All processes of a
+run share them: a test owns only its `chroot` and the topics that it created. A test that stops or empties a server
+starts one of its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_topics", "test
 runs alone at the end."""
 
 TopicFactory = Callable[..., str]
-SERVERS = ("SINK_TEST_ZOOKEEPER", "SINK_TEST_KAFKA", "SINK_TEST_SERVERS")
+SERVERS = ("TEST_ZOOKEEPER", "TEST_KAFKA", "TEST_SERVERS")
 OWN_SERVERS = "own"
-"""What the controller of a run gives its processes as the last of these, with the servers that it has started."""
+"""The last of these, where the controller of a run has started the servers."""
 _STARTED = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure() -> None:
     """Keeps this process's settings from the processes that tests start, and lets their JVMs start fast."""
-    for name in [name for name in os.environ if overrides_a_setting(name) and not name.startswith("SINK_TEST_")]:
+    for name in [name for name in os.environ if overrides_a_setting(name)]:
         del os.environ[name]
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
@@ -124,7 +124,7 @@ class Address:
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer | Address]:
     """A ZooKeeper, by its `.address`, that outlives the test. Stay below `chroot`."""
-    if address := os.environ.get("SINK_TEST_ZOOKEEPER"):
+    if address := os.environ.get("TEST_ZOOKEEPER"):
         yield Address(address)
     elif _docker():
         from testcontainers.core.container import DockerContainer
@@ -141,7 +141,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Address]:
     """A broker, by its `.address`, that outlives the test. Use topics of the `topic` fixture."""
-    if address := os.environ.get("SINK_TEST_KAFKA"):
+    if address := os.environ.get("TEST_KAFKA"):
         yield Address(address)
     elif _docker():
         from testcontainers.kafka import KafkaContainer
@@ -256,8 +256,8 @@ def shared_spark(
 
 
 def _docker() -> bool:
-    """Whether SINK_TEST_SERVERS asks for containers, and a Docker engine answers."""
-    if os.environ.get("SINK_TEST_SERVERS") != "docker":
+    """Whether TEST_SERVERS asks for containers, and a Docker engine answers."""
+    if os.environ.get("TEST_SERVERS") != "docker":
         return False
     from docker.errors import DockerException
 

@@ -1,7 +1,7 @@
 """A real Schema Registry for tests, and an HTTP server whose answers a test chooses.
 
 The registry is Apicurio's, with Confluent's API and its data in memory: 140 MB from the Maven repository, kept beside
-the other downloads. `SINK_TEST_REGISTRY=url` uses a running one.
+the other downloads. `TEST_REGISTRY=url` uses a running one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An S3 server for benchmarks, behind a proxy that makes every request take longer, and when commits appeared on it.
 
 The server is MinIO where its program is given or on the path. Else it is moto, which is Python and uses a core of its
-own, or the running server that `SINK_TEST_S3` names. Raises `Unavailable`.
+own, or the running server that `TEST_S3` names. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -119,4 +119,4 @@ def _server(directory: Path, minio: str) -> Iterator[tuple[str, Store, int]]:
             yield server.name, Store(server.url), server.pid
     else:
         with a_store(directory / "moto") as store:
-            yield "S3 (moto, or by SINK_TEST_S3)", store, 0
+            yield "S3 (moto, or by TEST_S3)", store, 0

@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=3)
     kind_help = "default: %(default)s; many: ten sinks in one fleet, one of them poisoned"
     parser.add_argument("--kind", choices=(*KINDS, MANY), default=APPEND, help=kind_help)
-    store_help = "where the tables are: s3 is moto's server, or SINK_TEST_S3's, behind proxies; hdfs a minicluster"
+    store_help = "where the tables are: s3 is moto's server, or TEST_S3's, behind proxies; hdfs a minicluster"
     parser.add_argument("--store", choices=STORES, default=DISK, help=store_help)
     bad_help = "one record of so many is bad; 0: none (default: %(default)s)"
     parser.add_argument("--bad", type=int, default=BAD, help=bad_help)

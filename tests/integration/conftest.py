@@ -96,7 +96,7 @@ def make_sink(
 @pytest.fixture(scope="session")
 def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real schema registry, for tests of the group `registry`, each with topics of its own."""
-    if running_url := os.environ.get("SINK_TEST_REGISTRY"):
+    if running_url := os.environ.get("TEST_REGISTRY"):
         yield running_url
     else:
         with RegistryServer(tmp_path_factory.mktemp("registry")) as server:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(find_chromium() is None, reason=MISSING),
 ]
-PICTURES = os.environ.get("SINK_TEST_PICTURES", "")
+PICTURES = os.environ.get("TEST_PICTURES", "")
 """The directory for screenshots of the tests; empty for none."""
 HOSTILE_TEXT = '<img src=x onerror="document.title=1"><script>document.title=2</script>`'
 _roots = itertools.count()

@@ -187,7 +187,7 @@ def test_a_certificate_that_nobody_trusts_is_told(make_fleet: MakeFleet, servers
 ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + ". Correct it.")
 
 
-@pytest.mark.skipif(minio() is None, reason="no MinIO here: SINK_TEST_MINIO=/path/to/minio make test")
+@pytest.mark.skipif(minio() is None, reason="no MinIO here: TEST_MINIO=/path/to/minio make test")
 def test_a_region_that_is_not_the_buckets_is_told(make_fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MinioServer(tmp_path / "minio", minio() or "", REGION) as server:
         store = Store(server.url, region=REGION)

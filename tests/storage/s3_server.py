@@ -1,6 +1,6 @@
 """Runs a real S3 server for tests: moto in a process of its own, with its data in memory.
 
-`SINK_TEST_S3=http://host:port` with `SINK_TEST_S3_KEYS=access:secret` uses a running server instead, such as MinIO.
+`TEST_S3=http://host:port` with `TEST_S3_KEYS=access:secret` uses a running server instead, such as MinIO.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class MotoServer(S3Server):
 
 
 def minio() -> str | None:
-    """Returns the MinIO program, from `SINK_TEST_MINIO` or the path, or None. MinIO is stricter than moto."""
-    return os.environ.get("SINK_TEST_MINIO") or shutil.which("minio")
+    """Returns the MinIO program, from `TEST_MINIO` or the path, or None. MinIO is stricter than moto."""
+    return os.environ.get("TEST_MINIO") or shutil.which("minio")
 
 
 class MinioServer(Server):
@@ -131,8 +131,8 @@ class Store:
 
 @contextmanager
 def a_store(directory: Path) -> Iterator[Store]:
-    if url := os.environ.get("SINK_TEST_S3"):
-        access, _, secret = os.environ.get("SINK_TEST_S3_KEYS", "minioadmin:minioadmin").partition(":")
+    if url := os.environ.get("TEST_S3"):
+        access, _, secret = os.environ.get("TEST_S3_KEYS", "minioadmin:minioadmin").partition(":")
         yield Store(url, access, secret)
         return
     with MotoServer(directory) as server:
