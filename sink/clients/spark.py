@@ -39,9 +39,16 @@ from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm, security_properties
 from sink.clients.kerberos import await_login, log_in
 from sink.clients.loopback_peers import refuse_strangers_updates
+from sink.clients.portless_gateway import close_port
 from sink.clients.spark_log import crash_options, jvm_output, log4j_configuration
 from sink.clients.spark_pools import ALLOCATIONS
-from sink.clients.spark_privacy import LOCAL_AUTHENTICATION, local_directories, private_hadoop, temporary_files
+from sink.clients.spark_privacy import (
+    LOCAL_PRIVACY,
+    close_ports,
+    local_directories,
+    private_hadoop,
+    temporary_files,
+)
 from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.clients.task_numbers import number_tasks_anew
 from sink.config import Settings
@@ -151,6 +158,7 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
             _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
             discarded_output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             gateway = launch_gateway(conf, discarded_output)  # type: ignore[no-untyped-call]
+            close_port(gateway)
     except (*JAVA_ERRORS, OSError) as error:
         raise Unavailable(f"Java did not start: {message(error)}") from error
     try:
@@ -204,7 +212,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
     if _is_local(conf):
-        conf.setAll(list(LOCAL_AUTHENTICATION.items()))
+        conf.setAll(list(LOCAL_PRIVACY.items()))
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
@@ -274,6 +282,8 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             number_tasks_anew(context)
+            if _is_local(conf):
+                close_ports(context)
             return context
         except (*JAVA_ERRORS, OSError) as error:
             raise _not_started(conf, message(error), spark_log) from error
@@ -283,7 +293,9 @@ def _launch(conf: SparkConf, output: IO[Any] | int, spark_log: Path | None) -> J
     """Starts the JVM. If it ends at once, its output says why, and PySpark does not."""
     logged_before = spark_log.stat().st_size if spark_log else 0
     try:
-        return launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        close_port(gateway)
+        return gateway
     except PySparkRuntimeError as error:
         jvm_output = spark_log.read_bytes()[logged_before:].decode(errors="replace") if spark_log else ""
         raise _not_started(conf, exit_reason(jvm_output) or message(error).rstrip("."), spark_log) from error

@@ -1,9 +1,10 @@
 """Keeps other local users away from the worker's Spark: its ports answer its own processes, its files are private.
 
-Guarantee: with a local master, RPC and block manager demand a secret that Spark makes in the JVM, so that no argument,
-environment or file has it. For every master, temporary files of the driver's JVM are in directories of mode 0700. On a
-cluster `spark.authenticate` is the cluster's, since its daemons must know the secret. Voided by a process of the same
-user and by root. What the JVM reads before it knows who asks costs it memory and threads. Raises ConfigError.
+Guarantee: with a local master the driver's JVM listens on no port. With files of the user's that tasks fetch from it,
+RPC and block manager do, and demand a secret that Spark makes in the JVM, so that no argument, environment or file has
+it; what they read before they know who asks costs memory. For every master, temporary files of the driver's JVM are in
+directories of mode 0700. On a cluster `spark.authenticate` is the cluster's, since its daemons must know the secret.
+Voided by a process of the same user and by root. Raises ConfigError.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import DataFrame, Row
 
 from sink.clients.private_directory import private_directories, private_directory
 
-LOCAL_AUTHENTICATION: Mapping[str, str] = {"spark.authenticate": "true"}
+LOCAL_PRIVACY: Mapping[str, str] = {
+    "spark.authenticate": "true",
+    # The driver would fetch larger results of tasks from its own block manager, by its port.
+    "spark.task.maxDirectResultSize": "2047m",
+    "spark.rpc.message.maxSize": "2047",
+}
+_FETCHED = ("spark.jars", "spark.jars.packages", "spark.files", "spark.archives", "spark.submit.pyFiles")
+"""Settings of files that tasks fetch from the driver, by the port of its RPC."""
 
+_SERVER = "org.apache.spark.network.server.TransportServer"
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 """The variable comes before `spark.local.dir`, and holds for the driver alone."""
 
@@ -40,6 +50,18 @@ def local_directories(roots: str) -> Mapping[str, str]:
     (`spark.local.dir`, or the variable)."""
     named = os.environ.get(_LOCAL_DIRS, roots)
     return {_LOCAL_DIRS: ",".join(map(str, private_directories(named.split(","))))}
+
+
+def close_ports(context: SparkContext) -> None:
+    """Closes the ports of a local master's RPC and block manager, unless its tasks fetch files there."""
+    if any(context.getConf().get(name, "") for name in _FETCHED):
+        return
+    environment: Any = context._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
+    for owner in (environment.rpcEnv(), environment.blockManager().blockTransferService()):
+        # By its type: Scala makes names of its own for private fields.
+        [server] = [field for field in owner.getClass().getDeclaredFields() if _SERVER in str(field.getType())]
+        server.setAccessible(True)
+        server.get(owner).close()
 
 
 def local_rows(frame: DataFrame) -> Iterator[Row]:

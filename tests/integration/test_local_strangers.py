@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import psutil
 import pyarrow as pa
 import pytest
+from py4j.java_gateway import JavaGateway
 from pyspark.sql import SparkSession
 
+from sink.clients.java import pyspark_jars
+from sink.clients.portless_gateway import close_port
 from sink.clients.private_directory import private_directory
+from sink.clients.spark import bare_jvm
 from sink.clients.spark_privacy import collect_binary, local_rows
 from tests.fleet import Fleet, produce
-from tests.integration.conftest import MakeDriver, MakeFleet
+from tests.integration.conftest import MakeFleet
+from tests.integration.table_kit import table_settings
 from tests.processes import python_workers
 from tests.strangers import attack, attacking
 from tests.waiting import eventually
@@ -42,22 +51,78 @@ def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(
-    spark: SparkSession, make_driver: MakeDriver
+def listening(process: psutil.Process) -> set[int]:
+    places = process.net_connections("tcp")
+    return {place.laddr.port for place in places if place.status == psutil.CONN_LISTEN}
+
+
+def test_the_jvm_of_a_local_master_listens_on_no_port(spark: SparkSession) -> None:
+    assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
+    large = spark.range(2).selectExpr("repeat('x', 3000000) AS text").repartition(2)
+    assert [len(row.get(0)) for row in large._jdf.collect()] == [3_000_000] * 2
+    [jvm] = (process for process in psutil.Process().children() if process.pid == spark.sparkContext._gateway.proc.pid)
+    assert listening(jvm) == set()
+
+
+def test_who_connected_to_a_gateway_before_its_port_was_closed_is_gone_and_each_thread_has_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = make_driver()
-    driver.land(1)
-    jvm, context = spark._jvm, spark.sparkContext
-    assert jvm is not None
-    environment = jvm.org.apache.spark.SparkEnv.get()
-    block = f"broadcast_{context.broadcast(['secret'])._jbroadcast.id()}_piece0"
-    ports = {"rpc_port": environment.rpcEnv().address().port()}
-    ports["block_port"] = environment.blockManager().blockManagerId().port()
-    answers = attack("rpc", **ports, app=str(context.applicationId), block=block)
-    assert [answer.partition(":")[0] for answer in answers.values()] == ["refused", "refused"], answers
-    # Commits go on.
-    driver.land(2)
-    assert driver.count() == 20
+    strangers: list[socket.socket] = []
+
+    def close_beside_strangers(gateway: JavaGateway) -> None:
+        address = ("127.0.0.1", gateway._gateway_client.java_parameters.port)
+        strangers.extend(socket.create_connection(address) for _ in range(5))
+        strangers[0].sendall(b"x" * 1000)
+        close_port(gateway)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+
+    monkeypatch.setattr("sink.clients.spark.close_port", close_beside_strangers)
+    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
+        for stranger in strangers:
+            stranger.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+        with ThreadPoolExecutor(8) as pool:
+            barrier = Barrier(8)
+
+            def thread_id(_: int) -> int:
+                barrier.wait()
+                return int(gateway.jvm.java.lang.Thread.currentThread().getId())
+
+            assert len(set(pool.map(thread_id, range(8)))) == 8
+        assert listening(psutil.Process(gateway.proc.pid)) == set()
+
+
+@pytest.mark.thorough
+def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(tmp_path: Path) -> None:
+    """The user's jars are fetched from the driver, so that it listens."""
+    program = f"""
+    import json, sys
+    from pathlib import Path
+    from sink.clients.spark import start_session
+    from tests.integration.table_kit import table_settings
+    path = Path({str(tmp_path)!r})
+    settings = table_settings(path / "table", "127.0.0.1:9", spark__jars={str(next(pyspark_jars().glob("xz*.jar")))!r})
+    spark = start_session(settings, "none", path / "spark.log")
+    environment = spark._jvm.org.apache.spark.SparkEnv.get()
+    block = f"broadcast_{{spark.sparkContext.broadcast(['secret'])._jbroadcast.id()}}_piece0"
+    ports = environment.rpcEnv().address().port(), environment.blockManager().blockManagerId().port()
+    print(json.dumps([*ports, spark.sparkContext.applicationId, block]), flush=True)
+    sys.stdin.readline()
+    print(spark.range(10).count(), flush=True)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        rpc_port, block_port, app, block = json.loads(process.stdout.readline())
+        answers = attack("rpc", rpc_port=rpc_port, block_port=block_port, app=app, block=block)
+        assert [answer.partition(":")[0] for answer in answers.values()] == ["refused", "refused"], answers
+        # Jobs go on.
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "10\n"
 
 
 def daemon_ports() -> set[int]:
@@ -65,8 +130,7 @@ def daemon_ports() -> set[int]:
     ports = set()
     for pid in python_workers():
         with contextlib.suppress(psutil.NoSuchProcess):
-            places = psutil.Process(pid).net_connections("tcp")
-            ports |= {place.laddr.port for place in places if place.status == psutil.CONN_LISTEN}
+            ports |= listening(psutil.Process(pid))
     return ports
 
 
