@@ -203,7 +203,7 @@ def test_a_jvm_whose_executor_was_stopped_or_whose_heap_is_full_is_gone_with_the
     print("answered" if answered < 1.5 else answered, "then:", watchdog.gone)
     gateway = spark.sparkContext._gateway
     try:
-        kept = [gateway.new_array(gateway.jvm.byte, 400_000_000) for _ in range(10)]
+        kept = [gateway.new_array(gateway.jvm.long, 50_000_000) for _ in range(10)]
     except (Py4JError, OSError):
         later_one._ping()
         print(later_one.gone)
@@ -217,7 +217,7 @@ def test_a_jvm_whose_executor_was_stopped_or_whose_heap_is_full_is_gone_with_the
 FILL_HEAP = """
 def fill_heap(context):
     gateway = context._gateway
-    kept = [gateway.new_array(gateway.jvm.byte, 100_000_000) for _ in range(100)]
+    kept = [gateway.new_array(gateway.jvm.long, 12_500_000) for _ in range(100)]
 """
 
 
