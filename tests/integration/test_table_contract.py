@@ -304,7 +304,7 @@ def real(spark: SparkSession, chroot: str, tmp_path: Path) -> Iterator[Real]:
         yield Real(driver, client)
 
 
-@pytest.mark.parametrize("seed", [10])
+@pytest.mark.parametrize("seed", [10, pytest.param(166, marks=pytest.mark.thorough)])
 def test_random_requests_end_alike_and_leave_the_same_view(real: Real, seed: int) -> None:
     script = Script(seed, (real, Simulated()))
     for _ in range(REQUESTS):

@@ -28,6 +28,7 @@ from tests.simulation.reading import SliceTruth
 
 TABLE, SINK = "orders", "orders"
 COMMIT, ROLLBACK, SAVEPOINT = "commit", "rollback", "savepoint"
+_ALIVE = (InstantState.PENDING, InstantState.COMPLETED)
 
 
 def time_of(clock: float) -> str:
@@ -47,7 +48,7 @@ class SimInstant:
     rollback_planned: str | None = None
     """When another writer has planned its rollback, which is not complete."""
     rolled_back: str | None = None
-    """When it was rolled back: a restore deletes the rollbacks that are later than what it goes back to."""
+    """When its rollback was requested: a restore deletes the rollbacks that are later than what it goes back to."""
     state: InstantState = InstantState.PENDING
     files: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
@@ -283,7 +284,7 @@ class SimTable:
         own = (
             Instant(instant.requested, COMMIT, instant.state.name, instant.completed)
             for instant in self.instants.values()
-            if instant.state in (InstantState.PENDING, InstantState.COMPLETED) and not instant.is_archived
+            if instant.state in _ALIVE and not instant.is_archived
         )
         kept = (Instant(requested, SAVEPOINT, "COMPLETED", requested) for requested in self.savepoints)
         restores = (
@@ -303,7 +304,7 @@ class SimTable:
     def roll_back_by_others(self, name: str, clock: float | None = None) -> None:
         """Rolls back whatever the state, as the plan says."""
         instant = self.instants[name]
-        if instant.state in (InstantState.PENDING, InstantState.COMPLETED):
+        if instant.state in _ALIVE:
             self._watcher.rolled_back_by_others(instant)
             self._roll_back(instant, clock)
 
@@ -312,6 +313,7 @@ class SimTable:
         instant = self.instants[name]
         if instant.state is InstantState.PENDING and instant.rollback_planned is None:
             instant.rollback_planned = self._time(clock)
+            self._latest = max(self._latest, instant.rollback_planned)
             return True
         return False
 
@@ -365,8 +367,10 @@ class SimTable:
             return True
         if restore.planned:
             instant = restore.planned.pop()
-            instant.state = InstantState.ABSENT
-            self._keep_commits()
+            # It may have been rolled back meanwhile, and then keeps that proof.
+            if instant.state in _ALIVE:
+                instant.state = InstantState.ABSENT
+                self._keep_commits()
         else:
             restore.completed = self._time(clock)
             self._latest = max(self._latest, restore.completed)
@@ -399,8 +403,7 @@ class SimTable:
                 return entry.requested > target
             return entry.completed is None or entry.completed > completed
 
-        alive = (InstantState.PENDING, InstantState.COMPLETED)
-        instants = (i for i in self.instants.values() if i.state in alive and not i.is_archived)
+        instants = (i for i in self.instants.values() if i.state in _ALIVE and not i.is_archived)
         planned = sorted(filter(is_later, instants), key=lambda instant: instant.requested)
         others = [entry for entry in self._others if entry.action == COMMIT and is_later(entry)]
         restore = Restore(self._time(clock), target, planned, others)
@@ -421,11 +424,12 @@ class SimTable:
         return carrier.checkpoint if carrier else None
 
     def _roll_back(self, instant: SimInstant, clock: float | None) -> None:
-        instant.state, instant.rollback_planned = InstantState.ROLLED_BACK, None
+        planned, instant.rollback_planned = instant.rollback_planned, None
+        instant.state = InstantState.ROLLED_BACK
         instant.files.clear()
         self._keep_commits()
         # A rollback is an instant of the timeline too.
-        instant.rolled_back = self._note(ROLLBACK, clock)
+        instant.rolled_back = self._note(ROLLBACK, clock, planned)
 
     def _keep_commits(self) -> None:
         if any(instant.state is not InstantState.COMPLETED for instant in self.commits):
@@ -439,12 +443,14 @@ class SimTable:
             return Failed(str(error))
         return None
 
-    def _note(self, action: str, clock: float | None) -> str:
+    def _note(self, action: str, clock: float | None, requested: str | None = None) -> str:
+        """Adds a complete instant, requested now unless it was planned before. Returns when it was requested."""
         now = self._time(clock)
-        self._others.append(Instant(now, action, "COMPLETED", now))
+        requested = requested or now
+        self._others.append(Instant(requested, action, "COMPLETED", now))
         self._latest = max(self._latest, now)
         self._watcher.completed_besides(now, is_commit=action == COMMIT)
-        return now
+        return requested
 
     def _time(self, clock: float | None) -> str:
         if clock is not None:
