@@ -332,6 +332,8 @@ def _environment(appended_jars: Sequence[Path], local_roots: str = "") -> Iterat
         # The launcher is a short-lived JVM that builds the command line of the driver's JVM.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended_jars)),
+        # A connection of its own for each thread, as the gateway without a port needs it.
+        "PYSPARK_PIN_THREAD": "true",
         **local_directories(local_roots),
         **for_java(os.environ),
     }
