@@ -94,7 +94,7 @@ class LogConsumer:
         """Returns cluster and topic id that the records came from which it gave so far. Raises WrongLog if the brokers
         have not said which."""
         self._verify()
-        cluster, topic_id = self._client.cluster_id(0.0) or "", self._identities.topic_ids.get(topic, NO_TOPIC_ID)
+        cluster, topic_id = self._cluster_id(), self._identities.topic_ids.get(topic, NO_TOPIC_ID)
         if topic_id != self._expected[topic] or (self._cluster and cluster != self._cluster):
             raise WrongLog(topic, (self._cluster, self._expected[topic]), (cluster, topic_id))
         return cluster, topic_id
@@ -124,9 +124,17 @@ class LogConsumer:
         self._identities.history.append((topic, topic_id))
         others = self._identities.clusters - {self._cluster} if self._cluster else self._identities.clusters
         # The line that names the cluster may come before or after the one that names the topic's id.
-        cluster = ", ".join(sorted(others)) or self._client.cluster_id(_IDENTITY_SECONDS) or ""
+        cluster = ", ".join(sorted(others)) or self._cluster_id()
         found = (cluster, topic_id or self._named_topic_id(topic))
         raise WrongLog(topic, (self._cluster, self._expected.get(topic, "")), found)
+
+    def _cluster_id(self) -> str:
+        """Returns the cluster's id by the brokers' answers; an empty text if they name none within some seconds. Asks
+        nothing. librdkafka may give records of a cluster before it has taken over its id."""
+        try:
+            return self._client.cluster_id(_IDENTITY_SECONDS) or ""
+        except KafkaException:
+            return ""
 
     def _named_topic_id(self, topic: str) -> str:
         """Returns the id that the brokers give the topic; an empty text if they name none within some seconds. The

@@ -249,11 +249,11 @@ def test_a_time_that_cannot_partition_the_table_is_refused(make_landing, more: d
     assert error_text in str(refusal.value)
 
 
-def test_a_table_that_is_not_partitioned_by_this_time_is_refused(make_landing, spark, tmp_path: Path) -> None:
+def test_a_table_that_is_not_partitioned_by_this_time_is_refused(make_landing, spark, zookeeper_client) -> None:
     landing = make_landing(partition__time__field="at")
     hourly = landing.settings.model_copy(update={"partition_time_format": "hourly"})
     with pytest.raises(TableError, match=r"partition columns: day; the settings ask for hour"):
-        Table(spark, hourly, table_schema(hourly), TableLocks(None, hourly)).ensure()  # type: ignore[arg-type]
+        Table(spark, hourly, table_schema(hourly), TableLocks(zookeeper_client, hourly)).ensure()
 
 
 PARTITION_COUNT = 5_000

@@ -26,6 +26,7 @@ COMPARED = 2
 MUTANT_SEEDS = 30
 
 
+@pytest.mark.timeout(1800)
 def test_every_invariant_of_every_sink_holds_under_faults_of_processes_and_of_sinks() -> None:
     totals: Counter[str] = Counter()
     handed_over = 0
