@@ -31,7 +31,7 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real servers (8 to 13 minutes on two quiet cores)
+test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real servers (10 to 12 minutes on two quiet cores)
 	$(BOTH_CORES) types style prepared
 	$(TESTED) -m "not thorough" $(ARGS)
 
