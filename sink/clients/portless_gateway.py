@@ -1,10 +1,10 @@
 """Connects Python's threads to the JVM although the JVM listens on no port.
 
 py4j's server reads a line of any length before it knows who asks: another local user could fill the heap of the JVM,
-which then ends. Here the server's port is closed as soon as this process is connected, and connections of others with
-it. For each further thread the JVM, asked over a connection that is kept for that, connects to a port that this process
-opens for the moment, and the only connection that is taken is the one that the JVM made. The protocol is py4j's, its
-secret included. Raises what py4j raises.
+which then ends. So the server's port is closed as soon as this process has connected, and with it the connections of
+other processes. For each further thread the JVM connects to a temporary port of this process, which accepts only the
+JVM's own address and port; a connection that is kept for that purpose asks the JVM to do so. The protocol is py4j's,
+its secret included. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from py4j.protocol import Py4JNetworkError
 _LOOPBACK = "127.0.0.1"
 _SERVER_ID = "GATEWAY_SERVER"
 """Under which py4j's gateway keeps its own server."""
-_SECONDS = 30.0
-_QUEUE = 1024
-"""Connections of others that may come before the JVM's."""
+_ACCEPT_SECONDS = 30.0
+_BACKLOG = 1024
+"""Connections of other processes that may come before the JVM's."""
 
 
 def close_port(gateway: JavaGateway) -> None:
@@ -44,29 +44,31 @@ class _Connector:
         kinds[0] = java.lang.Class.forName("java.net.Socket")
         self._serve = self._class.getDeclaredMethod("processSocket", kinds)
         self._serve.setAccessible(True)
-        self._connect = java.net.Socket
         self._arguments = gateway.new_array(java.lang.Object, 1)
-        self._own = self._new_connection()
-        self._own.connect_to_java_server()
-        connections = (self._own, self._client.get_thread_connection())
-        self._ports = {connection.socket.getsockname()[1] for connection in connections}
+        self.new_java_socket = java.net.Socket
+        self._control = self._new_connection()
+        self._control.connect_to_java_server()
+        connections = (self._control, self._client.get_thread_connection())
+        self._own_ends = {connection.socket.getsockname() for connection in connections}
 
     def close_port(self) -> None:
-        """Closes the port, and then the connections that others have made until then."""
+        """Closes the port, and then the connections that other processes have made until then."""
         self._field("sSocket").close()
         for connection in list(self._field("connections")):
-            place = connection.getSocket()
-            if place.getPort() not in self._ports:
-                place.close()
+            java_socket = connection.getSocket()
+            if (java_socket.getInetAddress().getHostAddress(), java_socket.getPort()) not in self._own_ends:
+                java_socket.close()
 
     def connect(self) -> ClientServerConnection:
         """Returns a new connection of this thread."""
         with self._mutex:
-            if self._own.socket is None:
+            if self._control.socket is None:
                 raise Py4JNetworkError("the JVM is gone")
-            self._client.thread_connection.connection = weakref.ref(self._own)
+            self._client.thread_connection.connection = weakref.ref(self._control)
             try:
                 accepted = self._accepted()
+            except OSError as error:
+                raise Py4JNetworkError(f"the JVM could not connect: {error}") from error
             finally:
                 self._client.thread_connection.connection = None
         connection = self._new_connection()
@@ -77,17 +79,17 @@ class _Connector:
         return connection
 
     def _accepted(self) -> socket.socket:
-        """Has the JVM connect to a port of the moment and serve that connection. Returns this end of it."""
-        with socket.create_server((_LOOPBACK, 0), backlog=_QUEUE) as listener:
-            listener.settimeout(_SECONDS)
-            place = self._connect(_LOOPBACK, listener.getsockname()[1])
-            port = place.getLocalPort()
+        """Has the JVM connect to a temporary port and serve that connection. Returns this end of it."""
+        with socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG) as listener:
+            listener.settimeout(_ACCEPT_SECONDS)
+            java_socket = self.new_java_socket(_LOOPBACK, listener.getsockname()[1])
+            jvm_end = (_LOOPBACK, java_socket.getLocalPort())
             while True:
                 accepted, peer = listener.accept()
-                if peer[1] == port:
+                if peer == jvm_end:
                     break
                 accepted.close()
-        self._arguments[0] = place
+        self._arguments[0] = java_socket
         self._serve.invoke(self._server, self._arguments)
         return accepted
 

@@ -1,10 +1,10 @@
-"""Keeps other local users away from the worker's Spark: its ports answer its own processes, its files are private.
+"""Keeps other local users away from the worker's Spark: its JVM listens on no port, and its files are private.
 
-Guarantee: with a local master the driver's JVM listens on no port. With files of the user's that tasks fetch from it,
-RPC and block manager do, and demand a secret that Spark makes in the JVM, so that no argument, environment or file has
-it; what they read before they know who asks costs memory. For every master, temporary files of the driver's JVM are in
-directories of mode 0700. On a cluster `spark.authenticate` is the cluster's, since its daemons must know the secret.
-Voided by a process of the same user and by root. Raises ConfigError.
+Guarantee: with a local master the driver's JVM listens on no port. If settings name files that tasks fetch from the
+driver, RPC and block manager listen and demand a secret that Spark makes in the JVM, so that no argument, environment
+or file has it; what they read before they know who asks costs memory. For every master, temporary files of the driver's
+JVM are in directories of mode 0700. On a cluster `spark.authenticate` is the cluster's, since its daemons must know the
+secret. Voided by a process of the same user and by root. Raises ConfigError.
 """
 
 from __future__ import annotations

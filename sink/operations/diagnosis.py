@@ -37,7 +37,7 @@ from sink.telemetry.version import parts, sink_version
 LOG_LINES = 200
 LOG_FILES = 10
 TAIL_BYTES = 1 << 20
-LOGS_LEFT_OUT = "left out: while settings cannot be used, no secret of theirs is known. Mend them, and gather again.\n"
+LOGS_LEFT_OUT = "left out: while settings cannot be used, no secret of theirs is known. Fix them, and gather again.\n"
 
 
 @dataclass(frozen=True, slots=True)

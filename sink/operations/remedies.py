@@ -192,7 +192,7 @@ _BAD_RECORD = Remedy(
 )
 _UNKNOWN_HALT = Remedy(
     "the sink has stopped itself",
-    "Mend what the reason says: records whose schema does not fit the table, for example. Then stop all workers, run"
+    "Fix what the reason says: records whose schema does not fit the table, for example. Then stop all workers, run"
     " `sink reset --yes`, which clears the halt, and start them.",
     "halts",
 )
@@ -276,7 +276,7 @@ DO = {
         " in them. The next run clears this. Commits go on meanwhile, and the table gets slow.",
         "table-service-overdue",
     ),
-    "catalog": ("Commits go on. Mend the catalogue; the sink registers the table again by itself.", "the-log"),
+    "catalog": ("Commits go on. Fix the catalogue; the sink registers the table again by itself.", "the-log"),
     "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),
     "clock": (
         "Let NTP set the clock of this worker's host. Hudi names instants by the clock: a worker whose clock is behind"

@@ -43,7 +43,7 @@ class Changes:
     """Names of the process's settings that have changed, and need a restart."""
 
 
-_MISSING = "it is missing, but a part of the configuration cannot be used. Mend that part, and reload again."
+_MISSING = "it is missing, but a part of the configuration cannot be used. Fix that part, and reload again."
 
 
 def changes_of(old: Fleet, new: Fleet, running: Mapping[str, Settings], discovered: Sequence[Settings] = ()) -> Changes:

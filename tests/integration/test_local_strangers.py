@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -52,46 +53,72 @@ def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def listening(process: psutil.Process) -> set[int]:
-    places = process.net_connections("tcp")
-    return {place.laddr.port for place in places if place.status == psutil.CONN_LISTEN}
+    """Returns the ports on which a process listens."""
+    connections = process.net_connections("tcp")
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def test_the_jvm_of_a_local_master_listens_on_no_port(spark: SparkSession) -> None:
     assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
     large = spark.range(2).selectExpr("repeat('x', 3000000) AS text").repartition(2)
     assert [len(row.get(0)) for row in large._jdf.collect()] == [3_000_000] * 2
-    [jvm] = (process for process in psutil.Process().children() if process.pid == spark.sparkContext._gateway.proc.pid)
-    assert listening(jvm) == set()
+    assert listening(psutil.Process(spark.sparkContext._gateway.proc.pid)) == set()
 
 
-def test_who_connected_to_a_gateway_before_its_port_was_closed_is_gone_and_each_thread_has_a_connection(
+OTHER_LOOPBACK = "127.0.0.2"
+"""From there a process may have the number of a port that another process has on 127.0.0.1."""
+
+
+def test_a_connection_that_was_made_before_a_gateway_closed_its_port_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strangers: list[socket.socket] = []
 
-    def close_beside_strangers(gateway: JavaGateway) -> None:
+    def close_port_beside_strangers(gateway: JavaGateway) -> None:
         address = ("127.0.0.1", gateway._gateway_client.java_parameters.port)
-        strangers.extend(socket.create_connection(address) for _ in range(5))
+        gateway.jvm.java.lang.System.currentTimeMillis()
+        own_port = gateway._gateway_client.get_thread_connection().socket.getsockname()[1]
+        strangers.extend(socket.create_connection(address) for _ in range(4))
+        strangers.append(socket.create_connection(address, source_address=(OTHER_LOOPBACK, own_port)))
         strangers[0].sendall(b"x" * 1000)
         close_port(gateway)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
 
-    monkeypatch.setattr("sink.clients.spark.close_port", close_beside_strangers)
+    monkeypatch.setattr("sink.clients.spark.close_port", close_port_beside_strangers)
     with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
         for stranger in strangers:
             stranger.settimeout(30)
             with contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(1) == b""
-        with ThreadPoolExecutor(8) as pool:
-            barrier = Barrier(8)
-
-            def thread_id(_: int) -> int:
-                barrier.wait()
-                return int(gateway.jvm.java.lang.Thread.currentThread().getId())
-
-            assert len(set(pool.map(thread_id, range(8)))) == 8
         assert listening(psutil.Process(gateway.proc.pid)) == set()
+
+
+def test_each_thread_has_a_connection_that_the_jvm_made_and_no_stranger_gets_its_secret(tmp_path: Path) -> None:
+    """A stranger connects first, from the port number that the JVM takes then."""
+    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
+        java, connector = gateway.jvm.java, gateway._gateway_client._create_new_connection.__self__
+        local_address = java.net.InetAddress.getByName("127.0.0.1")
+        strangers: list[socket.socket] = []
+
+        def after_a_stranger(host: str, port: int) -> Any:
+            strangers.append(socket.create_connection((host, port), source_address=(OTHER_LOOPBACK, 0)))
+            return java.net.Socket(host, port, local_address, strangers[-1].getsockname()[1])
+
+        connector.new_java_socket = after_a_stranger
+        barrier = Barrier(8)
+
+        def thread_id(_: int) -> int:
+            barrier.wait()
+            return int(gateway.jvm.java.lang.Thread.currentThread().getId())
+
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(thread_id, range(8)))) == 8
+        assert len(strangers) >= 8
+        for stranger in strangers:
+            stranger.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
 
 
 @pytest.mark.thorough
