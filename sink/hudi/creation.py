@@ -157,11 +157,14 @@ def _is_table(hudi: HudiClient) -> bool:
 
 
 def _opens(hudi: HudiClient) -> bool:
-    """Whether Hudi opens the table. One that another worker is just making may have half of its properties."""
+    """Returns whether Hudi can open the table. One that another worker is creating may have half of its properties."""
+    if not _is_table(hudi):
+        return False
     try:
-        return _is_table(hudi) and hudi.meta_client() is not None
+        hudi.meta_client()
     except JAVA_ERRORS:
         return False
+    return True
 
 
 def _refuse_other_content(hudi: HudiClient) -> None:
