@@ -36,7 +36,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import require_int, require_seconds, require_str
+from coordination.state.require import require_int, require_seconds, require_str, require_times
 from coordination.state.versions import PROTOCOL, require_own
 
 COMPRESS_ABOVE = 64 * 1024
@@ -187,7 +187,7 @@ def decode_header(data: bytes, origin: str, version: int | None = None) -> Heade
             instant=None if d["instant"] is None else require_str(d["instant"]),
             reason=require_str(d["reason"]),
             columns=require_str(d["columns"]),
-            times={require_str(k): require_seconds(v) for k, v in d["times"].items()},
+            times=require_times(d["times"]),
         ),
         version,
     )

@@ -29,7 +29,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import require_int, require_seconds, require_str
+from coordination.state.require import require_int, require_seconds, require_str, require_times
 from coordination.state.tree import (
     CONTROL,
     ELECTION,
@@ -337,7 +337,7 @@ def _decode_summary(
         None if instant is None else require_str(instant),
         require_int(records),
         require_str(reason),
-        {require_str(name): require_seconds(at) for name, at in times.items()},
+        require_times(times),
         require_int(errors),
         require_int(attempt),
     )

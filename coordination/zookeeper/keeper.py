@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -321,20 +322,23 @@ def read_together(keepers: Sequence[Keeper]) -> list[FullTree | Corrupt | OtherV
     result. Raises Unavailable.
     """
     results: dict[Keeper, FullTree | Corrupt | OtherVersion] = {}
-    for start in range(0, len(keepers), TREES_AT_ONCE):
-        together = keepers[start : start + TREES_AT_ONCE]
-        pending = {keeper: keeper._steps(keeper._full_tree_reader) for keeper in together}
-        while pending:
-            for keeper, steps in list(pending.items()):
-                try:
-                    next(steps)
-                    continue
-                except StopIteration as end:
-                    results[keeper] = end.value
-                except (Corrupt, OtherVersion) as error:
-                    results[keeper] = error
-                del pending[keeper]
-    return [results[keeper] for keeper in keepers]
+    waiting = iter(keepers)
+    pending: dict[Keeper, Steps[FullTree]] = {}
+    while True:
+        # A tree begins as soon as another ends, so that ZooKeeper always has something to answer.
+        begun = islice(waiting, TREES_AT_ONCE - len(pending))
+        pending |= {keeper: keeper._steps(keeper._full_tree_reader) for keeper in begun}
+        if not pending:
+            return [results[keeper] for keeper in keepers]
+        for keeper, steps in list(pending.items()):
+            try:
+                next(steps)
+                continue
+            except StopIteration as end:
+                results[keeper] = end.value
+            except (Corrupt, OtherVersion) as error:
+                results[keeper] = error
+            del pending[keeper]
 
 
 def _raise_refusal(ops: tuple[Op, ...], answers: list[Any]) -> None:

@@ -68,6 +68,12 @@ def main() -> int:
     bad_help = "one record of so many is bad; 0: none (default: %(default)s)"
     parser.add_argument("--bad", type=int, default=BAD, help=bad_help)
     parser.add_argument("--services", action=argparse.BooleanOptionalAction, help="default: drawn from the seed")
+    evolves_help = "whether the table gets columns, and wider ones; default: drawn from the seed"
+    parser.add_argument("--evolves", action=argparse.BooleanOptionalAction, help=evolves_help)
+    shared_help = "whether another job writes to the table, too; default: drawn from the seed"
+    parser.add_argument("--shared", action=argparse.BooleanOptionalAction, help=shared_help)
+    brokers_help = "three are a cluster with unclean elections, beside another one (default: %(default)s)"
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help=brokers_help)
     parser.add_argument("--index", choices=INDEXES, help="of upserts; default: drawn from the seed")
     parser.add_argument("--directory", type=Path, help="keep table, history and logs there")
     parser.add_argument("--audit", type=Path, help="only audit the run that was kept there")
@@ -85,8 +91,10 @@ def main() -> int:
 
         return run_many(directory, options.seed, options.seconds, options.workers, options.bad)
     chance = Random(options.seed)
-    shape = Shape.draw(options.kind, chance, options.bad, options.services, options.index)
-    shape = replace(shape, store=options.store)
+    shape = Shape.draw(
+        options.kind, chance, options.bad, options.services, options.index, options.evolves, options.shared
+    )
+    shape = replace(shape, store=options.store, brokers=options.brokers)
     faults = random_faults(chance, options.seconds, FAULTS if options.store == DISK else FAULTS_OF_A_STORE)
     minimum = Minimum.of_seconds(options.seconds)
     plan = Plan(shape, points(shape), faults, minimum, options.workers)

@@ -14,13 +14,14 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordination.errors import Unavailable
-from sink.devtools.local.kafka import KafkaServer, Listener
-from sink.devtools.local.servers import LOOPBACK, free_ports
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.servers import LOOPBACK
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.bench.orders import create_topic
-from tests.chaos.auditor import ACKNOWLEDGED
-from tests.chaos.proxy import Mode, Proxy
+from tests.chaos.auditor import ACKNOWLEDGED, OTHERS
+from tests.chaos.links import Elsewhere, WorkerProxies
+from tests.chaos.other_writer import OtherWriter
 from tests.chaos.shape import Shape
 from tests.chaos.stores import DISK as ON_DISK
 from tests.chaos.stores import open_table_store
@@ -28,6 +29,7 @@ from tests.chaos.watch import CommitWatch
 from tests.chaos.workload import Workload
 from tests.disk import mount_small, unmount
 from tests.fleet import Fleet
+from tests.kafka_cluster import KafkaCluster
 from tests.waiting import eventually
 from tests.workers import WorkerProcess
 from tests.zookeepers import ZooKeeperEnsemble
@@ -38,31 +40,8 @@ FLUSH_SIZE = 100_000
 DISK = "1g"
 SESSION_SECONDS = 6.0
 PATIENCE = 300.0
-
-
-class WorkerProxies:
-    """The proxies between one worker and the servers: one for each ZooKeeper, and one for its own Kafka listener."""
-
-    def __init__(self, ensemble: ZooKeeperEnsemble, listener: int) -> None:
-        self.listener = listener
-        self._zookeeper = [Proxy(server.address) for server in ensemble.servers]
-        self._kafka = Proxy(f"{LOOPBACK}:{listener}")
-
-    @property
-    def zookeeper(self) -> str:
-        return ",".join(proxy.address for proxy in self._zookeeper)
-
-    @property
-    def kafka(self) -> str:
-        return self._kafka.address
-
-    def set(self, service: str, mode: Mode) -> None:
-        for proxy in self._zookeeper if service == "ZooKeeper" else [self._kafka]:
-            proxy.set(mode)
-
-    def close(self) -> None:
-        for proxy in (*self._zookeeper, self._kafka):
-            proxy.close()
+OTHER = "other"
+"""The name of the job that writes to the table beside the fleet."""
 
 
 class Arena:
@@ -77,10 +56,19 @@ class Arena:
         self._seed = seed
         self.names = [f"w{number}" for number in range(1, workers + 1)]
         self.zookeeper = ZooKeeperEnsemble(directory / "zookeeper")
-        ports = dict(zip(self.names, free_ports(workers), strict=True))
-        self.proxies = {name: WorkerProxies(self.zookeeper, port) for name, port in ports.items()}
-        listeners = [Listener(f"W{n}", p.listener, p.kafka) for n, p in enumerate(self.proxies.values())]
-        self.kafka = KafkaServer(directory / "kafka", listeners=listeners)
+        self.proxies = {name: WorkerProxies(self.zookeeper, shape.brokers) for name in self.names}
+        listeners = [
+            [proxies.listener(name.upper(), broker) for name, proxies in self.proxies.items()]
+            for broker in range(shape.brokers)
+        ]
+        self.kafka: KafkaServer | KafkaCluster
+        self.elsewhere: Elsewhere | None = None
+        """Another cluster, beside one of three brokers."""
+        if shape.brokers == 1:
+            self.kafka = KafkaServer(directory / "kafka", listeners=listeners[0])
+        else:
+            self.kafka = KafkaCluster(directory / "kafka", dict(enumerate(listeners, 1)))
+            self.elsewhere = Elsewhere(directory / "elsewhere", TOPIC, self.proxies)
         self.disk = directory / "disk"
         self.disk.mkdir(parents=True)
         self.mounted = False
@@ -101,14 +89,18 @@ class Arena:
             self.mounted = True
             cleanup.callback(unmount, self.disk)
         self.table_store = cleanup.enter_context(
-            open_table_store(self.shape.store, self.directory, self.disk, self.names)
+            open_table_store(self.shape.store, self.directory, self.disk, [*self.names, OTHER])
         )
         cleanup.callback(self.zookeeper.stop)
         self.zookeeper.start()
-        cleanup.callback(self.kafka.stop)
+        cleanup.callback(self.kafka.kill)
         self.kafka.start()
-        create_topic(self.kafka.address, TOPIC, self.shape.partitions)
-        events = self.shape.events(self._seed)
+        self.create_topic()
+        if self.elsewhere is not None:
+            cleanup.enter_context(self.elsewhere.server)
+            create_topic(self.elsewhere.server.address, TOPIC, self.shape.partitions)
+        self.evolution = self.shape.evolution()
+        events = self.shape.events(self._seed, self.evolution)
         acknowledged = self.directory / ACKNOWLEDGED
         self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, acknowledged)
         cleanup.callback(self.workload.stop)
@@ -129,6 +121,8 @@ class Arena:
         fleet_directory = self.directory / "fleet"
         self.fleet = Fleet(fleet_directory, self.zookeeper.address, self.kafka.address, TOPIC, self._settings)
         cleanup.callback(self.fleet.close)
+        self.other_writer = OtherWriter(fleet_directory, self.directory / OTHERS)
+        cleanup.callback(self.other_writer.close)
         for name in self.names:
             self.start(name)
         eventually("the table", lambda: bool(self.table_store.timeline()), PATIENCE, self.fleet.logs)
@@ -202,6 +196,12 @@ class Arena:
         self.zookeeper.start()
         self.fleet.reconnect()
 
+    def create_topic(self) -> None:
+        if isinstance(self.kafka, KafkaCluster):
+            self.kafka.create(TOPIC, self.shape.partitions)
+        else:
+            create_topic(self.kafka.address, TOPIC, self.shape.partitions)
+
     def add_partition(self) -> None:
         """Adds a partition that the workload never sends to."""
         admin = AdminClient({"bootstrap.servers": self.kafka.address})
@@ -219,6 +219,15 @@ class Arena:
     def reconfigure(self) -> None:
         """Changes a setting that the whole fleet has to agree on, for workers that are started from now on."""
         self._settings["flush.size"] = FLUSH_SIZE if self._settings["flush.size"] != FLUSH_SIZE else FLUSH_SIZE - 1
+
+    def evolve(self) -> None:
+        """Gives the table the next columns of its evolution, for workers that are started from now on."""
+        self._settings["schema.ddl"] = self.shape.columns(self.evolution.columns(self.evolution.taken + 1))
+
+    def write_as_another(self, chance: Random) -> str:
+        """Has another job write to the table, as it is now."""
+        settings = self.fleet.configure(OTHER, **self.table_store.worker_settings(OTHER))
+        return self.other_writer.write(settings, self.shape, self.evolution.columns(self.evolution.taken), chance)
 
     def epoch(self) -> int:
         return self.fleet.wait("ZooKeeper answers", lambda _: True).epoch

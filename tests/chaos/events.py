@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -23,7 +23,28 @@ class Event:
     bad: bool = False
 
 
-def appended(chance: Random, partitions: int, bad: int) -> Iterator[Event]:
+@dataclass
+class Evolution:
+    """Columns that a table gets in the course of a run, or that become wider, and what an event has in them."""
+
+    steps: tuple[str, ...]
+    taken: int = 0
+    """So many steps the events have taken. The table takes each one before them."""
+
+    def columns(self, taken: int) -> Mapping[str, str]:
+        """Returns the types of the columns after so many steps."""
+        return dict(tuple(step.split(" ")) for step in self.steps[:taken])
+
+    def values(self, number: int) -> Mapping[str, object]:
+        values = {"STRING": f"event {number}", "INT": number, "BIGINT": 2**40 + number}
+        return {name: values[kind] for name, kind in self.columns(self.taken).items()}
+
+
+Values = Callable[[int], Mapping[str, object]]
+"""What the event of a number has in columns that a run adds."""
+
+
+def appended(chance: Random, partitions: int, bad: int, values: Values = lambda _: {}) -> Iterator[Event]:
     """Yields events of which one in `bad` cannot be decoded; with 0 none."""
     for number in count():
         partition = number % partitions
@@ -31,10 +52,10 @@ def appended(chance: Random, partitions: int, bad: int) -> Iterator[Event]:
             bad_value = chance.choice(({"id": f"none {number}"}, {"id": number, "amount": f"much {number}"}, {}))
             yield Event(partition, _undecodable(number, bad_value), bad=True)
         else:
-            yield Event(partition, _json({"id": number, "kind": "buy", "amount": number / 4}))
+            yield Event(partition, _json({"id": number, "kind": "buy", "amount": number / 4, **values(number)}))
 
 
-def changes(chance: Random, partitions: int, bad: int, ordered: bool) -> Iterator[Event]:
+def changes(chance: Random, partitions: int, bad: int, ordered: bool, values: Values = lambda _: {}) -> Iterator[Event]:
     """Yields changes and deletes of few keys, each of which has its partition. Ordered by `at`, changes and deletes
     come late now and then. No change that follows a delete is older than it: the sink promises nothing about that.
     """
@@ -44,7 +65,7 @@ def changes(chance: Random, partitions: int, bad: int, ordered: bool) -> Iterato
         partition, name = key % partitions, str(key).encode()
         late = chance.randrange(LATE) if chance.random() < 0.2 else 0
         at = max((number - late) // COARSE, deleted.get(key, 0))
-        row: dict[str, object] = {"id": key, "at": at, "number": number, "amount": number / 4}
+        row: dict[str, object] = {"id": key, "at": at, "number": number, "amount": number / 4, **values(number)}
         if bad and chance.randrange(bad) == 0:
             unordered = {**row, "at": None if ordered else "then"}
             bad_value = chance.choice(({**row, "id": f"none {number}"}, unordered, {}))

@@ -7,10 +7,13 @@ from tests.chaos.nemesis import (
     cut_off,
     disturb_store,
     edit_zookeeper,
+    elect_uncleanly,
     empty_zookeeper,
+    evolve,
     kill_half,
     kill_worker,
     kill_zookeepers,
+    lead_elsewhere,
     lose_log_end,
     pause_worker,
     recreate_topic,
@@ -18,6 +21,7 @@ from tests.chaos.nemesis import (
     rolling_restart,
     stop_kafka,
     truncate_log,
+    write_as_another,
 )
 from tests.chaos.overlap import two_at_once
 from tests.chaos.points import kill_at_failpoint
@@ -37,7 +41,11 @@ FAULTS: tuple[tuple[Fault, int], ...] = (
     (truncate_log, 1),
     (recreate_topic, 1),
     (lose_log_end, 1),
+    (elect_uncleanly, 3),
+    (lead_elsewhere, 6),
     (edit_zookeeper, 1),
+    (evolve, 4),
+    (write_as_another, 6),
 )
 FAULTS_OF_A_STORE: tuple[tuple[Fault, int], ...] = (*FAULTS, (disturb_store, 12))
 """Faults for tables that are not on a disk."""

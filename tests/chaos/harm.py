@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.bench.orders import create_topic
 from tests.chaos.arena import TOPIC, Arena
 from tests.waiting import eventually
+
+FILLERS = 50
 
 
 def recreate_topic(arena: Arena) -> None:
     admin = _admin(arena)
     admin.delete_topics([TOPIC])[TOPIC].result(30)
     eventually("the topic is gone", lambda: TOPIC not in admin.list_topics(timeout=30).topics)
-    create_topic(arena.kafka.address, TOPIC, arena.shape.partitions)
+    arena.create_topic()
 
 
 def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
@@ -36,6 +37,18 @@ def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
         return True
 
     eventually("the records are deleted", is_deleted)
+
+
+def fill(arena: Arena, ends: Mapping[int, int]) -> None:
+    """Sends records of no load until each partition is longer than an offset."""
+    producer = Producer({"bootstrap.servers": arena.kafka.address})
+    consumer = Consumer({"bootstrap.servers": arena.kafka.address, "group.id": "fill"})
+    for partition, end in ends.items():
+        _, length = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+        for _ in range(max(0, end - length) + FILLERS):
+            producer.produce(TOPIC, b"filler", partition=partition)
+    assert producer.flush(60) == 0
+    consumer.close()
 
 
 def _admin(arena: Arena) -> AdminClient:

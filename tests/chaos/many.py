@@ -65,7 +65,7 @@ class ManyArena(Arena):
             cleanup.callback(proxies.close)
         cleanup.callback(self.zookeeper.stop)
         self.zookeeper.start()
-        cleanup.callback(self.kafka.stop)
+        cleanup.callback(self.kafka.kill)
         self.kafka.start()
         shared = {
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),

@@ -18,6 +18,7 @@ from tests.chaos.arena import PATIENCE, SESSION_SECONDS, TOPIC, Arena
 from tests.chaos.points import is_member
 from tests.chaos.proxy import Mode
 from tests.disk import FullDisk, ReadOnlyDisk
+from tests.kafka_cluster import KafkaCluster
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
 from tests.workers import Part
@@ -87,15 +88,24 @@ def empty_zookeeper(arena: Arena, _: Random) -> str:
 
 def stop_kafka(arena: Arena, chance: Random) -> str:
     seconds = chance.uniform(1, 15)
+    broker, is_one_of_many = arena.kafka, isinstance(arena.kafka, KafkaCluster)
+    if isinstance(broker, KafkaCluster):
+        broker.wait_in_sync(TOPIC)
+        broker = broker.brokers[chance.choice((1, 2, 3))]
+    part = "a broker" if is_one_of_many else "Kafka"
     if chance.random() < 0.5:
-        arena.kafka.pause()
+        broker.pause()
         time.sleep(seconds)
-        arena.kafka.resume()
-        return f"Kafka stopped for {seconds:.1f} s"
-    arena.kafka.kill()
-    time.sleep(seconds)
-    arena.kafka.start()
-    return f"Kafka killed, {seconds:.1f} s later started again"
+        broker.resume()
+        description = f"{part} stopped for {seconds:.1f} s"
+    else:
+        broker.kill()
+        time.sleep(seconds)
+        broker.start()
+        description = f"{part} killed, {seconds:.1f} s later started again"
+    if isinstance(arena.kafka, KafkaCluster):
+        arena.kafka.wait_in_sync(TOPIC)
+    return description
 
 
 def refuse_writes(arena: Arena, chance: Random) -> str | None:
@@ -129,11 +139,77 @@ def recreate_topic(arena: Arena, _: Random) -> str:
     return "topic recreated, sink reset"
 
 
-def lose_log_end(arena: Arena, chance: Random) -> str:
+def lose_log_end(arena: Arena, chance: Random) -> str | None:
+    if isinstance(arena.kafka, KafkaCluster):
+        return None  # `elect_uncleanly` does it
     partition = chance.randrange(arena.shape.partitions)
     with halting(arena, "latest"):
         lose_end(arena.kafka, TOPIC, partition, chance.uniform(0.2, 0.9))
     return f"{TOPIC}-{partition} lost its end, sink reset"
+
+
+def elect_uncleanly(arena: Arena, chance: Random) -> str | None:
+    """Lets all partitions lose what they got while one replica was away, and then grow again beyond where they were."""
+    if not isinstance(arena.kafka, KafkaCluster):
+        return None
+    kafka = arena.kafka
+    kafka.wait_in_sync(TOPIC)
+    ahead, behind = chance.sample((2, 3), 2)
+    kafka.brokers[behind].kill()
+    kafka.wait("the other replica is alone", TOPIC, lambda partition: partition.isrs == [ahead])
+    arena.await_commit(time.time() + chance.uniform(1, 5))
+    with halting(arena, "latest"):
+        arena.kill_workers()
+        kafka.brokers[ahead].kill()
+        kafka.brokers[behind].start()
+        kafka.wait("the replica that is behind leads", TOPIC, lambda partition: partition.leader == behind)
+        harm.fill(arena, arena.workload.end_offsets)
+        kafka.brokers[ahead].start()
+        arena.revive()
+    kafka.wait_in_sync(TOPIC)
+    return f"broker {behind}, which was behind broker {ahead}, leads; sink reset"
+
+
+def lead_elsewhere(arena: Arena, chance: Random) -> str | None:
+    """Leads a worker's Kafka addresses to another cluster, whose topic of this name has as many records and more."""
+    if arena.elsewhere is None:
+        return None
+    # The last candidate on another cluster halts the sink: nobody else could lead.
+    eventually("all are members", lambda: all(is_member(arena, name) for name in arena.names), 120, arena.fleet.logs)
+    name, other_cluster = arena.random_worker(chance), arena.elsewhere.cluster_id
+    arena.elsewhere.fill({partition: 2 * end for partition, end in arena.workload.end_offsets.items()})
+    logged, began = {each: len(arena.fleet.log(each)) for each in arena.names}, time.monotonic()
+
+    def is_told() -> bool:
+        return any(other_cluster in arena.fleet.log(each)[length:] for each, length in logged.items())
+
+    arena.proxies[name].lead_to(arena.elsewhere.listeners[name])
+    eventually("the other cluster is named", is_told, PATIENCE, arena.fleet.logs)
+    told = time.monotonic() - began
+    _sleep_up_to(10, chance)
+    arena.proxies[name].lead_back()
+    return f"{name} led to another cluster, told after {told:.1f} s"
+
+
+def evolve(arena: Arena, _: Random) -> str | None:
+    """Changes columns as an operator does: stops the fleet, changes the settings of all, starts it again."""
+    evolution = arena.evolution
+    if evolution.taken == len(evolution.steps):
+        return None
+    for name in arena.names:
+        arena.worker(name).stop()
+    arena.await_no_workers()
+    arena.evolve()
+    began = time.time()
+    arena.revive()
+    # An event that had the column before the table has it would land without.
+    arena.await_commit(began)
+    evolution.taken += 1
+    return f"columns changed: {evolution.steps[evolution.taken - 1]}"
+
+
+def write_as_another(arena: Arena, chance: Random) -> str | None:
+    return arena.write_as_another(chance) if arena.shape.shared else None
 
 
 def edit_zookeeper(arena: Arena, chance: Random) -> str:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from confluent_kafka import Producer
-
 from coordination.errors import Unavailable
 from tests.chaos import harm
 from tests.chaos.amends import halting
-from tests.chaos.arena import TOPIC, Arena
+from tests.chaos.arena import Arena
 from tests.chaos.shape import Shape
 from tests.waiting import eventually
 from tests.workers import WorkerProcess
@@ -20,7 +18,6 @@ from tests.workers import WorkerProcess
 FIRE_SECONDS = 120.0
 ATTEMPTS = 6
 """Three failed attempts divide a batch, but successive attempts here may belong to different batches."""
-FILLERS = 50
 OPERATIONS = (
     "ReadKeeper",
     "ReadTable",
@@ -163,11 +160,9 @@ def _gap_made(ambush: Ambush) -> None:
     with arena.workload.paused():
         arena.fleet.wait_landed(arena.workload.end_offsets)
         arena.kill_workers()
-        producer = Producer({"bootstrap.servers": arena.kafka.address})
-        for _ in range(FILLERS):
-            producer.produce(TOPIC, b"filler", partition=0)
-        assert producer.flush(60) == 0
-        harm.delete_records(arena, {0: arena.workload.end_offsets[0] + FILLERS})
+        landed = arena.workload.end_offsets[0]
+        harm.fill(arena, {0: landed})
+        harm.delete_records(arena, {0: landed + harm.FILLERS})
         _unprovoked(ambush)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tests.chaos.events import Event, appended, changes
+from tests.chaos.events import Event, Evolution, appended, changes
 from tests.chaos.stores import DISK
+from tests.fleet import SCHEMA
 
 APPEND, WIDE, ON_WRITE, ON_READ = "append", "append-wide", "upsert-cow", "upsert-mor"
 KINDS = (APPEND, WIDE, ON_WRITE, ON_READ)
@@ -24,6 +25,9 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
 }
 REWRITES: Mapping[str, str] = {APPEND: "Clustering", WIDE: "Clustering", ON_READ: "Compaction"}
 """The service that rewrites files, by kind. Copy-on-write rewrites its one file of few keys anyway, and needs none."""
+ADDED = ("note STRING", "weight BIGINT")
+WIDENED = ("note STRING", "weight INT", "weight BIGINT")
+"""Steps of an evolution. In a merge-on-read table no type can change."""
 FREQUENT_SERVICES = {
     "services.interval.commits": 3,
     "hoodie.metadata.compact.max.delta.commits": 3,
@@ -48,18 +52,34 @@ class Shape:
     """Whether a column orders the changes of a key; else the log does, and the load has tombstones."""
     store: str = DISK
     """The store of the tables, one of `STORES`."""
+    evolves: bool = False
+    """Whether the table gets columns in the course of the run."""
+    shared: bool = False
+    """Whether another job writes to the table."""
+    brokers: int = 1
+    """Three are a cluster with unclean elections, beside which there is another cluster."""
 
     @classmethod
     def draw(
-        cls, kind: str, chance: Random, bad: int = BAD, services: bool | None = None, index: str | None = None
+        cls,
+        kind: str,
+        chance: Random,
+        bad: int = BAD,
+        services: bool | None = None,
+        index: str | None = None,
+        evolves: bool | None = None,
+        shared: bool | None = None,
     ) -> Shape:
         """Draws every value that is None."""
         in_flight, random_services, ordered = chance.choice((1, 2)), chance.random() < 0.5, chance.random() < 0.5
         random_index = chance.choice(list(INDEXES))
         services = random_services if services is None else services
+        random_evolves, random_shared = chance.random() < 0.5, chance.random() < 0.5
+        evolves = random_evolves if evolves is None else evolves
+        shared = random_shared if shared is None else shared
         if kind in (APPEND, WIDE):
-            return cls(kind, in_flight, services, bad)
-        return cls(kind, 1, services, bad, index or random_index, ordered)
+            return cls(kind, in_flight, services, bad, evolves=evolves, shared=shared)
+        return cls(kind, 1, services, bad, index or random_index, ordered, evolves=evolves, shared=shared)
 
     @property
     def appends(self) -> bool:
@@ -85,14 +105,23 @@ class Shape:
         """The service that rewrites files; empty without one."""
         return REWRITES.get(self.kind, "") if self.services else ""
 
-    def events(self, seed: int) -> Iterator[Event]:
+    def evolution(self) -> Evolution:
+        return Evolution((ADDED if self.kind == ON_READ else WIDENED) if self.evolves else ())
+
+    def columns(self, evolved: Mapping[str, str]) -> str:
+        """Returns the table's columns with those of its evolution."""
+        columns = SCHEMA if self.appends else "id BIGINT, at BIGINT, number BIGINT, amount DOUBLE"
+        return ", ".join((columns, *(f"{name} {kind}" for name, kind in evolved.items())))
+
+    def events(self, seed: int, evolution: Evolution) -> Iterator[Event]:
         chance = Random(seed)
         if self.appends:
-            return appended(chance, self.partitions, self.bad)
-        return changes(chance, self.partitions, self.bad, self.ordered)
+            return appended(chance, self.partitions, self.bad, evolution.values)
+        return changes(chance, self.partitions, self.bad, self.ordered, evolution.values)
 
     def settings(self) -> dict[str, object]:
         settings: dict[str, object] = {
+            "schema.ddl": self.columns({}),
             "transactions.in.flight": self.in_flight,
             "services.clustering": self.service == "Clustering",
             "services.compaction": self.service == "Compaction",
@@ -103,7 +132,6 @@ class Shape:
             settings |= {"errors.tolerance": "all", "errors.max.per.transaction": 100_000}
         if not self.appends:
             settings |= {
-                "schema.ddl": "id BIGINT, at BIGINT, number BIGINT, amount DOUBLE",
                 "write.operation": "upsert",
                 "target.table.type": "copy_on_write" if self.kind == ON_WRITE else "merge_on_read",
                 "record.key.fields": "id",

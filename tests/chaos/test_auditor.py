@@ -25,7 +25,7 @@ def tombstone(offset: int, key: int) -> SentEvent:
 
 
 def row(offset: int, key: int, at: int) -> Row:
-    return key, at, offset, 0.5, 0, offset
+    return key, at, offset, 0.5, None, None, 0, offset
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,9 @@ RIGHT = [row(0, 1, 5), row(1, 2, 5)]
         (RIGHT, ""),
         (RIGHT[:1], "lost"),
         ([*RIGHT, RIGHT[0]], "duplicated"),
-        ([row(0, 1, 5), (2, 5, 0, 0.5, 0, 1)], "mistaken"),
-        ([row(0, 1, 5), (2, 5, 1, 0.5, 0, 9)], "mistaken"),
+        ([row(0, 1, 5), (2, 5, 0, 0.5, None, None, 0, 1)], "mistaken"),
+        ([row(0, 1, 5), (2, 5, 1, 0.5, None, None, 0, 9)], "mistaken"),
+        ([row(0, 1, 5), (2, 5, 1, 0.5, None, 7, 0, 1)], "mistaken"),
         ([*RIGHT, row(2, 3, 5)], "undeleted"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from hudi import HudiTableBuilder
 
 from tests.chaos.__main__ import Minimum, Plan, run
-from tests.chaos.auditor import ACKNOWLEDGED, FINDINGS, audit
+from tests.chaos.auditor import ACKNOWLEDGED, FINDINGS, OTHERS, audit
 from tests.chaos.auditor.log import SentEvent, read_log
 from tests.chaos.overlap import two_at_once
 from tests.chaos.points import kill_at_failpoint
@@ -80,6 +80,15 @@ def _land_a_bad_event(directory: Path) -> None:
     _add_row(directory / "table", id=None, _kafka_partition=bad.partition, _kafka_offset=bad.offset)
 
 
+def _acknowledge_to_another(directory: Path, number: int) -> None:
+    (directory / OTHERS).write_text(f"{number}\n")
+
+
+def _add_rows_of_another(directory: Path, number: int) -> None:
+    for _ in range(2):
+        _add_row(directory / "table", id=number)
+
+
 DAMAGES: dict[str, Damage] = {
     "lost": lambda directory: _acknowledge(directory, "good", '{"id": 1000000000, "amount": 250000000.0}'),
     "mistaken": lambda directory: _move(directory, _first(directory, "good")),
@@ -91,6 +100,8 @@ DAMAGES: dict[str, Damage] = {
     "good_set_aside": lambda directory: _add_row(
         directory / "table_errors", value=_first(directory, "good").text.encode()
     ),
+    "others_lost": lambda directory: _acknowledge_to_another(directory, -1),
+    "others_duplicated": lambda directory: _add_rows_of_another(directory, -1),
 }
 
 

@@ -131,7 +131,7 @@ def test_an_unclean_election_that_loses_records_which_were_read_halts_the_sink(c
         fleet.start("w1")
         produce(cluster.address, "elected", 300, 1)
         fleet.wait_landed({0: 300})
-        partition = cluster.wait("both are in sync", "elected", lambda found: len(found.isrs) == 2)
+        partition = cluster.wait_in_sync("elected")
         leader, follower = partition.leader, 5 - partition.leader
         cluster.brokers[follower].kill()
         cluster.wait("the leader is alone", "elected", lambda found: found.isrs == [leader])

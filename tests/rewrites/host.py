@@ -337,6 +337,11 @@ class _Commands:
             rollback = str(hudi.client.createNewInstantTime(False))
             table.scheduleRollback(hudi.engine_context, rollback, entry, False, True, False)
 
+    def clean_as_another(self, sink: str) -> None:
+        """Cleans as another job does, which first rolls back what it takes for the instants of dead writers."""
+        with closing(self._another(sink)) as hudi:
+            hudi.client.clean()
+
     def compact_as_another(self, sink: str) -> str:
         with closing(self._another(sink)) as hudi:
             planned = hudi.client.scheduleCompaction(hudi.option())

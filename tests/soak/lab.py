@@ -115,7 +115,6 @@ class Lab:
         return {
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "spark.driver.memory": self.progress.heap,
-            "spark.driver.extraJavaOptions": "-XX:NativeMemoryTracking=summary",
             "transaction.interval.ms": int(self.progress.interval * 1000),
             "worker.rehearsal": True,
             "hoodie.metadata.enable": True,

@@ -18,7 +18,7 @@ from tests.workers import WorkerProcess
 MEGABYTE = 1e6
 _HEAP_USED = re.compile(r"(?:generation|heap|Gen) +total \d+K, used (\d+)K")
 _METASPACE_USED = re.compile(r"Metaspace +used (\d+)K")
-_NATIVE = re.compile(r"^(Total|-\s+Java Heap)\D.*committed=(\d+)KB", re.MULTILINE)
+_HEAP_RANGE = re.compile(r"\[0x([0-9a-f]+),.* 0x([0-9a-f]+)\)")
 _WATCHES_AND_ZNODES = re.compile(r"^zk_(watch_count|znode_count|approximate_data_size)\s+(\d+)", re.MULTILINE)
 
 
@@ -57,16 +57,26 @@ def _unshared(process: psutil.Process) -> float:
 def _of_jvm(jvm: psutil.Process) -> dict[str, float]:
     _ask(jvm.pid, "GC.run")
     heap = _ask(jvm.pid, "GC.heap_info")
-    native = {name: int(kilobytes) for name, kilobytes in _NATIVE.findall(_ask(jvm.pid, "VM.native_memory", "summary"))}
-    total = native.pop("Total")
+    resident = jvm.memory_info().rss
     metaspace = _METASPACE_USED.search(heap)
     assert metaspace is not None, heap
     return {
         "live heap, MB": sum(map(int, _HEAP_USED.findall(heap))) * 1024 / MEGABYTE,
         "metaspace, MB": int(metaspace[1]) * 1024 / MEGABYTE,
-        "JVM beside its heap, MB": (total - sum(native.values())) * 1024 / MEGABYTE,
-        "JVM, resident, MB": jvm.memory_info().rss / MEGABYTE,
+        "JVM beside its heap, MB": (resident - _resident_heap(jvm, heap)) / MEGABYTE,
+        "JVM, resident, MB": resident / MEGABYTE,
     }
+
+
+def _resident_heap(jvm: psutil.Process, heap: str) -> int:
+    """Returns the bytes of the heap that are resident. Not by the JVM's NativeMemoryTracking, which ends a JVM of
+    version 17 now and then when a thread starts on the stack of one that has just ended (`virtualMemoryTracker.cpp`).
+    """
+    bounds = [int(address, 16) for pair in _HEAP_RANGE.findall(heap) for address in pair]
+    low, high = min(bounds), max(bounds)
+    return sum(
+        each.rss for each in jvm.memory_maps(grouped=False) if low <= int(each.addr.partition("-")[0], 16) < high
+    )
 
 
 def _ask(pid: int, *command: str) -> str:

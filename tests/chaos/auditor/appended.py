@@ -12,8 +12,11 @@ from typing import Any
 
 from tests.chaos.auditor.log import SentEvent
 
-COLUMNS = ("id", "amount", "_kafka_partition", "_kafka_offset")
-FINDINGS = ("lost", "duplicated", "mistaken", "bad_landed")
+COLUMNS = ("id", "amount", "note", "weight", "_kafka_partition", "_kafka_offset")
+"""A run that adds no columns has no `note` and no `weight`."""
+FINDINGS = ("lost", "duplicated", "mistaken", "bad_landed", "from_elsewhere")
+ELSEWHERE = 10**12
+"""The ids of another cluster's events are larger."""
 
 
 def find(rows: Sequence[tuple[Any, ...]], events: Sequence[SentEvent]) -> dict[str, list[object]]:
@@ -22,15 +25,15 @@ def find(rows: Sequence[tuple[Any, ...]], events: Sequence[SentEvent]) -> dict[s
     for event in events:
         if event.mark == "good":
             value = json.loads(event.text)
-            wanted[value["id"]] = (value["amount"], *event.position)
+            wanted[value["id"]] = (*(value.get(name) for name in COLUMNS[1:-2]), *event.position)
     landed = {number: row for number, *row in rows}
     bad = {event.position for event in events if event.mark == "bad"}
     repeated = Counter(number for number, *_ in rows)
+    positions = [(row[0], tuple(row[-2:])) for row in rows]
     return {
         "lost": [number for number in wanted if number not in landed],
         "duplicated": [number for number, count in repeated.items() for _ in range(count - 1)],
         "mistaken": [number for number, row in wanted.items() if tuple(landed.get(number, row)) != row],
-        "bad_landed": [
-            tuple(position) for number, _, *position in rows if number not in wanted and tuple(position) in bad
-        ],
+        "from_elsewhere": [number for number in landed if number is not None and number > ELSEWHERE],
+        "bad_landed": [position for number, position in positions if number not in wanted and position in bad],
     }

@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.chaos.auditor.log import SentEvent
 
-COLUMNS = ("id", "at", "number", "amount", "_kafka_partition", "_kafka_offset")
+COLUMNS = ("id", "at", "number", "amount", "note", "weight", "_kafka_partition", "_kafka_offset")
+"""A run that adds no columns has no `note` and no `weight`."""
 Row = tuple[Any, ...]
 """Values in the order of `COLUMNS`."""
 FINDINGS = ("lost", "duplicated", "mistaken", "undeleted")
@@ -45,4 +46,4 @@ def expected(events: Iterable[SentEvent], ordered: bool) -> dict[int, Row]:
         if not ordered or change["at"] >= last.get(change["id"], change)["at"]:
             last[change["id"]] = change
     rows = (change for change in last.values() if not change.get("_hoodie_is_deleted"))
-    return {change["id"]: tuple(change[name] for name in COLUMNS) for change in rows}
+    return {change["id"]: tuple(change.get(name) for name in COLUMNS) for change in rows}

@@ -16,11 +16,11 @@ _COMPLETED = re.compile(rf"(\d{{17}})_\d{{17}}\.({'|'.join(TRANSACTIONS)})")
 
 
 def rows_of(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Returns no rows of a table that was never created."""
+    """Returns no rows of a table that was never created. A column that a file is older than is None in its rows."""
     if not (table / ".hoodie" / "hoodie.properties").exists():
         return []
     batches = HudiTableBuilder.from_base_uri(str(table)).build().read()
-    return [row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)]
+    return [tuple(row.get(name) for name in columns) for batch in batches for row in batch.to_pylist()]
 
 
 def committed_instants(table: Path) -> set[str]:
