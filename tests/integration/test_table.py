@@ -382,6 +382,29 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
         assert reader.table.view().checkpoint == checkpoint(2)
 
 
+def test_a_table_restored_behind_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
+    """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
+    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    savepoint, removed = driver.land(1), driver.land(2)
+    for instant in (savepoint, removed):
+        hudi.client.savepoint(instant, "test", "before")
+    newest = driver.land(3)
+    for number in range(8):
+        driver.land_as_another(1000 + 10 * number)
+    beyond = {"hoodie.clean.commits.retained": "1", "hoodie.archive.beyond.savepoint": "true"}
+    archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
+    archiver.client.archive()
+    archiver.close()
+    assert driver.table.view().checkpoint == checkpoint(3)
+    hudi.client.deleteSavepoint(removed)
+    hudi.client.restoreToSavepoint(savepoint)
+    hudi.close()
+    for reader in (driver, make_driver()):
+        with pytest.raises(Corrupt, match=f"went back to {savepoint}, and left the later commit {newest}"):
+            reader.table.view()
+
+
 def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_driver: MakeDriver) -> None:
     driver = make_driver()
     instant = driver.table.begin(1, 1)

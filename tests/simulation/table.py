@@ -350,9 +350,12 @@ class SimTable:
         return [instant for instant in self.commits if not instant.is_archived]
 
     def restorable(self) -> list[str]:
-        """Returns the times of the commits that a restore may go back to, oldest first."""
+        """Returns the times of the commits that a restore may go back to, oldest first. None goes back behind what is
+        archived: the sink refuses a table with such a hole, for good."""
         others = (entry.requested for entry in self._others if entry.action == COMMIT)
-        return sorted([*others, *(instant.requested for instant in self.active_commits())])
+        archived = max((commit.completed or "" for commit in self.commits if commit.is_archived), default="")
+        active = (commit.requested for commit in self.active_commits())
+        return sorted(time for time in (*others, *active) if time > archived)
 
     def plan_restore(self, target: str, clock: float | None = None) -> Restore:
         """Plans to go back to the commit of this time, by Hudi's rules: all that was completed later is to be removed,

@@ -176,8 +176,9 @@ class VerbInvariants:
             partition = self._log.partitions.get(source)
             if partition is None or self._log.ids[source.topic] != topic_id:
                 continue  # recreated since the request
-            if begins_at_end and source not in after.states and not visible_end(source):
-                continue  # nothing of it is the sink's yet
+            is_unread = source not in after.states and not visible_end(source)
+            if is_unread and (begins_at_end or partition.start >= end_at_request):
+                continue  # nothing of it is the sink's yet, or will be: retention was faster
             # Records that the log lost cannot be read, even if other records have their offsets since.
             end = min([end_at_request, *partition.truncations[truncations:]])
             visible = beyond(visible_end(source), end, gaps_of(source, after.ledger.gaps))
