@@ -58,11 +58,23 @@ def listening(process: psutil.Process) -> set[int]:
     return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
-def test_the_jvm_of_a_local_master_listens_on_no_port(spark: SparkSession) -> None:
-    assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
+def test_the_jvm_of_a_local_master_listens_on_no_port(tmp_path: Path) -> None:
+    """In a process of its own: in that of the tests HDFS may listen."""
+    program = f"""
+    from pathlib import Path
+    import psutil
+    from sink.clients.spark import start_session
+    from tests.integration.table_kit import table_settings
+    from tests.integration.test_local_strangers import listening, unchanged
+    path = Path({str(tmp_path)!r})
+    spark = start_session(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log")
+    print(spark.range(3).mapInArrow(unchanged, "id long").count())
     large = spark.range(2).selectExpr("repeat('x', 3000000) AS text").repartition(2)
-    assert [len(row.get(0)) for row in large._jdf.collect()] == [3_000_000] * 2
-    assert listening(psutil.Process(spark.sparkContext._gateway.proc.pid)) == set()
+    print([len(row.get(0)) for row in large._jdf.collect()])
+    print(listening(psutil.Process(spark.sparkContext._gateway.proc.pid)))
+    """
+    output = subprocess.check_output([sys.executable, "-c", textwrap.dedent(program)], text=True)
+    assert output.splitlines() == ["3", "[3000000, 3000000]", "set()"]
 
 
 OTHER_LOOPBACK = "127.0.0.2"

@@ -19,6 +19,8 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
 
+PATIENCE = 180.0
+"""An alert waits for up to half a minute by itself."""
 RECORDS = 3000
 
 
@@ -52,38 +54,36 @@ def test_faults_raise_their_alerts_and_a_fleet_at_work_none(
         fleet.start("w2", **{"metrics.port": ports[1]})
         fleet.wait("both are members", lambda view: len(view.members) == 2)
         fleet.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
-        wait_for_quiet(prometheus, 60, fleet)
+        wait_for_quiet(prometheus, fleet)
 
-        # A worker notices after up to 10 s, the age of its view of the log; the alert itself waits for 15 s.
         kafka.pause()
-        wait_for(prometheus, "SinkWaiting", 10 + 15 + 15, fleet)
+        wait_for(prometheus, "SinkWaiting", fleet)
         assert prometheus.alerts("firing") == {"SinkWaiting"}
         kafka.resume()
-        wait_for_quiet(prometheus, 60, fleet)
+        wait_for_quiet(prometheus, fleet)
 
         produce_a_bad_record(fleet)
-        wait_for(prometheus, "SinkBadRecords", 15, fleet)
+        wait_for(prometheus, "SinkBadRecords", fleet)
         assert prometheus.alerts("firing") == {"SinkBadRecords"}
 
-        # ZooKeeper ends the session after 6 s; the alert itself waits for 30 s.
         fleet.workers["w2"].kill()
-        wait_for(prometheus, "SinkWorkerGone", 6 + 30 + 15, fleet)
-        wait_for(prometheus, "SinkWorkerSilent", 15, fleet)
+        wait_for(prometheus, "SinkWorkerGone", fleet)
+        wait_for(prometheus, "SinkWorkerSilent", fleet)
         assert prometheus.alerts("firing") == {"SinkBadRecords", "SinkWorkerGone", "SinkWorkerSilent"}
 
 
-def wait_for(prometheus: Prometheus, alert: str, seconds: float, fleet: Fleet) -> None:
+def wait_for(prometheus: Prometheus, alert: str, fleet: Fleet) -> None:
     def firing() -> bool:
         return alert in prometheus.alerts("firing")
 
-    eventually(f"{alert} fires", firing, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
+    eventually(f"{alert} fires", firing, PATIENCE, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
 
 
-def wait_for_quiet(prometheus: Prometheus, seconds: float, fleet: Fleet) -> None:
+def wait_for_quiet(prometheus: Prometheus, fleet: Fleet) -> None:
     def quiet() -> bool:
         return not prometheus.alerts("firing", "pending")
 
-    eventually("nothing fires", quiet, seconds, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
+    eventually("nothing fires", quiet, PATIENCE, lambda: f"{prometheus.alerts('firing', 'pending')}\n{fleet.logs()}")
 
 
 def produce_a_bad_record(fleet: Fleet) -> None:

@@ -27,10 +27,20 @@ def test_a_killed_coordinator_costs_nothing_on_s3(make_fleet: MakeFleet, s3: Sto
     assert read_by_the_docs(s3, base_path).count("3000") == 3
 
 
+def _python_block(page: str, text: str) -> str:
+    blocks = (block.partition("```")[0] for block in page.split("```python\n")[1:])
+    return next(block for block in blocks if text in block)
+
+
 def read_by_the_docs(store: Store, base_path: str) -> str:
-    """Returns the output of the Python code in docs/how-to/table-on-s3.md for this table."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
-    code = next(block for block in page.split("```python\n") if "import duckdb" in block).partition("```")[0]
+    """Returns the output of the Python code in the docs for this table: how a table on S3 is opened, and the rest."""
+    docs = Path(__file__).parents[2] / "docs"
+    opening = _python_block((docs / "how-to" / "table-on-s3.md").read_text(), "with_storage_options")
+    query = _python_block((docs / "getting-started.md").read_text(), "import duckdb")
+    imports, _, rest = query.partition("\n\n")
+    local = 'HudiTableBuilder.from_base_uri("/data/tables/orders").build()'
+    assert local in rest
+    code = "\n".join(("import os", imports, opening, rest.replace(local, "table")))
     code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base_path)
     code = code.replace("country", "kind")
     environment = {**os.environ, "S3_KEY": store.access_key, "S3_SECRET": store.secret_key}

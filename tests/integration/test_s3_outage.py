@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,9 +32,9 @@ FAULTS: Mapping[str, Break] = {
 }
 
 
-def thoroughly(case: Any) -> Any:
-    """Marks a case that takes more than a minute. `make test` runs only the fault that is the hardest to notice."""
-    return pytest.param(case, marks=pytest.mark.thorough)
+THOROUGH = pytest.mark.thorough
+LONG = pytest.param("hangs", 600, marks=THOROUGH)
+"""The fault that is the hardest to notice."""
 
 
 @pytest.fixture
@@ -75,8 +74,10 @@ def heal(proxy: S3Proxy) -> None:
         proxy.start()
 
 
-@pytest.mark.parametrize("fault", [name if name == "hangs" else thoroughly(name) for name in FAULTS])
-@pytest.mark.parametrize("seconds", [60, thoroughly(600)])
+@pytest.mark.parametrize(
+    ("fault", "seconds"),
+    [("hangs", 60), *(pytest.param(name, 60, marks=THOROUGH) for name in FAULTS if name != "hangs"), LONG],
+)
 def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_return(
     proxied_fleet: Fleet, proxy: S3Proxy, fault: str, seconds: float
 ) -> None:
@@ -127,7 +128,7 @@ def test_a_slow_store_is_told_once_and_lands_all(proxied_fleet: Fleet, proxy: S3
     proxied_fleet.assert_exactly_once(2 * ROUND)
 
 
-@pytest.mark.parametrize("fault", [thoroughly("refuses"), "hangs"])
+@pytest.mark.parametrize("fault", [pytest.param("refuses", marks=THOROUGH), "hangs"])
 def test_a_worker_ends_in_time_though_the_store_does_not_answer(
     proxied_fleet: Fleet, proxy: S3Proxy, fault: str
 ) -> None:

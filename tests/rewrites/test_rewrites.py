@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -52,10 +53,13 @@ def test_a_named_sequence_keeps_its_rows_through_two_runs_of_the_services(lab: L
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(3600)
 def test_every_sequence_that_a_seed_chooses_keeps_every_commit(lab: Lab, tmp_path: Path) -> None:
-    reports = run_seeds(lab, range(SEEDS), tmp_path / "results.tsv", False, monotonic() + SECONDS, S3_SHARE)
+    results = tmp_path / "results.tsv"
+    reports = run_seeds(lab, range(SEEDS), results, False, monotonic() + SECONDS, S3_SHARE)
+    # On a busy machine a sequence takes two minutes.
+    reports += run_seeds(lab, range(len(reports), ENOUGH), results, False, inf, S3_SHARE)
     assert not [(report.seed, report.failure) for report in reports if report.failure]
-    assert len(reports) >= ENOUGH
     totals: Counter[str] = Counter()
     for report in reports:
         totals.update(report.counts)
