@@ -46,7 +46,8 @@ class OtherWriter:
         self._host = host = Host(settings, self._directory, f"other{self._jobs}")
         try:
             host.ask("open", properties=sink)
-            columns = shape.columns({**evolved, **PROVENANCE})
+            deletion = {} if shape.appends else {"_hoodie_is_deleted": "BOOLEAN"}
+            columns = shape.columns({**evolved, **PROVENANCE, **deletion})
             rows = self._rows(columns)
             operation = "bulk_insert" if shape.appends else "upsert"
             write = {"sink": sink, "rows": rows, "operation": operation, "schema": columns}
@@ -77,6 +78,6 @@ class OtherWriter:
         rows = []
         for _ in range(ROWS):
             self._id -= 1
-            row = {"id": self._id, "at": 0, "number": self._id}
+            row = {"id": self._id, "at": 0, "number": self._id, "_hoodie_is_deleted": False}
             rows.append({name: row.get(name) for name in names})
         return rows
