@@ -41,7 +41,7 @@ class Evolution:
 
 
 Values = Callable[[int], Mapping[str, object]]
-"""What the event of a number has in columns that a run adds."""
+"""Values of an event in columns that a run adds, by its number."""
 
 
 def appended(chance: Random, partitions: int, bad: int, values: Values = lambda _: {}) -> Iterator[Event]:
