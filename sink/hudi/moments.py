@@ -1,14 +1,15 @@
-"""Whether the table may be changed at this moment. Pure, but for one look at the clock of the JVM."""
+"""Whether the table may be changed at this moment. Pure, but for the clock of the JVM and plans of restores."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 
-from coordination.errors import Unavailable
+from coordination.errors import Corrupt, Unavailable
 from sink.hudi.client import HudiClient
-from sink.hudi.instants import RESTORE, ActiveTimeline
+from sink.hudi.instants import RESTORE, ActiveTimeline, Instant
 from sink.hudi.service_outcome import ServiceBlocked
 
 _SECONDS_DIGITS = 14
@@ -34,6 +35,24 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline, instant: str = ""
             f"{hudi.base_path}: instant {instant} is of the future, for it is {now} here: the clock of this host is"
             " behind that of the worker which began it. Set it right"
         )
+
+
+def require_not_restored_behind(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:
+    """Raises Corrupt if the table was restored to a moment before an archived commit: a restore leaves what is
+    archived, and removes commits before it. Raises what py4j raises.
+    """
+    for restore in active.instants:
+        if restore.action != RESTORE or not restore.done or restore.requested < archived.requested:
+            continue
+        plan = hudi.instant(meta, "REQUESTED", RESTORE, restore.requested)
+        target = meta.getActiveTimeline().readRestorePlan(plan).getSavepointToRestoreTimestamp() or ""
+        ends = [entry.completed for entry in active.writes_at(target) if entry.completed]
+        if archived.completed and target and archived.completed > max(ends, default=target):
+            raise Corrupt(
+                f"{hudi.base_path}: restore {restore.requested} went back to {target}, and left the later commit"
+                f" {archived.requested}, which was in the archive, while it removed commits before it: the table has a"
+                " hole. Restore it from a backup, or begin a new table"
+            )
 
 
 def require_no_restore(hudi: HudiClient) -> None:

@@ -25,7 +25,8 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.instants import RESTORE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.instants import TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.moments import require_not_restored_behind
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 
 SINK_KEY = "sink.name"
@@ -94,7 +95,7 @@ class HudiTimeline:
                 self._archive_is_due = active.has_savepoint
             if self._archived is not None and (checkpoint is None or self._archived[0].number > checkpoint.number):
                 checkpoint, carrier = self._archived
-                self._require_not_restored_behind(active, carrier)
+                require_not_restored_behind(self._hudi, self._meta, active, carrier)
                 since = (*since, *self._archive())
             self._highest = checkpoint.number if checkpoint else 0
             self.schemas = checkpoint.schemas if checkpoint else {}
@@ -297,9 +298,7 @@ class HudiTimeline:
         return self._archived_state(instant)
 
     def _maybe_archived(self, active: ActiveTimeline, instant: str) -> bool:
-        """Whether the instant may be archived: archiving takes the oldest first, but also single rollbacks in the
-        middle.
-        """
+        """Whether the instant may be archived: the oldest are first, but also single rollbacks in the middle."""
         writes = [entry.requested for entry in active.instants if entry.done and entry.action in WRITES]
         return not writes or instant < min(writes)
 
@@ -362,23 +361,6 @@ class HudiTimeline:
             if checkpoints:
                 return max(checkpoints, key=lambda pair: pair[0].number)
         return archived
-
-    def _require_not_restored_behind(self, active: ActiveTimeline, carrier: Instant) -> None:
-        """Raises Corrupt if the table was restored to a moment before an archived commit: a restore leaves what is
-        archived, and removes commits before it.
-        """
-        for restore in active.instants:
-            if restore.action != RESTORE or not restore.done or restore.requested < carrier.requested:
-                continue
-            plan = self._hudi.instant(self._meta, "REQUESTED", RESTORE, restore.requested)
-            target = self._meta.getActiveTimeline().readRestorePlan(plan).getSavepointToRestoreTimestamp() or ""
-            ends = [entry.completed for entry in active.writes_at(target) if entry.completed]
-            if carrier.completed and target and carrier.completed > max(ends, default=target):
-                raise Corrupt(
-                    f"{self._hudi.base_path}: restore {restore.requested} went back to {target}, and left the later"
-                    f" commit {carrier.requested}, which was in the archive, while it removed commits before it: the"
-                    " table has a hole. Restore it from a backup, or begin a new table"
-                )
 
     def _load(self, oldest: str, newest: str) -> None:
         """Loads details of archived instants, both ends included: Hudi's own range leaves out its beginning."""

@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sink.clients.java import pyspark_jars
@@ -37,6 +38,7 @@ from tests.workers import Part
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 CONNECTIONS = 20
+ATTEMPTS = 20
 STOPPED = "Spark's local executor was stopped"
 STOP_EXECUTOR = """
 def stop_executor(context):
@@ -114,8 +116,12 @@ def test_each_thread_has_a_connection_that_the_jvm_made_and_no_stranger_gets_its
         strangers: list[socket.socket] = []
 
         def after_a_stranger(host: str, port: int) -> Any:
-            strangers.append(socket.create_connection((host, port), source_address=(OTHER_LOOPBACK, 0)))
-            return java.net.Socket(host, port, local_address, strangers[-1].getsockname()[1])
+            for _ in range(ATTEMPTS):
+                strangers.append(socket.create_connection((host, port), source_address=(OTHER_LOOPBACK, 0)))
+                # Another process may have that number on 127.0.0.1.
+                with contextlib.suppress(Py4JJavaError):
+                    return java.net.Socket(host, port, local_address, strangers[-1].getsockname()[1])
+            raise AssertionError("no number of a port is free twice")
 
         connector.new_java_socket = after_a_stranger
         barrier = Barrier(8)
