@@ -63,14 +63,6 @@ class KafkaCluster:
         for broker in self.brokers.values():
             broker.kill()
 
-    def pause(self) -> None:
-        for broker in self.brokers.values():
-            broker.pause()
-
-    def resume(self) -> None:
-        for broker in self.brokers.values():
-            broker.resume()
-
     def create(self, topic: str, partitions: int = 1) -> None:
         """Creates a topic, each of whose partitions is on brokers 2 and 3."""
         assignment = [[2, 3] if number % 2 == 0 else [3, 2] for number in range(partitions)]
@@ -100,5 +92,5 @@ class KafkaCluster:
         return found[0]
 
     def wait_in_sync(self, topic: str) -> Any:
-        """Waits until both brokers have all of a topic: with one of them, nothing is lost then. Returns partition 0."""
+        """Waits until both brokers have all of a topic, so that one of them may be lost. Returns partition 0."""
         return self.wait("both brokers are in sync", topic, lambda partition: len(partition.isrs) == 2)

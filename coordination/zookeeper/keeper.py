@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -322,23 +321,20 @@ def read_together(keepers: Sequence[Keeper]) -> list[FullTree | Corrupt | OtherV
     result. Raises Unavailable.
     """
     results: dict[Keeper, FullTree | Corrupt | OtherVersion] = {}
-    waiting = iter(keepers)
-    pending: dict[Keeper, Steps[FullTree]] = {}
-    while True:
-        # A tree begins as soon as another ends, so that ZooKeeper always has something to answer.
-        begun = islice(waiting, TREES_AT_ONCE - len(pending))
-        pending |= {keeper: keeper._steps(keeper._full_tree_reader) for keeper in begun}
-        if not pending:
-            return [results[keeper] for keeper in keepers]
-        for keeper, steps in list(pending.items()):
-            try:
-                next(steps)
-                continue
-            except StopIteration as end:
-                results[keeper] = end.value
-            except (Corrupt, OtherVersion) as error:
-                results[keeper] = error
-            del pending[keeper]
+    for start in range(0, len(keepers), TREES_AT_ONCE):
+        together = keepers[start : start + TREES_AT_ONCE]
+        pending = {keeper: keeper._steps(keeper._full_tree_reader) for keeper in together}
+        while pending:
+            for keeper, steps in list(pending.items()):
+                try:
+                    next(steps)
+                    continue
+                except StopIteration as end:
+                    results[keeper] = end.value
+                except (Corrupt, OtherVersion) as error:
+                    results[keeper] = error
+                del pending[keeper]
+    return [results[keeper] for keeper in keepers]
 
 
 def _raise_refusal(ops: tuple[Op, ...], answers: list[Any]) -> None:

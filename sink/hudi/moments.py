@@ -37,9 +37,9 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline, instant: str = ""
         )
 
 
-def require_not_restored_behind(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:
-    """Raises Corrupt if the table was restored to a moment before an archived commit: a restore leaves what is
-    archived, and removes commits before it. Raises what py4j raises.
+def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:
+    """Raises Corrupt if the table was restored to a moment before an archived commit: Hudi leaves that commit, and
+    removes earlier ones that are active. Raises what py4j raises.
     """
     for restore in active.instants:
         if restore.action != RESTORE or not restore.done or restore.requested < archived.requested:
@@ -50,8 +50,8 @@ def require_not_restored_behind(hudi: HudiClient, meta: Any, active: ActiveTimel
         if archived.completed and target and archived.completed > max(ends, default=target):
             raise Corrupt(
                 f"{hudi.base_path}: restore {restore.requested} went back to {target}, and left the later commit"
-                f" {archived.requested}, which was in the archive, while it removed commits before it: the table has a"
-                " hole. Restore it from a backup, or begin a new table"
+                f" {archived.requested}, which was archived: rows of commits in between may be missing."
+                " Restore it from a backup, or begin a new table"
             )
 
 

@@ -26,7 +26,7 @@ from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
 from sink.hudi.instants import TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
-from sink.hudi.moments import require_not_restored_behind
+from sink.hudi.moments import require_not_restored_past
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 
 SINK_KEY = "sink.name"
@@ -95,7 +95,7 @@ class HudiTimeline:
                 self._archive_is_due = active.has_savepoint
             if self._archived is not None and (checkpoint is None or self._archived[0].number > checkpoint.number):
                 checkpoint, carrier = self._archived
-                require_not_restored_behind(self._hudi, self._meta, active, carrier)
+                require_not_restored_past(self._hudi, self._meta, active, carrier)
                 since = (*since, *self._archive())
             self._highest = checkpoint.number if checkpoint else 0
             self.schemas = checkpoint.schemas if checkpoint else {}

@@ -20,7 +20,7 @@ from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.bench.orders import create_topic
 from tests.chaos.auditor import ACKNOWLEDGED, OTHERS
-from tests.chaos.links import Elsewhere, WorkerProxies
+from tests.chaos.links import OtherCluster, WorkerProxies
 from tests.chaos.other_writer import OtherWriter
 from tests.chaos.shape import Shape
 from tests.chaos.stores import DISK as ON_DISK
@@ -40,8 +40,6 @@ FLUSH_SIZE = 100_000
 DISK = "1g"
 SESSION_SECONDS = 6.0
 PATIENCE = 300.0
-OTHER = "other"
-"""The name of the job that writes to the table beside the fleet."""
 
 
 class Arena:
@@ -62,13 +60,13 @@ class Arena:
             for broker in range(shape.brokers)
         ]
         self.kafka: KafkaServer | KafkaCluster
-        self.elsewhere: Elsewhere | None = None
+        self.other_cluster: OtherCluster | None = None
         """Another cluster, beside one of three brokers."""
         if shape.brokers == 1:
             self.kafka = KafkaServer(directory / "kafka", listeners=listeners[0])
         else:
             self.kafka = KafkaCluster(directory / "kafka", dict(enumerate(listeners, 1)))
-            self.elsewhere = Elsewhere(directory / "elsewhere", TOPIC, self.proxies)
+            self.other_cluster = OtherCluster(directory / "other-cluster", TOPIC, self.proxies)
         self.disk = directory / "disk"
         self.disk.mkdir(parents=True)
         self.mounted = False
@@ -89,16 +87,16 @@ class Arena:
             self.mounted = True
             cleanup.callback(unmount, self.disk)
         self.table_store = cleanup.enter_context(
-            open_table_store(self.shape.store, self.directory, self.disk, [*self.names, OTHER])
+            open_table_store(self.shape.store, self.directory, self.disk, self.names)
         )
         cleanup.callback(self.zookeeper.stop)
         self.zookeeper.start()
         cleanup.callback(self.kafka.kill)
         self.kafka.start()
         self.create_topic()
-        if self.elsewhere is not None:
-            cleanup.enter_context(self.elsewhere.server)
-            create_topic(self.elsewhere.server.address, TOPIC, self.shape.partitions)
+        if self.other_cluster is not None:
+            cleanup.enter_context(self.other_cluster.server)
+            create_topic(self.other_cluster.server.address, TOPIC, self.shape.partitions)
         self.evolution = self.shape.evolution()
         events = self.shape.events(self._seed, self.evolution)
         acknowledged = self.directory / ACKNOWLEDGED
@@ -202,6 +200,16 @@ class Arena:
         else:
             create_topic(self.kafka.address, TOPIC, self.shape.partitions)
 
+    @contextmanager
+    def stoppable_broker(self, chance: Random) -> Iterator[KafkaServer]:
+        """Yields a broker that may be stopped meanwhile: it never has the only copy of what was acknowledged."""
+        if isinstance(self.kafka, KafkaServer):
+            yield self.kafka
+            return
+        self.kafka.wait_in_sync(TOPIC)
+        yield self.kafka.brokers[chance.choice((1, 2, 3))]
+        self.kafka.wait_in_sync(TOPIC)
+
     def add_partition(self) -> None:
         """Adds a partition that the workload never sends to."""
         admin = AdminClient({"bootstrap.servers": self.kafka.address})
@@ -226,7 +234,7 @@ class Arena:
 
     def write_as_another(self, chance: Random) -> str:
         """Has another job write to the table, as it is now."""
-        settings = self.fleet.configure(OTHER, **self.table_store.worker_settings(OTHER))
+        settings = self.fleet.configure("other", **self.table_store.worker_settings(self.names[0]))
         return self.other_writer.write(settings, self.shape, self.evolution.columns(self.evolution.taken), chance)
 
     def epoch(self) -> int:

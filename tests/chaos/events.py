@@ -29,7 +29,7 @@ class Evolution:
 
     steps: tuple[str, ...]
     taken: int = 0
-    """So many steps the events have taken. The table takes each one before them."""
+    """How many steps the events have taken. The table takes each one before them."""
 
     def columns(self, taken: int) -> Mapping[str, str]:
         """Returns the types of the columns after so many steps."""

@@ -40,7 +40,7 @@ def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
 
 
 def fill(arena: Arena, ends: Mapping[int, int]) -> None:
-    """Sends records of no load until each partition is longer than an offset."""
+    """Sends records that the auditor does not know, until each partition is longer than its offset here."""
     producer = Producer({"bootstrap.servers": arena.kafka.address})
     consumer = Consumer({"bootstrap.servers": arena.kafka.address, "group.id": "fill"})
     for partition, end in ends.items():

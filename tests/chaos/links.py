@@ -1,4 +1,4 @@
-"""The links between a worker and the servers, and another cluster, to which they may lead."""
+"""The proxies between a worker and the servers, and another cluster, to which they may be redirected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import LOOPBACK, free_ports
-from tests.chaos.auditor.appended import ELSEWHERE
+from tests.chaos.auditor.appended import FIRST_OTHER_ID
 from tests.chaos.proxy import Mode, Proxy
 from tests.zookeepers import ZooKeeperEnsemble
 
@@ -39,16 +39,16 @@ class WorkerProxies:
         """Returns the worker's listener of a broker, counted from 0."""
         return Listener(name, self._ports[broker], self._kafka[broker].address)
 
-    def listener_elsewhere(self, name: str) -> Listener:
+    def listener_in_other_cluster(self, name: str) -> Listener:
         """Returns the worker's listener of another cluster's broker, which has the address of the first one here."""
         return Listener(name, free_ports(1)[0], self._kafka[0].address)
 
-    def lead_to(self, listener: Listener) -> None:
-        """Leads the worker's addresses to another cluster, as a name does that comes to mean another host."""
+    def redirect(self, listener: Listener) -> None:
+        """Redirects the worker to another cluster, as an alias does that comes to name another host."""
         for proxy in self._kafka:
             proxy.switch(listener.bound)
 
-    def lead_back(self) -> None:
+    def undo_redirect(self) -> None:
         for proxy, port in zip(self._kafka, self._ports, strict=True):
             proxy.switch(f"{LOOPBACK}:{port}")
 
@@ -61,23 +61,24 @@ class WorkerProxies:
             proxy.close()
 
 
-class Elsewhere:
-    """Another cluster with a topic of the same name, to which the addresses of a worker may lead."""
+class OtherCluster:
+    """Another cluster with a topic of the same name, to which a worker may be redirected."""
 
     def __init__(self, directory: Path, topic: str, proxies: Mapping[str, WorkerProxies]) -> None:
         self._topic = topic
-        self.listeners = {name: each.listener_elsewhere(name.upper()) for name, each in proxies.items()}
+        self.listeners = {name: each.listener_in_other_cluster(name.upper()) for name, each in proxies.items()}
         self.server = KafkaServer(directory, heap="256m", listeners=[*self.listeners.values()])
         self._sent: Counter[int] = Counter()
 
     def fill(self, ends: Mapping[int, int]) -> None:
-        """Sends events of no load until each partition reaches an offset."""
+        """Sends events that the auditor looks for, until each partition reaches its offset here."""
         producer = Producer({"bootstrap.servers": self.server.address, "queue.buffering.max.messages": 2_000_000})
         for partition, end in ends.items():
             while self._sent[partition] < end:
                 self._sent[partition] += 1
-                value = json.dumps({"id": ELSEWHERE + self._sent[partition], "kind": "buy", "amount": 0.0})
-                producer.produce(self._topic, value.encode(), partition=partition)
+                number = FIRST_OTHER_ID + self._sent[partition]
+                event = {"id": number, "at": number, "number": number, "amount": 0.0}
+                producer.produce(self._topic, json.dumps(event).encode(), partition=partition)
         assert producer.flush(60) == 0
 
     @property

@@ -88,24 +88,16 @@ def empty_zookeeper(arena: Arena, _: Random) -> str:
 
 def stop_kafka(arena: Arena, chance: Random) -> str:
     seconds = chance.uniform(1, 15)
-    broker, is_one_of_many = arena.kafka, isinstance(arena.kafka, KafkaCluster)
-    if isinstance(broker, KafkaCluster):
-        broker.wait_in_sync(TOPIC)
-        broker = broker.brokers[chance.choice((1, 2, 3))]
-    part = "a broker" if is_one_of_many else "Kafka"
-    if chance.random() < 0.5:
-        broker.pause()
-        time.sleep(seconds)
-        broker.resume()
-        description = f"{part} stopped for {seconds:.1f} s"
-    else:
+    with arena.stoppable_broker(chance) as broker:
+        if chance.random() < 0.5:
+            broker.pause()
+            time.sleep(seconds)
+            broker.resume()
+            return f"a broker stopped for {seconds:.1f} s"
         broker.kill()
         time.sleep(seconds)
         broker.start()
-        description = f"{part} killed, {seconds:.1f} s later started again"
-    if isinstance(arena.kafka, KafkaCluster):
-        arena.kafka.wait_in_sync(TOPIC)
-    return description
+        return f"a broker killed, {seconds:.1f} s later started again"
 
 
 def refuse_writes(arena: Arena, chance: Random) -> str | None:
@@ -149,7 +141,7 @@ def lose_log_end(arena: Arena, chance: Random) -> str | None:
 
 
 def elect_uncleanly(arena: Arena, chance: Random) -> str | None:
-    """Lets all partitions lose what they got while one replica was away, and then grow again beyond where they were."""
+    """Makes all partitions lose what they got while one replica was away, and then grow beyond where they were."""
     if not isinstance(arena.kafka, KafkaCluster):
         return None
     kafka = arena.kafka
@@ -170,25 +162,25 @@ def elect_uncleanly(arena: Arena, chance: Random) -> str | None:
     return f"broker {behind}, which was behind broker {ahead}, leads; sink reset"
 
 
-def lead_elsewhere(arena: Arena, chance: Random) -> str | None:
-    """Leads a worker's Kafka addresses to another cluster, whose topic of this name has as many records and more."""
-    if arena.elsewhere is None:
+def redirect_to_another_cluster(arena: Arena, chance: Random) -> str | None:
+    """Redirects a worker to another Kafka cluster, whose topic of this name has as many records and more."""
+    if arena.other_cluster is None:
         return None
     # The last candidate on another cluster halts the sink: nobody else could lead.
     eventually("all are members", lambda: all(is_member(arena, name) for name in arena.names), 120, arena.fleet.logs)
-    name, other_cluster = arena.random_worker(chance), arena.elsewhere.cluster_id
-    arena.elsewhere.fill({partition: 2 * end for partition, end in arena.workload.end_offsets.items()})
+    name, other_cluster = arena.random_worker(chance), arena.other_cluster.cluster_id
+    arena.other_cluster.fill({partition: 2 * end for partition, end in arena.workload.end_offsets.items()})
     logged, began = {each: len(arena.fleet.log(each)) for each in arena.names}, time.monotonic()
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         return any(other_cluster in arena.fleet.log(each)[length:] for each, length in logged.items())
 
-    arena.proxies[name].lead_to(arena.elsewhere.listeners[name])
-    eventually("the other cluster is named", is_told, PATIENCE, arena.fleet.logs)
-    told = time.monotonic() - began
+    arena.proxies[name].redirect(arena.other_cluster.listeners[name])
+    eventually("the other cluster is named", is_reported, PATIENCE, arena.fleet.logs)
+    reported = time.monotonic() - began
     _sleep_up_to(10, chance)
-    arena.proxies[name].lead_back()
-    return f"{name} led to another cluster, told after {told:.1f} s"
+    arena.proxies[name].undo_redirect()
+    return f"{name} redirected to another cluster, reported after {reported:.1f} s"
 
 
 def evolve(arena: Arena, _: Random) -> str | None:
@@ -202,7 +194,7 @@ def evolve(arena: Arena, _: Random) -> str | None:
     arena.evolve()
     began = time.time()
     arena.revive()
-    # An event that had the column before the table has it would land without.
+    # An event that had the column before the table has it would land without it.
     arena.await_commit(began)
     evolution.taken += 1
     return f"columns changed: {evolution.steps[evolution.taken - 1]}"

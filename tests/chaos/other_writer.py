@@ -15,7 +15,7 @@ ROWS = 20
 ATTEMPTS = 3
 """The job tries again when the table's lock finds that the sink has changed the same files."""
 LONGEST_LIFE = 12.0
-"""Seconds of a commit after which a job that dies is dead."""
+"""A job that is killed has had at most so many seconds for its commit."""
 PROVENANCE = {
     "_kafka_topic": "STRING",
     "_kafka_partition": "INT",

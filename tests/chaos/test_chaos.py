@@ -14,6 +14,7 @@ from hudi import HudiTableBuilder
 
 from tests.chaos.__main__ import Minimum, Plan, run
 from tests.chaos.auditor import ACKNOWLEDGED, FINDINGS, OTHERS, audit
+from tests.chaos.auditor.appended import FIRST_OTHER_ID
 from tests.chaos.auditor.log import SentEvent, read_log
 from tests.chaos.overlap import two_at_once
 from tests.chaos.points import kill_at_failpoint
@@ -100,6 +101,7 @@ DAMAGES: dict[str, Damage] = {
     "good_set_aside": lambda directory: _add_row(
         directory / "table_errors", value=_first(directory, "good").text.encode()
     ),
+    "from_another_cluster": lambda directory: _add_row(directory / "table", id=FIRST_OTHER_ID),
     "others_lost": lambda directory: _acknowledge_to_another(directory, -1),
     "others_duplicated": lambda directory: _add_rows_of_another(directory, -1),
 }

@@ -117,7 +117,7 @@ def test_what_a_killed_worker_led_is_taken_over_and_goes_on(hosted: Hosted) -> N
     assert {hosted.fleet.leader(name) for name in GOOD} == {"w2"}
 
 
-def test_a_reload_takes_up_new_and_mended_sinks_and_lets_an_old_one_go(hosted: Hosted) -> None:
+def test_a_reload_takes_up_new_and_fixed_sinks_and_lets_an_old_one_go(hosted: Hosted) -> None:
     fleet = hosted.fleet
     hosted.add("late")
     hosted.add(MISSPELT)

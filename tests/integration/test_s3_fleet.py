@@ -40,7 +40,7 @@ def read_by_the_docs(store: Store, base_path: str) -> str:
     imports, _, rest = query.partition("\n\n")
     local = 'HudiTableBuilder.from_base_uri("/data/tables/orders").build()'
     assert local in rest
-    code = "\n".join(("import os", imports, opening, rest.replace(local, "table")))
+    code = "\n".join((imports, opening, rest.replace(local, "table")))
     code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base_path)
     code = code.replace("country", "kind")
     environment = {**os.environ, "S3_KEY": store.access_key, "S3_SECRET": store.secret_key}

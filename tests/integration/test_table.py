@@ -359,18 +359,23 @@ def test_a_checkpoint_that_was_archived_is_found(make_driver: MakeDriver) -> Non
     assert driver.count() == driver.count(metadata=False) == 90
 
 
-def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(make_driver: MakeDriver) -> None:
-    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
-    savepoint = driver.land(1)
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
-    hudi.client.savepoint(savepoint, "test", "before")
-    newest = driver.land(2)
+def archive_beyond_savepoints(driver: Driver, hudi: HudiClient) -> None:
+    """Has another writer commit a few times, and archive what has no savepoint."""
     for number in range(8):
         driver.land_as_another(1000 + 10 * number)
     beyond = {"hoodie.clean.commits.retained": "1", "hoodie.archive.beyond.savepoint": "true"}
     archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
     archiver.client.archive()
     archiver.close()
+
+
+def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(make_driver: MakeDriver) -> None:
+    driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
+    savepoint = driver.land(1)
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    hudi.client.savepoint(savepoint, "test", "before")
+    newest = driver.land(2)
+    archive_beyond_savepoints(driver, hudi)
     active = {entry.requested for entry in make_driver().table._timeline.snapshot().instants}
     assert savepoint in active
     assert newest not in active
@@ -382,7 +387,7 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
         assert reader.table.view().checkpoint == checkpoint(2)
 
 
-def test_a_table_restored_behind_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
+def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
     """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
     hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
@@ -390,12 +395,7 @@ def test_a_table_restored_behind_an_archived_commit_is_refused(make_driver: Make
     for instant in (savepoint, removed):
         hudi.client.savepoint(instant, "test", "before")
     newest = driver.land(3)
-    for number in range(8):
-        driver.land_as_another(1000 + 10 * number)
-    beyond = {"hoodie.clean.commits.retained": "1", "hoodie.archive.beyond.savepoint": "true"}
-    archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
-    archiver.client.archive()
-    archiver.close()
+    archive_beyond_savepoints(driver, hudi)
     assert driver.table.view().checkpoint == checkpoint(3)
     hudi.client.deleteSavepoint(removed)
     hudi.client.restoreToSavepoint(savepoint)

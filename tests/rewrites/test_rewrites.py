@@ -60,6 +60,7 @@ def test_every_sequence_that_a_seed_chooses_keeps_every_commit(lab: Lab, tmp_pat
     # On a busy machine a sequence takes two minutes.
     reports += run_seeds(lab, range(len(reports), ENOUGH), results, False, inf, S3_SHARE)
     assert not [(report.seed, report.failure) for report in reports if report.failure]
+    assert len(reports) >= ENOUGH
     totals: Counter[str] = Counter()
     for report in reports:
         totals.update(report.counts)

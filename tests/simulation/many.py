@@ -493,7 +493,7 @@ class ManySinksWorld:
             self._until_even()
             before = self.handed_over.copy()
             self._until(self.now + STEADY_SECONDS)
-            # Coordinators of a sink whose store is away take turns, and notice that when they have led for a while.
+            # A coordinator whose store is away notices that only after a while, and may hand its sink over before.
             again = {world.name: self.handed_over[world.name] - before[world.name] for world in self.unharmed}
             if any(again.values()):
                 raise Violation(STEADY, f"{again} times in {STEADY_SECONDS} s")

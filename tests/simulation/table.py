@@ -350,8 +350,8 @@ class SimTable:
         return [instant for instant in self.commits if not instant.is_archived]
 
     def restorable(self) -> list[str]:
-        """Returns the times of the commits that a restore may go back to, oldest first. None goes back behind what is
-        archived: the sink refuses a table with such a hole, for good."""
+        """Returns the times of the commits that a restore may go back to, oldest first: none that is
+        older than an archived commit, because the sink refuses such a table for good."""
         others = (entry.requested for entry in self._others if entry.action == COMMIT)
         archived = max((commit.completed or "" for commit in self.commits if commit.is_archived), default="")
         active = (commit.requested for commit in self.active_commits())

@@ -178,7 +178,7 @@ class VerbInvariants:
                 continue  # recreated since the request
             is_unread = source not in after.states and not visible_end(source)
             if is_unread and (begins_at_end or partition.start >= end_at_request):
-                continue  # nothing of it is the sink's yet, or will be: retention was faster
+                continue  # the sink has read nothing of it, and nothing of what was there can be read any more
             # Records that the log lost cannot be read, even if other records have their offsets since.
             end = min([end_at_request, *partition.truncations[truncations:]])
             visible = beyond(visible_end(source), end, gaps_of(source, after.ledger.gaps))

@@ -14,9 +14,9 @@ from tests.chaos.auditor.log import SentEvent
 
 COLUMNS = ("id", "amount", "note", "weight", "_kafka_partition", "_kafka_offset")
 """A run that adds no columns has no `note` and no `weight`."""
-FINDINGS = ("lost", "duplicated", "mistaken", "bad_landed", "from_elsewhere")
-ELSEWHERE = 10**12
-"""The ids of another cluster's events are larger."""
+FINDINGS = ("lost", "duplicated", "mistaken", "bad_landed", "from_another_cluster")
+FIRST_OTHER_ID = 10**12
+"""Events of another cluster have this id or a larger one."""
 
 
 def find(rows: Sequence[tuple[Any, ...]], events: Sequence[SentEvent]) -> dict[str, list[object]]:
@@ -34,6 +34,6 @@ def find(rows: Sequence[tuple[Any, ...]], events: Sequence[SentEvent]) -> dict[s
         "lost": [number for number in wanted if number not in landed],
         "duplicated": [number for number, count in repeated.items() for _ in range(count - 1)],
         "mistaken": [number for number, row in wanted.items() if tuple(landed.get(number, row)) != row],
-        "from_elsewhere": [number for number in landed if number is not None and number > ELSEWHERE],
+        "from_another_cluster": [number for number in landed if number is not None and number >= FIRST_OTHER_ID],
         "bad_landed": [position for number, position in positions if number not in wanted and position in bad],
     }
