@@ -12,6 +12,9 @@ from pathlib import Path
 from sink.config.files import SUFFIXES, Entry, read_file, referred_files
 from sink.telemetry.redaction import looks_secret
 
+PATH_SUFFIXES = (".file", ".location", ".keytab")
+"""Ends of the names of settings whose value is the path of a secret, and no secret itself."""
+
 
 def secret_files(config: Path) -> Iterator[tuple[Path, str]]:
     """Yields each file with the first setting that takes a secret from it. `config` is a file or a directory."""
@@ -21,7 +24,8 @@ def secret_files(config: Path) -> Iterator[tuple[Path, str]]:
             if not isinstance(entry, Entry):
                 continue
             referred = [path for value in entry.values for path in referred_files(value, file.parent)]
-            holds_it = looks_secret(entry.key) and not any("${" in value for value in entry.values)
+            is_path = entry.key.lower().endswith(PATH_SUFFIXES)
+            holds_it = looks_secret(entry.key) and not is_path and not any("${" in value for value in entry.values)
             for path in (*referred, *([file] if holds_it else [])):
                 found.setdefault(path, entry.key)
     yield from found.items()

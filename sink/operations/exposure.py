@@ -7,6 +7,7 @@ Raises nothing.
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from sink.config.secret_files import secret_files
 from sink.config.values import is_one_process
 
 SHORTEST_TOKEN = 16
+_KEY_FILE = re.compile(r"[.](key[.](location|file)|keystore([.](location|file))?|keytab)$", re.IGNORECASE)
+"""Names of passed-through settings whose value is the path of a key. Authorities and certificates are public."""
 
 
 def exposure_notes(fleet: Fleet) -> list[str]:
@@ -76,19 +79,25 @@ def _spark(settings: Settings) -> Iterator[str]:
 
 
 def _files(fleet: Fleet) -> Iterator[str]:
-    keys = {
-        path: name
-        for settings in fleet.all_settings
-        for path, name in (
-            (settings.http_key, "http.tls.key.file"),
-            (settings.zookeeper_key, "zookeeper.ssl.key.location"),
-            (settings.registry_key, "schema.registry.ssl.key.location"),
-        )
-        if path is not None
-    }
+    keys = {path: name for settings in fleet.all_settings for path, name in _key_files(settings)}
     for path, name in (*secret_files(fleet.path), *keys.items()):
         if _everybody_reads(path):
             yield f"{name}: every user of this host may read {path}, which holds a secret. Take that away (chmod o-r)."
+
+
+def _key_files(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Yields the files of private keys and Kerberos keys, with their settings."""
+    for path, name in (
+        (settings.http_key, "http.tls.key.file"),
+        (settings.zookeeper_key, "zookeeper.ssl.key.location"),
+        (settings.registry_key, "schema.registry.ssl.key.location"),
+    ):
+        if path is not None:
+            yield path, name
+    passed_through = [(f"kafka.{name}", value) for name, value in settings.kafka.items()]
+    for name, value in (*passed_through, *settings.spark.items(), *settings.hudi.items()):
+        if _KEY_FILE.search(name):
+            yield Path(value.strip()), name
 
 
 def _everybody_reads(path: Path) -> bool:

@@ -107,6 +107,44 @@ def test_a_private_key_that_everybody_reads_is_noted(tmp_path: Path) -> None:
     assert notes(tmp_path, **more) == ["http.tls.key.file"]
 
 
+SASL_SSL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}
+KERBEROS = {**SASL_SSL, "kafka.sasl.kerberos.service.name": "kafka", "kafka.sasl.kerberos.principal": "sink@LAKE"}
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("kafka.ssl.key.location", {"kafka.ssl.certificate.location": "{place}/cert.pem"}),
+        ("kafka.ssl.keystore.location", {"kafka.ssl.keystore.type": "PKCS12"}),
+        ("kafka.sasl.kerberos.keytab", KERBEROS),
+        ("spark.kerberos.keytab", {"spark.kerberos.principal": "sink@LAKE"}),
+        ("spark.ssl.keyStore", {}),
+    ],
+)
+def test_a_passed_through_key_file_that_everybody_reads_is_noted(
+    tmp_path: Path, name: str, more: dict[str, str]
+) -> None:
+    key = tmp_path / "secret.key"
+    key.write_text("PEM")
+    values = {setting: value.replace("{place}", str(tmp_path)) for setting, value in more.items()}
+    for mode, expected in ((0o644, [name]), (0o640, [])):
+        key.chmod(mode)
+        assert notes(tmp_path, **values, **{name: str(key)}) == expected
+
+
+def test_public_certificates_that_everybody_reads_are_not_noted(tmp_path: Path) -> None:
+    notes(tmp_path)
+    (tmp_path / "cert.pem").chmod(0o644)
+    assert notes(tmp_path, kafka__ssl__ca__location=str(tmp_path / "cert.pem")) == []
+
+
+def test_a_file_that_has_only_the_paths_of_secrets_may_be_read(tmp_path: Path) -> None:
+    notes(tmp_path)
+    key = str(tmp_path / "key.pem")
+    kafka = {"kafka.ssl.key.location": key, "kafka.ssl.certificate.location": str(tmp_path / "cert.pem")}
+    assert notes(tmp_path, 0o644, http__listen="0.0.0.0:8490", **CERTIFICATE, **TOKEN, **kafka) == []
+
+
 def test_a_directory_of_sinks_notes_the_file_that_has_the_secret(tmp_path: Path) -> None:
     directory = tmp_path / "sinks"
     directory.mkdir()
