@@ -174,6 +174,8 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
     if not directory.is_dir():
         try:
             jars.mkdir(parents=True, exist_ok=True)
+            # Before anything is written there: a link of another user would lead elsewhere.
+            require_trusted(jars, HOME_VARIABLE)
             with locked(jars / f".{directory.name}.lock", "downloading the same jars"):
                 if not directory.is_dir():
                     download_into(name, document, directory)

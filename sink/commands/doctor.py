@@ -6,6 +6,7 @@ Exit status 0, whatever it finds: the report has the problems.
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import time
 from collections.abc import Sequence
@@ -39,18 +40,36 @@ def doctor(
     from sink.operations.diagnosis import diagnose
 
     quiet()
-    parts = diagnose(config, log or ())
-    try:
-        if output is None:
-            typer.echo(as_text(parts), nl=False)
-        elif output.name.endswith(ARCHIVES):
-            output.write_bytes(as_archive(parts, output.name.partition(".")[0]))
-        else:
-            output.write_text(as_text(parts))
-    except OSError as error:
-        raise ConfigError(f"--output: {output} cannot be written ({error}). Choose another file.") from error
     if output is not None:
-        typer.echo(f"{output} has {len(parts)} parts. Read it before you send it: names of hosts and topics are in it.")
+        _require_new(output)
+    parts = diagnose(config, log or ())
+    if output is None:
+        typer.echo(as_text(parts), nl=False)
+        return
+    is_archive = output.name.endswith(ARCHIVES)
+    _write(output, as_archive(parts, output.name.partition(".")[0]) if is_archive else as_text(parts).encode())
+    typer.echo(f"{output} has {len(parts)} parts. Read it before you send it: names of hosts and topics are in it.")
+
+
+def _require_new(output: Path) -> None:
+    """Raises ConfigError if the file exists, before the facts are gathered in vain."""
+    if output.exists() or output.is_symlink():
+        raise _exists(output)
+
+
+def _exists(output: Path) -> ConfigError:
+    return ConfigError(f"--output: {output} exists already. Choose another file, or remove it.")
+
+
+def _write(output: Path, content: bytes) -> None:
+    """Writes a new file for this user alone. One that exists may be a link, or readable by everybody."""
+    try:
+        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise _exists(output) from None
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written ({error.strerror}). Choose another file.") from error
 
 
 def as_text(parts: Sequence[Part]) -> str:

@@ -25,6 +25,7 @@ from coordination.state.versions import PROTOCOL
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
 from sink.clients.kafka import Log
+from sink.clients.regular_files import open_regular
 from sink.clients.storage_probe import Jvm, SharedJvms
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings, load_fleet
@@ -138,9 +139,9 @@ def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[
     """Yields the last lines of `extra_files` and of the newest log files."""
     written_at: dict[Path, float] = {}
     for file in (file for directory in directories for file in directory.glob("*.log")):
-        # A link may lead nowhere, and a file may be rotated away meanwhile.
+        # A file may be rotated away meanwhile.
         with suppress(FileNotFoundError):
-            written_at[file] = file.stat().st_mtime
+            written_at[file] = file.lstat().st_mtime
     newest = sorted(written_at, key=lambda file: written_at[file], reverse=True)[:LOG_FILES]
     names: Counter[str] = Counter()
     for file in (*extra_files, *newest):
@@ -150,7 +151,11 @@ def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[
 
 
 def _tail(file: Path) -> str:
-    with file.open("rb") as log:
-        log.seek(max(0, file.stat().st_size - TAIL_BYTES))
-        lines = deque(log.read().decode(errors="replace").splitlines(), maxlen=LOG_LINES)
+    """Returns the last lines, or why there are none. The user of the worker must not choose what root reads."""
+    try:
+        with open(open_regular(file, os.O_RDONLY), "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL_BYTES))
+            lines = deque(log.read(TAIL_BYTES).decode(errors="replace").splitlines(), maxlen=LOG_LINES)
+    except OSError as error:
+        return f"left out: {file} cannot be read ({error.strerror})\n"
     return "".join(f"{line}\n" for line in lines)
