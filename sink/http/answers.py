@@ -45,8 +45,8 @@ AGE_SECONDS = 1.0
 class MetricsText:
     """The process's metrics as one text, made at most once a second for all clients. Any thread may call `text`."""
 
-    def __init__(self, facts: WorkerFacts) -> None:
-        self._facts = facts
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
         self._making = threading.Lock()
         self._text, self._zipped, self._made_at = b"", b"", -AGE_SECONDS
 
@@ -54,7 +54,7 @@ class MetricsText:
         """Returns the text, plain and compressed by gzip."""
         with self._making:
             if time.monotonic() - self._made_at >= AGE_SECONDS:
-                self._text = self._facts.metrics()
+                self._text = self._make()
                 self._zipped = gzip.compress(self._text, 1)
                 self._made_at = time.monotonic()
             return self._text, self._zipped
@@ -85,7 +85,7 @@ class Answers:
         self._token = settings.http_token
         self._facts = facts
         self._fleet = FleetWatch(facts)
-        self._metrics = MetricsText(facts)
+        self._metrics = MetricsText(facts.metrics)
         self._cache_lock = threading.Lock()
         self._documents: dict[tuple[str, str], Answer] = {}
         """By kind and sink, of one reading."""

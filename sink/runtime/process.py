@@ -28,6 +28,7 @@ from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Fleet, Settings
+from sink.http.metrics_port import MetricsPort
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.commit_warmup import CommitWarmup, LeaderSearch
@@ -115,7 +116,8 @@ class WorkerProcess:
 
     def run(self) -> None:
         http = WorkerHttp(self._settings, self._facts)
-        self._metrics.serve(self._settings.metrics_port, self._settings.http_hosts)
+        metrics_port = MetricsPort(self._settings.metrics_port, self._facts.metrics, self._settings.http_hosts)
+        metrics_port.start()
         http.start()
         session = ZooKeeperSession(self._settings, self._hosted.session_changed)
         session.start()
@@ -130,7 +132,7 @@ class WorkerProcess:
                 self._shared.cancel()
             self._kafka.close()
             http.close()
-            self._metrics.close()
+            metrics_port.close()
             session.close()
         LOG.info("worker.stopped")
 

@@ -1,27 +1,18 @@
-"""Prometheus' text format, and a server for it.
+"""Prometheus' text format.
 
 `Exposition.texts` writes the samples that prometheus_client collects in half the time of its own writer, because it
-caches the text of a sample's labels. `MetricsServer` answers GET on one address. Errors: ConfigError if the port cannot
-be used.
+caches the text of a sample's labels. Raises nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from threading import Thread
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from collections.abc import Iterator
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import CollectorRegistry
 
-from coordination.errors import ConfigError
-from sink.telemetry.known_hosts import KnownHosts, WrongHost
-from sink.telemetry.logs import ContextThread
 from sink.telemetry.shown import shown_lines
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -62,38 +53,3 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return repr(float(value))
-
-
-class MetricsServer:
-    """Serves the text on one address until `close`."""
-
-    def __init__(self, host: str, port: int, text: Callable[[], bytes], hosts: KnownHosts) -> None:
-        def answer(environ: Any, start: Callable[..., Any]) -> Iterable[bytes]:
-            status, body = "200 OK", b""
-            try:
-                hosts.require(environ.get("HTTP_HOST", host), host)
-                body = text()
-            except WrongHost as error:
-                status, body = "421 Misdirected Request", f"# {error}\n".encode()
-            start(status, [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
-            return [body]
-
-        try:
-            self._server = make_server(host, port, answer, ThreadingWSGIServer, _Quiet)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics.port {port} cannot be used on {host} ({error.strerror}); "
-                "choose another one for each worker of a host, or 0 for none"
-            ) from error
-        self._thread: Thread = ContextThread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Logs nothing: nobody reads a line for each scrape."""

@@ -1,16 +1,15 @@
-"""Prometheus metrics of a worker process, and of each sink in it, served on loopback; port 0 serves none.
+"""Prometheus metrics of a worker process, and of each sink in it.
 
 Guarantee: counting never waits, reads nothing, writes nothing and raises nothing, so it can neither fail nor delay a
 commit. Counters count the decisions and writes of this worker since its start: sum them over the fleet. A phase is
-counted when the coordinator asks for it; a repeated request counts again. Errors: ConfigError if the port cannot be
-used.
+counted when the coordinator asks for it; a repeated request counts again.
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -20,14 +19,12 @@ from coordination.state.model import LogView, Phase
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceRun
 from sink.telemetry.backlog import last_commit
-from sink.telemetry.exposition import Exposition, MetricsServer
+from sink.telemetry.exposition import Exposition
 from sink.telemetry.harmless import harmless
-from sink.telemetry.known_hosts import KnownHosts
 from sink.telemetry.metric_families import Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
 from sink.telemetry.version import parts, sink_version
 
-LOOPBACK = "127.0.0.1"
 disable_created_metrics()  # type: ignore[no-untyped-call]
 WAITS = ("kafka", "registry", "storage", "topic", "zookeeper")
 
@@ -46,7 +43,6 @@ class ProcessMetrics:
         self.families = Families(self._registry)
         self._exposition = Exposition(self._registry)
         self._sinks: dict[str, SinkMetrics] = {}
-        self._server: MetricsServer | None = None
 
     def sink(self, name: str) -> SinkMetrics:
         """Returns the metrics of a sink, which it creates if there are none."""
@@ -68,19 +64,6 @@ class ProcessMetrics:
             sink.refresh()
         lines = [*self._exposition.texts(), *partition_lines([sink.offsets for sink in sinks])]
         return "".join(lines).encode()
-
-    def serve(self, port: int, named_hosts: Sequence[str] = ()) -> int | None:
-        """Serves on loopback until `close`, under loopback's names, this host's and `named_hosts`. Returns the port;
-        None if `port` is 0."""
-        if port == 0:
-            return None
-        self._server = MetricsServer(LOOPBACK, port, self.text, KnownHosts(named_hosts, LOOPBACK))
-        return port
-
-    def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
 
 
 class SinkMetrics:

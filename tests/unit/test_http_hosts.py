@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sink.devtools.local.servers import free_ports
+from sink.http.metrics_port import MetricsPort
 from sink.http.server import WorkerHttp, known_hosts
 from sink.telemetry.known_hosts import WrongHost
 from sink.telemetry.metrics import ProcessMetrics
@@ -96,8 +97,9 @@ def test_loopback_is_known_by_its_addresses_and_its_name(tmp_path: Path, listen:
 
 
 def test_the_metrics_port_refuses_a_strangers_name() -> None:
-    metrics, [port] = ProcessMetrics("w1"), free_ports(1)
-    metrics.serve(port, ["metrics.example"])
+    [port] = free_ports(1)
+    metrics = MetricsPort(port, ProcessMetrics("w1").text, ["metrics.example"])
+    metrics.start()
     try:
         client = Client("127.0.0.1", port)
         for host, status in (("evil.example", 421), ("metrics.example:9", 200), (f"127.0.0.1:{port}", 200)):

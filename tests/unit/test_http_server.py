@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from coordination.errors import ConfigError, Conflict, Unavailable
 from sink.config import Settings
 from sink.devtools.local.servers import free_ports
+from sink.http.bounded_server import CLIENT_SECONDS, MOST_CONNECTIONS, Limits
 from sink.http.facts import HostedSink
-from sink.http.server import CLIENT_SECONDS, MOST_CONNECTIONS, Limits, WorkerHttp
+from sink.http.server import WorkerHttp
 from sink.operations.control import NoSuchWorker
 from tests.http_fleet import StubFacts, StubLog, settings_in
 from tests.http_kit import Client
@@ -393,9 +394,9 @@ def test_in_a_flood_others_are_answered_within_half_a_clients_time(strong: Serve
 
 def test_the_server_sleeps_when_it_has_taken_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     wall, used, slept = [0.0], [0.0], list[float]()
-    monkeypatch.setattr("sink.http.server.time.monotonic", lambda: wall[0])
-    monkeypatch.setattr("sink.http.server.time.thread_time", lambda: used[0])
-    monkeypatch.setattr("sink.http.server.time.sleep", slept.append)
+    monkeypatch.setattr("sink.http.bounded_server.time.monotonic", lambda: wall[0])
+    monkeypatch.setattr("sink.http.bounded_server.time.thread_time", lambda: used[0])
+    monkeypatch.setattr("sink.http.bounded_server.time.sleep", slept.append)
     limits = Limits()
     used[0], wall[0] = 0.4, 0.4
     limits.throttle()

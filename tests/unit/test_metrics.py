@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any, cast
-from urllib.request import urlopen
 
-import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from coordination.errors import ConfigError
 from coordination.state.messages import Note
 from coordination.state.model import LogView, Member, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
@@ -38,10 +35,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def process(clock: Clock) -> Iterator[ProcessMetrics]:
-    process = ProcessMetrics("w1", clock, lambda: 1_000_000.0 + clock.now)
-    yield process
-    process.close()
+def process(clock: Clock) -> ProcessMetrics:
+    return ProcessMetrics("w1", clock, lambda: 1_000_000.0 + clock.now)
 
 
 @pytest.fixture
@@ -468,32 +463,3 @@ def test_labels_of_any_kind_can_be_read_back(process: ProcessMetrics) -> None:
     sink_name = 'a"b\\c\nd'
     process.sink(sink_name).log(log(p0=3))
     assert {dict(labels)["sink"] for _, labels in samples(process)} == {sink_name}
-
-
-def test_it_is_served_on_loopback_only_and_no_more_once_closed(
-    process: ProcessMetrics, metrics: SinkMetrics, port: int
-) -> None:
-    send_note(metrics, "coordinator.elected", epoch=12)
-    assert process.serve(port) == port
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-        assert response.headers["Content-Type"].startswith("text/plain; version=")
-        assert b'sink_epoch{sink="orders"} 12.0' in response.read()
-    listening = [
-        connection.laddr.ip
-        for connection in psutil.Process().net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-    ]
-    assert listening == ["127.0.0.1"]
-    process.close()
-    with pytest.raises(OSError, match="refused"):
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
-
-
-def test_port_0_serves_nothing(process: ProcessMetrics) -> None:
-    assert process.serve(0) is None
-
-
-def test_a_port_in_use_is_a_config_error_that_names_the_setting(process: ProcessMetrics, port: int) -> None:
-    process.serve(port)
-    with pytest.raises(ConfigError, match=f"metrics.port {port}"):
-        ProcessMetrics().serve(port)

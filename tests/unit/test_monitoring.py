@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -58,14 +56,9 @@ def served_labels() -> dict[str, set[str]]:
     sink.table(5)
     sink.table_files(5)
     sink.audited(True, 5.0)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process.serve(port)
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-        text = response.read().decode()
-    process.close()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    samples = [
+        sample for family in text_string_to_metric_families(process.text().decode()) for sample in family.samples
+    ]
     return {sample.name: set(sample.labels) for sample in samples}
 
 
