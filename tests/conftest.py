@@ -232,8 +232,8 @@ def shared_spark(
 ) -> Iterator[SparkSession]:
     """A Spark session in the one JVM of this process."""
     from sink.clients.spark import start_session
-    from sink.config import load
     from tests.jvm import end_jvm
+    from tests.one_sink import load
 
     directory = tmp_path_factory.mktemp("spark")
     config = directory / "sink.properties"

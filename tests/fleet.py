@@ -21,8 +21,8 @@ from coordination.state.tree import KeeperView, Transaction
 from coordination.zookeeper.keeper import Keeper
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
-from sink.config import load
 from sink.telemetry.failpoints import ARMED, DIRECTORY, VARIABLE
+from tests.one_sink import load
 from tests.waiting import eventually
 from tests.workers import WorkerProcess
 

@@ -31,9 +31,10 @@ from coordination.state.model import (
 )
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.http.facts import HostedSink, Verb
 from sink.http.server import WorkerHttp
+from tests.one_sink import load
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 

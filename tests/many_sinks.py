@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.worker_records import HostedRecord
+from coordination.zookeeper.worker_records import HostedRecord, worker_records
 from sink.audit import TopicAccess, audit
 from tests.fleet import PATIENCE, SCHEMA
 from tests.waiting import eventually
@@ -65,7 +65,8 @@ class ManySinks:
 
     def hosts(self, sink: str) -> dict[str, HostedRecord]:
         """Returns the sink's record in each process that hosts it, by worker."""
-        return self._keeper(sink).hosting_records()
+        records = worker_records(self.client, self.shared.get("zookeeper.root", "/sink"))
+        return {record.worker: record.sinks[sink] for record in records if sink in record.sinks}
 
     def _keeper(self, sink: str) -> Keeper:
         root = self.shared.get("zookeeper.root", "/sink")

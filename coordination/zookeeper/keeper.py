@@ -34,7 +34,6 @@ from coordination.state.model import Member
 from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
 from coordination.zookeeper.full_tree import FullTree, FullTreeReader
-from coordination.zookeeper.worker_records import HostedRecord, worker_records
 
 T = TypeVar("T")
 
@@ -118,12 +117,6 @@ class Keeper:
     def read_full(self) -> FullTree:
         """Reads the whole tree and the records beside it. Raises as `read`."""
         return self._read(self._full_tree_reader)
-
-    def hosting_records(self) -> dict[str, HostedRecord]:
-        """Returns this sink's record in each process that hosts it, by worker. Raises `Unavailable`."""
-        parent, _, sink = self._root.rpartition("/")
-        records = worker_records(self._client, parent)
-        return {record.worker: record.sinks[sink] for record in records if sink in record.sinks}
 
     def participant_view(self, incarnation: str) -> ParticipantView:
         """Reads a participant's share, as cheap in a large fleet as in a small one. Raises as `read`."""

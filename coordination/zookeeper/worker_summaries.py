@@ -27,7 +27,13 @@ from coordination.errors import OtherVersion, SinkError
 from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
 from coordination.zookeeper.records import Records, decode
-from coordination.zookeeper.worker_records import COMPRESS_ABOVE, WorkerRecord, joined_sinks, worker_record
+from coordination.zookeeper.worker_records import (
+    COMPRESS_ABOVE,
+    HostedRecord,
+    WorkerRecord,
+    joined_sinks,
+    worker_record,
+)
 
 DIRECTORY = "~summaries"
 REREAD_SECONDS = 60.0
@@ -114,6 +120,16 @@ class WorkerSummaries:
         if known is None or known[0] != revision:
             known = self._read_records[name] = revision, worker_record(self._client, self._root, name)
         return known[1]
+
+    def hosts(self) -> dict[str, dict[str, HostedRecord]]:
+        """Refreshes. Returns the record of each sink in each process that hosts it, by sink and worker."""
+        self.refresh()
+        hosts: dict[str, dict[str, HostedRecord]] = {}
+        for name in sorted(self._known):
+            if (record := self.record_of(name)) is not None:
+                for sink, hosted in record.sinks.items():
+                    hosts.setdefault(sink, {})[record.worker] = hosted
+        return hosts
 
     def joined_by(self, name: str) -> frozenset[str]:
         """Returns the sinks that a process has joined, by its record. Reads it if they are unknown or have changed."""

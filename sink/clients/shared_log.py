@@ -62,11 +62,9 @@ class SharedLog:
     ) -> LogView:
         """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers: of
         `topics`, of the `optional` topics that the brokers know, and of the topics whose whole name matches one of
-        `patterns`. Raises Unavailable if the last question of any thread got no answer.
+        `patterns`. Does not wait for topics to settle. Raises Unavailable if the last question of any thread got no
+        answer.
         """
-        return settled(lambda: self._recent(topics, age, optional, patterns), TIMEOUT_SECONDS)
-
-    def _recent(self, topics: Sequence[str], age: float, optional: Sequence[str], patterns: Sequence[str]) -> LogView:
         oldest = time.monotonic() - age
         listed_at, names = self._listed
         is_list_old = bool(patterns) and listed_at < oldest

@@ -17,6 +17,7 @@ import typer
 from rich.text import Text
 
 from coordination.errors import ConfigError, OtherVersion, SinkError
+from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
@@ -116,6 +117,7 @@ def _record(reports: Sequence[tuple[Settings, Report]]) -> None:
         for settings, report in reports:
             answer = AuditAnswer(report.held, time.time(), report.verdict())
             try:
+                Keeper(client, settings.root_znode, lambda: None).require_own_version()
                 AuditRecord(client, settings.root_znode).record(answer)
             except OtherVersion as error:
                 typer.echo(f"sink: the answer is not recorded: {error}", err=True)

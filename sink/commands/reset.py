@@ -135,10 +135,14 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
 
 
 def _snapshot(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
-    # Imported here: clearing a halt does not read the table.
+    # Imported here: every command loads this module, and few read tables.
+    from sink.operations.table_version import require_own_table
     from sink.operations.timeline_snapshot import read_timeline_snapshot
 
-    return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
+    if request.moves:
+        return read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
+    require_own_table(settings)
+    return NO_TABLE
 
 
 def _log(
@@ -156,7 +160,7 @@ def _log(
 
 
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
-    # Imported here: clearing a halt does not read the table.
+    # Imported here: every command loads this module, and few read tables.
     from sink.operations.table_version import require_own_table
 
     out = console()

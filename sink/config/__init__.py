@@ -1,11 +1,11 @@
 """Loads the settings of sinks from a file or a directory, and the environment.
 
-`load` and `load_fleet` return settings that can be used, or raise `ConfigError` that names everything that is wrong at
+`load_fleet` returns settings that can be used, or raises `ConfigError` that names everything that is wrong at
 once, each in one sentence with origin and remedy, and without a secret.
 """
 
 from sink.config.every_field import ProcessSettings
-from sink.config.fleet import Fleet, load, load_fleet
+from sink.config.fleet import Fleet, load_fleet
 from sink.config.model import Settings
 from sink.config.patterns import Misconfigured, TopicPattern, TopicProblem, expand
 
@@ -17,6 +17,5 @@ __all__ = [
     "TopicPattern",
     "TopicProblem",
     "expand",
-    "load",
     "load_fleet",
 ]

@@ -185,24 +185,12 @@ class Fleet:
         return tuple(dict.fromkeys(secret for settings in self.all_settings for secret in settings.secrets))
 
 
-def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
-    """Returns the settings of the one sink of `path`, overridden by `SINK_*` variables. Raises ConfigError with all
-    problems.
-
-    Without `columns`, settings of the columns are ignored, even if they are missing or unusable.
-    """
-    fleet = load_fleet(path, environ, columns)
-    if len(fleet.sinks) == 1 and not fleet.patterns:
-        return fleet.sinks[0]
-    names = ", ".join([settings.name for settings in fleet.sinks][:8])
-    patterns = " and patterns of topics" if fleet.patterns else ""
-    raise ConfigError(f"{path}: holds {len(fleet.sinks)} sinks{patterns} ({names}); name one")
-
-
 def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True, strict: bool = True) -> Fleet:
-    """Loads all sinks of `path`, a file or a directory, and their shared settings, as `load` does.
+    """Loads all sinks of `path`, a file or a directory, and their shared settings, overridden by `SINK_*` variables.
+    Raises ConfigError with all problems.
 
-    Unless `strict`, unusable sinks are `misconfigured` as long as another sink is usable.
+    Without `columns`, settings of the columns are ignored, even if they are missing or unusable. Unless `strict`,
+    unusable sinks are `misconfigured` as long as another sink is usable.
     """
     path = Path(path)
     problems: list[Problem] = []

@@ -1,6 +1,6 @@
 """`Settings`: every setting of a sink with its name, type, default, bounds and meaning.
 
-Every instance is well formed and complete; anything else raises pydantic's ValidationError, which `config.load` turns
+Every instance is well formed and complete; anything else raises pydantic's ValidationError, which `load_fleet` turns
 into sentences. No secret is part of a `repr` or a dump. Printing a value of `Settings.kafka`, `.spark` or `.hudi` by
 hand voids this.
 """

@@ -18,11 +18,12 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from coordination.errors import Corrupt, OtherVersion, SinkError, Unavailable
-from coordination.state.model import WorkerState
+from coordination.state.model import LogView, WorkerState
 from coordination.state.tree import KeeperView, member_path
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.worker_records import WorkerRecord, worker_records
+from coordination.zookeeper.worker_records import HostedRecord
+from coordination.zookeeper.worker_summaries import WorkerSummaries
 from sink.config import Settings
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
@@ -42,7 +43,7 @@ SHARE = 0.1
 WHOLE_SECONDS = 60.0
 """Seconds after which a tree is read again, even if no watch has fired."""
 RECORDS_SECONDS = 15.0
-"""Seconds after which the records of worker processes, which have no watch, are read again."""
+"""Seconds after which it is asked again which worker processes host which sinks."""
 IDLE_SECONDS = 600.0
 """Seconds after the last question until the threads pause."""
 FIRST_SECONDS = 5.0
@@ -58,32 +59,35 @@ class OutsideWorkers:
 
     def __init__(self) -> None:
         self._refreshed_at = -RECORDS_SECONDS
-        self._records: dict[tuple[int, str], tuple[WorkerRecord, ...]] = {}
+        self._summaries: dict[tuple[int, str], WorkerSummaries] = {}
+        self._hosts: dict[tuple[int, str], dict[str, dict[str, HostedRecord]]] = {}
 
     def refresh(self, sinks: Iterable[HostedSink]) -> None:
         now = time.monotonic()
         if now - self._refreshed_at < RECORDS_SECONDS:
             return
         self._refreshed_at = now
-        sinks_by_root = {_root_key(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
-        self._records = {root_key: _records(sink.client, root_key[1]) for root_key, sink in sinks_by_root.items()}
+        clients = {_root_key(sink.settings, sink.client): sink.client for sink in sinks if sink.client.connected}
+        self._summaries = {
+            key: self._summaries.get(key) or WorkerSummaries(client, key[1]) for key, client in clients.items()
+        }
+        self._hosts = {key: _hosts(summaries) for key, summaries in self._summaries.items()}
 
     def workers_of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
-        records = self._records.get(_root_key(sink.settings, sink.client), ())
-        name = sink.settings.name
-        return outside_workers({record.worker: record.sinks[name] for record in records if name in record.sinks})
+        hosts = self._hosts.get(_root_key(sink.settings, sink.client), {})
+        return outside_workers(hosts.get(sink.settings.name, {}))
 
 
 def _root_key(settings: Settings, client: KazooClient) -> tuple[int, str]:
     return id(client), settings.root_znode.rpartition("/")[0]
 
 
-def _records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
+def _hosts(summaries: WorkerSummaries) -> dict[str, dict[str, HostedRecord]]:
     try:
-        return worker_records(client, root)
+        return summaries.hosts()
     except SinkError as error:
         LOG.debug("http.workers_unread", reason=str(error))
-        return ()
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +266,13 @@ class FleetWatch:
         settings, silent = hosted.settings, tuple(self._facts.liveness())
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if tree is not None:
-            log, error = self._logs.view_of(name)
-            watched.trend.observe(tree.view, log, wall)
+            log = self._logs.answer_for(name)
+            watched.trend.observe(tree.view, log if isinstance(log, LogView) else None, wall)
             outside = self._outside.workers_of(hosted)
             evidence = replace(
                 evidence,
                 view=tree.view,
-                status=build(settings, tree.view, log, error, wall, tree.services, tree.catalog, outside),
+                status=build(settings, tree.view, log, wall, tree.services, tree.catalog, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),

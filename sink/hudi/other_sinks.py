@@ -1,7 +1,8 @@
 """The checkpoints of other sinks in a table, and the offsets that two sinks would land twice.
 
 Guarantee: it knows the newest checkpoint of each other sink in the commits that it was given and not told to forget. A
-checkpoint that cannot be read is left out: its own sink reports it. Pure; raises nothing.
+checkpoint that cannot be read is left out: its own sink reports it. Pure. Raises OtherVersion for one of another
+protocol version: what that sink has landed, and under which lock, is unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from coordination.errors import Corrupt, OtherVersion
+from coordination.errors import Corrupt
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint
 from sink.hudi.instants import Instant
@@ -65,7 +66,7 @@ class OtherSinks:
     def _others_in(self, extra: Mapping[str, str], origin: str) -> Iterator[Checkpoint]:
         for key, document in extra.items():
             if key.startswith(CHECKPOINT_KEY) and key != CHECKPOINT_KEY + self._sink:
-                with suppress(Corrupt, OtherVersion):
+                with suppress(Corrupt):
                     yield replace(decode_checkpoint(document, origin), results=())
 
 

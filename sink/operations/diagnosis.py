@@ -13,7 +13,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -22,15 +22,13 @@ from pathlib import Path
 
 from coordination.errors import SinkError
 from coordination.state.versions import PROTOCOL
-from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
-from sink.clients.kafka import Log
 from sink.clients.regular_files import open_regular
 from sink.clients.storage_probe import Jvm, SharedJvms
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings, load_fleet
 from sink.operations.chosen import SIDE_BY_SIDE, known_sinks
-from sink.operations.status import collect
+from sink.operations.many_statuses import ManyStatuses
 from sink.operations.validation import validate
 from sink.telemetry.redaction import Redactor
 from sink.telemetry.version import parts, sink_version
@@ -129,10 +127,11 @@ def _checks(settings: Settings, jvm: Jvm) -> str:
 
 
 def _status(settings: Settings) -> str:
-    with connected(settings) as client, closing(Log(settings.kafka_native)) as log:
-        keeper = Keeper(client, settings.root_znode, lambda: None)
-        reading = collect(settings, keeper, log)
-    return json.dumps(reading.status.to_json(), indent=2) + "\n"
+    with connected(settings) as client:
+        (look,) = ManyStatuses(client, [settings], lag=True).read()
+    if look.reading is None:
+        return f"{look.error}\n"
+    return json.dumps(look.reading.status.to_json(), indent=2) + "\n"
 
 
 def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[Part]:

@@ -1,13 +1,14 @@
 """Asks Kafka for the ends of many sinks' logs, with one question for all sinks of a cluster.
 
 A topic that is missing, refused or unsettled hides no other sink: the sinks are then asked about in halves, down to the
-one. A sink whose topics match a pattern is asked about alone. Guarantee: a cluster that does not answer is waited for
-once. Raises nothing: an error of Kafka is the answer for the sink.
+one. Guarantee: a cluster that does not answer is waited for once. Raises nothing: an error of Kafka is the answer for
+the sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordination.errors import SinkError, Unavailable
@@ -15,8 +16,11 @@ from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka import Log, Unsettled
 from sink.config import Settings
 
-LogAnswer = tuple[LogView | None, str | None]
+LogAnswer = LogView | SinkError
 """The view of one sink's log, or the reason why there is none."""
+Ask = Callable[[Sequence[str], Sequence[str], Sequence[str]], LogView]
+"""Takes a view of topics, of the optional ones that exist, and of those that match patterns, without waiting for topics
+to settle. Raises SinkError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,14 @@ class LogQuestion:
     pattern: str | None
     optional: tuple[str, ...]
 
+    def answer_in(self, view: LogView, by_topic: Mapping[str, Mapping[TopicPartition, PartitionLog]]) -> LogView:
+        """Returns this sink's part of a view of many, whose partitions are `by_topic`."""
+        pattern = self.pattern
+        matching = () if pattern is None else tuple(topic for topic in by_topic if re.fullmatch(pattern, topic))
+        topics = _united((self.topics, self.optional, matching))
+        ranges = {partition: ends for topic in topics for partition, ends in by_topic.get(topic, {}).items()}
+        return LogView(view.cluster, ranges, deleted=tuple(topic for topic in view.deleted if topic in self.optional))
+
 
 def log_question(settings: Settings, recorded_topics: Collection[str]) -> LogQuestion:
     """Asks for the configured topics. A recorded topic that is not configured by name may have been deleted."""
@@ -34,52 +46,36 @@ def log_question(settings: Settings, recorded_topics: Collection[str]) -> LogQue
     return LogQuestion(tuple(settings.topics), settings.topic_pattern, tuple(unconfigured))
 
 
-def ask_one(log: Log, question: LogQuestion) -> LogAnswer:
-    try:
-        return log.view(question.topics, question.pattern, question.optional), None
-    except SinkError as error:
-        return None, str(error)
+def ask_fresh(log: Log, questions: Mapping[str, LogQuestion]) -> dict[str, LogAnswer]:
+    """Answers the questions of sinks that share a cluster, by the names of the sinks. Waits for the topics of one sink
+    to settle, not for those of many.
+    """
+    view = log.view if len(questions) == 1 else log.view_once
+
+    def ask(topics: Sequence[str], optional: Sequence[str], patterns: Sequence[str]) -> LogView:
+        # The log lists topics for the first pattern, and answers for the others from that list.
+        matching = (topic for pattern in patterns[1:] for topic in log.topics(pattern) if topic not in topics)
+        return view(topics, patterns[0] if patterns else None, _united((optional, matching)))
+
+    return ask_all(ask, questions)
 
 
-def ask_all(log: Log, questions: Mapping[str, LogQuestion]) -> dict[str, LogAnswer]:
+def ask_all(ask: Ask, questions: Mapping[str, LogQuestion]) -> dict[str, LogAnswer]:
     """Answers the questions of sinks that share a cluster, by the names of the sinks."""
-    if len(questions) == 1:
-        return {name: ask_one(log, question) for name, question in questions.items()}
-    alone = {name: question for name, question in questions.items() if question.pattern is not None}
-    answers = _ask_together(log, {name: question for name, question in questions.items() if name not in alone})
-    for name, question in alone.items():
-        answers |= _ask_together(log, {name: question})
-    return answers
-
-
-def _ask_together(log: Log, questions: Mapping[str, LogQuestion]) -> dict[str, LogAnswer]:
-    if not questions:
-        return {}
-    pattern = next(iter(questions.values())).pattern if len(questions) == 1 else None
     topics = _united(question.topics for question in questions.values())
     optional = _united(question.optional for question in questions.values())
+    patterns = _united((question.pattern,) for question in questions.values() if question.pattern is not None)
     try:
-        # Once: `Log.view` would wait for the topics of one sink, and all sinks with it.
-        view = log.view_once(topics, pattern, optional)
+        view = ask(topics, optional, patterns)
     except SinkError as error:
         is_away = isinstance(error, Unavailable) and not isinstance(error, Unsettled)
         if is_away or len(questions) == 1:
-            return {name: (None, str(error)) for name in questions}
-        return {name: answer for half in _halves(questions) for name, answer in _ask_together(log, half).items()}
-    if len(questions) == 1:
-        return dict.fromkeys(questions, (view, None))
-    return dict(_distributed(view, questions))
-
-
-def _distributed(view: LogView, questions: Mapping[str, LogQuestion]) -> Iterator[tuple[str, LogAnswer]]:
+            return dict.fromkeys(questions, error)
+        return {name: answer for half in _halves(questions) for name, answer in ask_all(ask, half).items()}
     by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {}
-    for partition, log_range in view.partitions.items():
-        by_topic.setdefault(partition.topic, {})[partition] = log_range
-    for name, question in questions.items():
-        topics = _united((question.topics, question.optional))
-        ranges = {partition: ends for topic in topics for partition, ends in by_topic.get(topic, {}).items()}
-        deleted = tuple(topic for topic in view.deleted if topic in question.optional)
-        yield name, (LogView(view.cluster, ranges, deleted=deleted), None)
+    for partition, ends in view.partitions.items():
+        by_topic.setdefault(partition.topic, {})[partition] = ends
+    return {name: question.answer_in(view, by_topic) for name, question in questions.items()}
 
 
 def _halves(questions: Mapping[str, LogQuestion]) -> Iterator[dict[str, LogQuestion]]:
@@ -89,5 +85,5 @@ def _halves(questions: Mapping[str, LogQuestion]) -> Iterator[dict[str, LogQuest
     yield dict(items[middle:])
 
 
-def _united(topics: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def _united(topics: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic for names in topics for topic in names))

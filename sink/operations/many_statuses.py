@@ -18,12 +18,11 @@ from coordination.errors import Corrupt, OtherVersion
 from coordination.state.model import LogView, TopicPartition
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper, read_together
-from coordination.zookeeper.worker_records import HostedRecord
 from coordination.zookeeper.worker_summaries import WorkerSummaries
 from sink.clients.kafka import Log
 from sink.clients.record_times import begin_times
 from sink.config import Settings
-from sink.operations.log_ends import LogAnswer, LogQuestion, ask_all, log_question
+from sink.operations.log_ends import LogAnswer, LogQuestion, ask_fresh, log_question
 from sink.operations.status import Reading, reading_of
 
 CLUSTERS_AT_ONCE = 16
@@ -65,7 +64,7 @@ class ManyStatuses:
         trees = dict(zip(self._keepers, read_together([*self._keepers.values()]), strict=True))
         readable = {name: tree for name, tree in trees.items() if isinstance(tree, FullTree)}
         answers, begun = self._logs_of(readable) if self._lag else ({}, {})
-        hosts = {root: self._hosts(root) for root in self._summaries}
+        hosts = {root: summaries.hosts() for root, summaries in self._summaries.items()}
         looks = []
         for settings in self._sinks:
             tree, name = trees[settings.name], settings.name
@@ -73,7 +72,7 @@ class ManyStatuses:
                 looks.append(SinkLook(settings, error=tree))
                 continue
             hosting = hosts[_parent(settings)].get(name, {})
-            reading = reading_of(settings, tree, answers.get(name, (None, None)), hosting)
+            reading = reading_of(settings, tree, answers.get(name), hosting)
             looks.append(SinkLook(settings, reading, begun=begun.get(_cluster(settings), {})))
         return looks
 
@@ -89,8 +88,8 @@ class ManyStatuses:
                 questions.setdefault(cluster, {})[settings.name] = log_question(settings, tree.topics)
 
         def ask(cluster: Cluster) -> tuple[dict[str, LogAnswer], dict[TopicPartition, float]]:
-            answers = ask_all(self._logs[cluster], questions[cluster])
-            views = [view for view, _ in answers.values() if view is not None]
+            answers = ask_fresh(self._logs[cluster], questions[cluster])
+            views = [view for view in answers.values() if isinstance(view, LogView)]
             ranges = {partition: ends for view in views for partition, ends in view.partitions.items()}
             return answers, begin_times(dict(cluster), LogView(views[0].cluster, ranges)) if views else {}
 
@@ -99,17 +98,6 @@ class ManyStatuses:
             {name: answer for answers, _ in asked.values() for name, answer in answers.items()},
             {cluster: begun for cluster, (_, begun) in asked.items()},
         )
-
-    def _hosts(self, root: str) -> dict[str, dict[str, HostedRecord]]:
-        """Returns the record of each sink below `root` in each process that hosts it, by sink and worker."""
-        summaries = self._summaries[root]
-        summaries.refresh()
-        hosts: dict[str, dict[str, HostedRecord]] = {}
-        for name in sorted(summaries.by_name):
-            if (record := summaries.record_of(name)) is not None:
-                for sink, hosted in record.sinks.items():
-                    hosts.setdefault(sink, {})[record.worker] = hosted
-        return hosts
 
 
 def _side_by_side(act: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

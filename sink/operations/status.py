@@ -1,8 +1,7 @@
 """The state of a sink, as one value: read from ZooKeeper, with the lag if Kafka answers.
 
-`collect` reads and changes nothing. The JSON form has a `format` number. Within one format, fields are added, never
-renamed or removed. A reading is not atomic: two facts in it may be a moment apart. Errors: Unavailable, Corrupt
-(ZooKeeper); an error of Kafka is part of the status.
+The JSON form has a `format` number. Within one format, fields are added, never renamed or removed. A reading is not
+atomic: two facts in it may be a moment apart. An error of Kafka is part of the status. Raises nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from coordination.errors import SinkError
 from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.full_tree import FullTree
-from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
-from sink.clients.kafka import Log
 from sink.config import Settings
-from sink.operations.log_ends import LogAnswer, ask_one, log_question
+from sink.operations.log_ends import LogAnswer
 from sink.telemetry.backlog import lag
 
 FORMAT = 1
@@ -176,20 +174,13 @@ class Reading:
     status: Status
 
 
-def reading_of(settings: Settings, tree: FullTree, log_answer: LogAnswer, hosts: Mapping[str, HostedRecord]) -> Reading:
+def reading_of(
+    settings: Settings, tree: FullTree, log_answer: LogAnswer | None, hosts: Mapping[str, HostedRecord]
+) -> Reading:
     """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
-    log_view, kafka_error = log_answer
-    status = build(
-        settings, tree.view, log_view, kafka_error, time.time(), tree.services, tree.catalog, outside_workers(hosts)
-    )
-    return Reading(tree.view, log_view, status)
-
-
-def collect(settings: Settings, keeper: Keeper, log: Log) -> Reading:
-    """Reads everything once."""
-    tree = keeper.read_full()
-    answer = ask_one(log, log_question(settings, tree.topics))
-    return reading_of(settings, tree, answer, keeper.hosting_records())
+    outside = outside_workers(hosts)
+    status = build(settings, tree.view, log_answer, time.time(), tree.services, tree.catalog, outside)
+    return Reading(tree.view, log_answer if isinstance(log_answer, LogView) else None, status)
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
@@ -218,14 +209,14 @@ def catalog_status(settings: Settings, state: CatalogState | None, committed: in
 def build(
     settings: Settings,
     view: KeeperView,
-    log_view: LogView | None,
-    kafka_error: str | None,
+    log_answer: LogAnswer | None,
     wall: float,
     services: TableServiceRun | None = None,
     catalog: CatalogState | None = None,
     outside: tuple[OutsideStatus, ...] = (),
 ) -> Status:
     """Makes the status of one reading of the tree and of the log, with the records beside the tree."""
+    log_view = log_answer if isinstance(log_answer, LogView) else None
     partitions = _partitions(view.states, log_view)
     lags = [partition.lag for partition in partitions]
     return Status(
@@ -250,7 +241,7 @@ def build(
         transactions=tuple(_transaction(transaction, wall) for transaction in view.transactions),
         history=tuple(ended_status(summary) for summary in reversed(view.ledger.history[-NEWEST:])),
         committed=view.ledger.committed,
-        kafka_error=kafka_error,
+        kafka_error=str(log_answer) if isinstance(log_answer, SinkError) else None,
         services=services,
         catalog=catalog_status(settings, catalog, view.ledger.committed),
         outside=outside,

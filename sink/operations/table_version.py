@@ -1,7 +1,7 @@
 """Refuses a table whose checkpoints another protocol version wrote, without Hudi and without a JVM.
 
-Guarantee: the newest checkpoint of the sink is of this release's version, or cannot be read here; other readers report
-that. Changes nothing. Raises OtherVersion.
+Guarantee: the newest checkpoint of the sink, and of each other sink on the active timeline, is of this release's
+version, or cannot be read here; other readers report that. Changes nothing. Raises OtherVersion.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ _NO_METADATA = (ValueError, LookupError, TypeError, AttributeError, EOFError)
 
 
 def require_own_table(settings: Settings) -> None:
-    """Raises OtherVersion if the newest checkpoint of the sink in its table is of another version."""
+    """Raises OtherVersion if the newest checkpoint of a sink in the table is of another version."""
+    own, seen = CHECKPOINT_PREFIX + settings.name, set[str]()
     with suppress(*_UNREADABLE, *_NO_METADATA):
         table = open_table(settings.base_path, settings.storage)
-        for instant, _, _, content, _ in instants_of(table, active_names(table)[::-1], []):
-            text = (metadata_of(content).get("extraMetadata") or {}).get(CHECKPOINT_PREFIX + settings.name)
-            if text:
-                decode_checkpoint(text, f"{settings.base_path}: checkpoint of sink {settings.name} in commit {instant}")
+        active = active_names(table)[::-1]
+        for instant, _, _, content, file in instants_of(table, active, []):
+            if own in seen and file not in active:
                 return
+            for key, text in (metadata_of(content).get("extraMetadata") or {}).items():
+                if key.startswith(CHECKPOINT_PREFIX) and key not in seen:
+                    seen.add(key)
+                    name = key.removeprefix(CHECKPOINT_PREFIX)
+                    decode_checkpoint(text, f"{settings.base_path}: checkpoint of sink {name} in commit {instant}")

@@ -19,12 +19,12 @@ from coordination.state.model import Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.keeper import Keeper
 from sink.audit.timeline import TableFiles, open_table
-from sink.config import load
 from sink.storage.access import NO_ACCESS
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.bench.figures import IDLE
 from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
+from tests.one_sink import load
 from tests.workers import WorkerProcess
 
 ROOT = "/bench"

@@ -25,10 +25,10 @@ from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
 from sink.clients.spark import start_session
-from sink.config import load
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.fleet import Fleet, produce
+from tests.one_sink import load
 
 COMMITS = 200
 PARTITIONS = 2

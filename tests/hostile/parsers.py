@@ -247,7 +247,7 @@ def configuration(data: bytes) -> object:
             path = Path(directory, f"sink.{suffix}")
             path.write_bytes(data)
             try:
-                outcomes.append(config.load(path, {}))
+                outcomes.append(config.load_fleet(path, {}))
             except SinkError as error:
                 outcomes.append(str(error))
     return outcomes

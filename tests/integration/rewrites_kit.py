@@ -24,10 +24,10 @@ import structlog
 from kazoo.client import KazooClient
 
 from sink.clients.spark import start_session
-from sink.config import load
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.write.row_spec import table_schema
+from tests.one_sink import load
 
 STEPS = ("planned", "begun", "in the metadata table", "on the timeline")
 

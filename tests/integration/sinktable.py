@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from coordination.state.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
-from sink.config import Settings, load
+from sink.config import Settings
 from tests.integration.reader_kit import kept_producer
 from tests.kafka_tools import topic_id_of
+from tests.one_sink import load
 
 FIRST_TIMESTAMP = int(time.time()) * 1000
 """Milliseconds of a partition's first record. It is recent, because the broker deletes by the records' own age."""

@@ -14,11 +14,12 @@ from coordination.state.tree import PARTITIONS
 from sink.cli import main
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import load, load_fleet
+from sink.config import load_fleet
 from sink.operations import catching_up
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.control import Overdue, SinkControl
 from tests.fleet import Fleet, produce
+from tests.one_sink import load
 
 pytestmark = pytest.mark.integration
 

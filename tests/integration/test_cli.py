@@ -46,9 +46,10 @@ from coordination.zookeeper.table_service_lock import Service, TableServiceLock,
 from sink import cli
 from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.operations.reset_writer import recorded_paths
 from tests.handmade import HandmadeTable, span
+from tests.one_sink import load
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import WrongLog
 from coordination.state.model import TopicPartition
-from sink.config import load
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import free_ports
 from sink.operations.control import SinkControl
@@ -22,6 +21,7 @@ from tests.integration.reader_kit import SentRecord, rows_of, send, task_reader
 from tests.integration.sinktable import slices_of
 from tests.kafka_cluster import KafkaCluster
 from tests.kafka_tools import ask_topic_id, note_topic_id
+from tests.one_sink import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 RECORDS = 600

@@ -16,9 +16,9 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sink import cli
-from sink.config import load
 from sink.schema import parse_ddl
 from sink.write.row_spec import table_schema
+from tests.one_sink import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 

@@ -122,6 +122,25 @@ def test_a_holder_whose_session_ended_does_not_lock_the_table_for_ever(
         pass
 
 
+def test_a_holder_is_told_that_its_lock_is_lost_when_the_znode_or_the_session_is_gone(
+    sink_settings: Settings, client: KazooClient, chroot: str
+) -> None:
+    locks = TableLocks(client, sink_settings)
+    with locks("test") as lock:
+        lock.require_held()
+        [znode] = client.get_children(locks.path)
+        client.delete(f"{locks.path}/{znode}")
+        with locks("the next holder") as next_lock:
+            next_lock.require_held()
+            with pytest.raises(Unavailable, match=f"{locks.path}: NoNodeError: this process no longer holds it"):
+                lock.require_held()
+    with connected(chroot) as other_client:
+        lost = TableLocks(other_client, sink_settings)("test")
+        lock = lost.__enter__()
+    with pytest.raises(Unavailable, match="no longer holds it"):
+        lock.require_held()
+
+
 def test_how_long_it_was_held_is_told_with_the_purpose(sink_settings: Settings, client: KazooClient) -> None:
     held: list[tuple[str, float]] = []
     locks = TableLocks(client, sink_settings, note_held=lambda *hold: held.append(hold))

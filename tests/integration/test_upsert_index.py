@@ -12,13 +12,14 @@ from kazoo.client import KazooClient
 
 from coordination.errors import TableError
 from sink.audit import audit
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.hudi.existing_rows import rows_conflict
 from sink.operations.validation import validate
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings
 from tests.integration.table_kit import SINK, connected
 from tests.integration.upsert_kit import BUCKETS, DDL, NO_METADATA, ON_READ, RECORD_INDEX, Change, Upserts, send
+from tests.one_sink import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -35,7 +35,8 @@ IN_A_TREE = (
 )  # fmt: skip
 IN_A_TABLE = (
     "audit", "audit --json", "adopt", "adopt --yes", "errors", "errors replay", "errors replay --yes",
-    "reset --to earliest --yes", "reset --to checkpoint --yes", "reset --forget", "reset --forget --yes",
+    "reset", "reset --yes", "reset --to earliest --yes", "reset --to checkpoint --yes", "reset --forget",
+    "reset --forget --yes",
 )  # fmt: skip
 
 Contents = dict[str, object]
@@ -101,9 +102,9 @@ def raise_version_of_table(fleet: Fleet) -> None:
         commit.write_bytes(data.replace(old, new))
 
 
-def refuses_to_run(fleet: Fleet, name: str) -> bool:
+def refuses_to_run(fleet: Fleet, name: str, **settings: object) -> bool:
     """Whether a worker, and `sink run`, end with the sentence."""
-    assert fleet.start(name).wait(120) == 2
+    assert fleet.start(name, **settings).wait(120) == 2
     config = str(fleet.directory / f"{name}.yaml")
     bounded = subprocess.run(
         [sys.executable, "-m", "sink.cli", "run", "--until-end", "--config", config],
@@ -157,6 +158,7 @@ def test_a_worker_and_every_command_leave_a_table_of_another_version_as_it_is(la
     landed.client.delete("/sink", recursive=True)
     without_tree = table_contents(landed.table)
     assert refuses_to_run(landed, "w3")
+    assert refuses_to_run(landed, "w4", name="another-sink")
     assert landed.client.exists("/sink") is None
     assert table_contents(landed.table) == without_tree
 
@@ -165,9 +167,11 @@ def test_a_tree_that_only_a_member_of_another_version_is_in_is_left_as_it_is(lan
     member = {"format": OTHER, "host": "far"}
     path = landed.client.create(f"{landed.root}/workers/w9:1", json.dumps(member).encode(), ephemeral=True)
     before = contents(landed)
-    for line in READERS:
+    for line in IN_A_TREE:
         status, output = run(line)
         assert (line, status, bool(SENTENCE.search(output))) == (line, 2, True), output
+    status, output = run("audit")
+    assert (status, bool(SENTENCE.search(output))) == (0, True), output
     assert refuses_to_run(landed, "w2")
     assert contents(landed) == before
     landed.client.delete(path)

@@ -37,7 +37,7 @@ from coordination.state.model import (
 )
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import start_session
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
@@ -46,6 +46,7 @@ from sink.storage.access import hadoop_options
 from sink.telemetry.failpoints import DIRECTORY
 from sink.write.engine import engine_of
 from sink.write.row_spec import ColumnResolver, table_schema
+from tests.one_sink import load
 
 ANSWER_SECONDS = 180.0
 FENCE = "/rewrites"

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.write.changes import Changes
 from sink.write.record_columns import BadRow, separate_bad
 from sink.write.row_spec import change_spec, table_schema
+from tests.one_sink import load
 
 DDL = "id bigint, name string not null, at bigint"
 

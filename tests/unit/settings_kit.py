@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sink.config import Settings, load
+from sink.config import Settings
+from tests.one_sink import load
 
 
 def minimal_settings(directory: Path, **more: str) -> Settings:

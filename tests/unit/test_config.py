@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
 from sink.devtools import settings_reference as config_reference
+from tests.one_sink import load
 from tests.unit.config_kit import MINIMAL
 
 SECRET = "hunter2-Tr0ub4dor"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
+from tests.one_sink import load
 
 BASE = {
     "zookeeper.connect": "z:2181",

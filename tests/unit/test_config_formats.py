@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.write.row_spec import registry_access, table_schema, value_format
+from tests.one_sink import load
 
 MINIMAL = {
     "zookeeper.connect": "zk",

@@ -10,9 +10,9 @@ import pyspark
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import load
 from sink.config.hudi_keys import KEYS
 from sink.config.spelling import KNOWN, REAL, mistaken_for
+from tests.one_sink import load
 from tests.unit.config_kit import MINIMAL
 
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from sink.config import load
+from tests.one_sink import load
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "docs" / "systemd" / "sink-worker@.service"

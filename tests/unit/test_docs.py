@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sink.config import load
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
 from sink.devtools import protocol_reference
+from tests.one_sink import load
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

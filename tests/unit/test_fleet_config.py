@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, expand, load, load_fleet
+from sink.config import Settings, expand, load_fleet
+from tests.one_sink import load
 from tests.unit.config_kit import MINIMAL
 
 SHARED = """
@@ -95,13 +96,6 @@ def test_a_file_of_one_sink_is_what_it_was(write):
     path = write(MINIMAL, "sink.yaml")
     assert load_fleet(path, {}).sinks == (load(path, {}),)
     assert load_fleet(path, {"SINK_FLUSH_SIZE": "3"}).sinks[0].flush_size == 3
-
-
-def test_load_takes_a_fleet_of_one_sink_and_names_those_of_a_larger_one(write):
-    content = f"{SHARED}\nsinks: {{orders: {{topics: orders, target.base.path: /lake/orders}}}}"
-    assert load(write(content), {}).name == "orders"
-    with pytest.raises(ConfigError, match=r"holds 2 sinks \(orders, eu\.customers\); name one"):
-        load(write(TWO), {})
 
 
 def test_the_digest_is_that_of_the_sink_written_by_itself(write):

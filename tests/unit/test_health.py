@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coordination.errors import Unavailable
 from coordination.machines import recovery
 from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
 from coordination.state import tree
@@ -37,6 +38,7 @@ from tests.unit.settings_kit import minimal_settings
 
 WALL = 1_000_000.0
 SOURCE = TopicPartition("orders", 0)
+AWAY = Unavailable("Kafka gave no answer")
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
 
 
@@ -78,7 +80,7 @@ def evidence_of(
     view: KeeperView,
     end: int | None = 100,
     waiting: float = 0.0,
-    kafka_error: str | None = None,
+    kafka_error: Unavailable | None = None,
 ) -> Evidence:
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
@@ -87,7 +89,7 @@ def evidence_of(
         trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
             trend.observe(before, log, WALL - after)
-    return Evidence(settings, WALL, view, build(settings, view, log, kafka_error, WALL), trend=trend)
+    return Evidence(settings, WALL, view, build(settings, view, log or kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
@@ -125,7 +127,7 @@ def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp
     evidence, view = evidence_of(settings, a_view(settings)), a_view(settings)
     for seconds in (70, 30, 0):
         evidence.trend.observe(view, held, WALL - seconds)
-    evidence = replace(evidence, status=build(settings, view, held, None, WALL))
+    evidence = replace(evidence, status=build(settings, view, held, WALL))
     judgement = judge(evidence)
     assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
     [told] = judgement.reasons or judgement.notes
@@ -158,9 +160,9 @@ def test_a_pause_is_told_and_no_illness(settings: Settings) -> None:
 
 
 def test_kafka_away_is_a_note_until_nobody_can_say_that_nothing_waits(settings: Settings) -> None:
-    recent = judge(evidence_of(settings, a_view(settings, 10), None, kafka_error="Kafka gave no answer"))
+    recent = judge(evidence_of(settings, a_view(settings, 10), None, kafka_error=AWAY))
     assert kinds(recent) == ([], ["kafka"])
-    overdue = judge(evidence_of(settings, a_view(settings, 100), None, kafka_error="Kafka gave no answer"))
+    overdue = judge(evidence_of(settings, a_view(settings, 100), None, kafka_error=AWAY))
     assert kinds(overdue) == (["kafka"], ["kafka"])
 
 

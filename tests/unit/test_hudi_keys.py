@@ -10,7 +10,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.clients.spark import _pack_packages
-from sink.config import Settings, load, load_fleet
+from sink.config import Settings, load_fleet
 from sink.config.hudi_keys import INT_MAX, KEYS, REASONS, accepted, notes
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN
@@ -18,6 +18,7 @@ from sink.config.spelling import mistaken_for
 from sink.devtools import hudi_keys as devtool
 from sink.hudi.options import commit_options, service_options
 from sink.telemetry.redaction import Properties
+from tests.one_sink import load
 from tests.unit.config_kit import MINIMAL
 
 REFUSED = sorted(key.name for key in KEYS.values() if key.kind == "refused" and key.name.startswith("hoodie."))

@@ -19,7 +19,6 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink import cli
-from sink.config import load
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.infer.field_stats import DEEPEST, MAP_KEYS
@@ -30,6 +29,7 @@ from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
+from tests.one_sink import load
 from tests.unit.protobuf_kit import Proto
 
 

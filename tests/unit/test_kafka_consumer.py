@@ -12,10 +12,11 @@ from sink import librdkafka
 from sink.audit import TopicAccess
 from sink.audit.log import LogReader
 from sink.clients.kafka import Log
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.write import kafka_consumer
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
 from sink.write.task_input import require_reader
+from tests.one_sink import load
 from tests.storage.kerberos_wheel import installed_has_kerberos
 
 MINIMAL = {

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.errors import ConfigError
-from sink.config import load
 from sink.telemetry import logs
 from sink.telemetry.redaction import HIDDEN, Properties, Redactor, looks_secret, redact_text
+from tests.one_sink import load
 
 SECRET = "hunter2-Tr0ub4dor"
 

@@ -11,7 +11,7 @@ from coordination.planning.offsets import OffsetReset
 from coordination.state import tree
 from coordination.state.messages import ReadLog
 from coordination.state.model import Failure, FailureKind, TopicPartition, WriteStatus
-from sink.config import load
+from tests.one_sink import load
 from tests.simulation.table import slices_of
 from tests.unit.config_kit import MINIMAL
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term

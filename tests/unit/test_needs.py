@@ -44,7 +44,7 @@ def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkRe
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(settings.normal_wait)
     trend.observe(keeper_view, log, NOW)
-    return report_on(settings, keeper_view, build(settings, keeper_view, log, None, NOW), trend)
+    return report_on(settings, keeper_view, build(settings, keeper_view, log, NOW), trend)
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from coordination.errors import OtherVersion
 from coordination.state.codec import encode_checkpoint
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult, TopicPartition
+from coordination.state.versions import PROTOCOL
 from sink.hudi.instants import Instant
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 
@@ -41,6 +44,13 @@ def test_the_newest_checkpoint_of_each_other_sink_counts(is_archived: bool) -> N
     assert told.startswith("sink theirs has landed t-0 up to offset 20 into this table, and sink mine would land it")
     others.forget(())
     assert (others.conflict(checkpoint("mine", 2, 30, (19, 30))) == told) == is_archived
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_checkpoint_of_another_sink_and_version_is_refused(is_archived: bool) -> None:
+    document = {**json.loads(encode_checkpoint(checkpoint("theirs", 2, 20))), "format": PROTOCOL + 1}
+    with pytest.raises(OtherVersion, match=f"protocol version {PROTOCOL + 1}"):
+        OtherSinks("mine").add(instant(1), {CHECKPOINT_KEY + "theirs": json.dumps(document)}, "here", is_archived)
 
 
 def test_a_checkpoint_of_another_sink_that_cannot_be_read_is_left_to_that_sink() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Fleet, Settings, TopicProblem, expand, load, load_fleet
+from sink.config import Fleet, Settings, TopicProblem, expand, load_fleet
+from tests.one_sink import load
 
 SHARED = """
 zookeeper.connect: zk:2181
