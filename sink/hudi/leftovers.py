@@ -19,14 +19,16 @@ from sink.layout.quarantine import QUARANTINE
 TEMP = ".hoodie/.temp"
 TIMELINE = ".hoodie/timeline"
 _MARKER = ".marker."
-_NOTE = "sink.rolled_back"
+NOTES = ".hoodie/.sink_rollbacks"
+"""A directory with a file for each instant that this sink rolled back. Not in the directory of Hudi's markers: with
+another file there, a second rollback of an instant, which a late writer has made pending again, leaves all files."""
 _NOTE_DAYS = 7
 """No task of an instant runs longer."""
 
 
 def note_rollback(hudi: HudiClient, instant: str) -> None:
-    """Notes beside the markers that this sink's rollback of its instant is complete."""
-    hudi.storage().create(hudi.path(f"{TEMP}/{instant}/{_NOTE}"), True).close()
+    """Notes that this sink's rollback of its instant is complete."""
+    hudi.storage().create(hudi.path(f"{NOTES}/{instant}"), True).close()
 
 
 def marked_files(hudi: HudiClient, instant: str) -> list[str]:
@@ -47,8 +49,7 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     have ended.
     """
     # Listed before the timeline: what is listed belongs to an instant that was begun before.
-    quarantined, marked = hudi.names(QUARANTINE), hudi.names(TEMP)
-    noted = {instant for instant in marked if _NOTE in hudi.names(f"{TEMP}/{instant}")}
+    quarantined, noted = hudi.names(QUARANTINE), hudi.names(NOTES)
     storage = hudi.storage()
     for name in _revived(hudi, timeline.snapshot()):
         storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
@@ -63,6 +64,10 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
             storage.deleteFile(hudi.path(f"{TEMP}/{instant}/{marker}"))
         if is_old(instant):
             storage.deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
+    pending = {entry.requested for entry in snapshot.instants if not entry.done}
+    for instant in noted:
+        if is_old(instant) and instant not in pending:
+            storage.deleteFile(hudi.path(f"{NOTES}/{instant}"))
     for instant in quarantined:
         if not any(not entry.done for entry in snapshot.writes_at(instant)):
             storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
