@@ -4,10 +4,10 @@ Hudi notes the number of the archive's newest manifest in `_version_`, which it 
 the name that another attempt gives, too. Here `_version_` is deleted: Hudi's readers then take the manifest with the
 highest number. Each attempt writes files whose names no other one has, and two manifests: a copy of the newest, which
 takes the next number, and then its own. Guarantee: the table lock is held meanwhile, so each later attempt's manifests
-have higher numbers, whatever an earlier one still writes; an attempt whose manifest is not the newest deletes no
-instant from the active timeline; it deletes files of the archive only if it listed them under the lock. Voided by
-another Hudi writer that archives: until the next run here, its `_version_` counts. Written for Hudi 1.2, whose steps
-are called by reflection. Raises what py4j raises, Conflict and Corrupt.
+have higher numbers, whatever an earlier one still writes; an attempt that finds the lock lost publishes no manifest;
+one whose manifest is not the newest deletes no instant from the active timeline; it deletes files of the archive only
+if it listed them under the lock. Voided by another Hudi writer that archives: until the next run here, its `_version_`
+counts. Written for Hudi 1.2, whose steps are called by reflection. Raises what py4j raises, Conflict and Corrupt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +50,14 @@ class _Manifest:
 
 class Archiving:
     """One run on a table that Hudi has opened (`table`), whose timeline is in the directory `timeline`, relative to the
-    base path of `hudi`. The caller holds the table lock.
+    base path of `hudi`. The caller holds the table lock; `require_held` raises if it has lost it.
     """
 
-    def __init__(self, hudi: HudiObjects, table: Any, timeline: str) -> None:
+    def __init__(
+        self, hudi: HudiObjects, table: Any, timeline: str, require_held: Callable[[], None] = lambda: None
+    ) -> None:
         self._hudi = hudi
+        self._require_held = require_held
         self._table = table
         self._config = table.getConfig()
         self._storage = hudi.storage()
@@ -180,6 +183,7 @@ class Archiving:
         files = [{"fileName": name, "fileLen": size} for name, size in sorted(manifest.files.items())]
         with closing(self._storage.create(self._hudi.path(f"{self._attempt}/{name}"), True)) as output:
             output.write(json.dumps({"files": files}).encode())
+        self._require_held()
         self._rename(name, name)
 
     def _rename(self, name: str, final: str) -> None:

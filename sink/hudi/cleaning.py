@@ -10,10 +10,12 @@ reflection. Raises what py4j raises.
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from typing import Any
 
 from sink.hudi.client import HudiClient
 from sink.hudi.instants import ActiveTimeline
+from sink.hudi.service_moment import Moment
 
 CLEAN = "clean"
 _TIMELINE = ".hoodie/timeline"
@@ -57,9 +59,10 @@ def obsolete(hudi: HudiClient, instant: str, snapshot: ActiveTimeline) -> str:
     return f"a savepoint of {', '.join(later)} was made since: the plan may name its files" if later else ""
 
 
-def drop(hudi: HudiClient, instant: str) -> None:
-    """Deletes a plan that is not complete. The caller holds the table lock."""
+def drop(hudi: HudiClient, instant: str, moment: Moment) -> None:
+    """Deletes a plan that is not complete."""
     meta = hudi.meta_client()
+    moment.require_held()
     # The plan goes last: Hudi cannot read a cleaning that has begun and has no plan.
     for state in ("INFLIGHT", "REQUESTED"):
         meta.getActiveTimeline().deleteInstantFileIfExists(hudi.instant(meta, state, CLEAN, instant))
@@ -85,19 +88,18 @@ def delete(hudi: HudiClient, instant: str) -> Any:
     return metadata
 
 
-def complete(hudi: HudiClient, instant: str, metadata: Any) -> None:
-    """Completes a plan whose files are deleted, in the metadata table first. Does nothing if another writer has. The
-    caller holds the table lock.
-    """
+def complete(hudi: HudiClient, instant: str, metadata: Any, moment: Moment) -> None:
+    """Completes a plan whose files are deleted, in the metadata table first. Does nothing if another writer has."""
     if instant not in pending(hudi):
         return
     table = hudi.table()
-    writer = table.getMetadataWriter(instant)
-    if writer.isPresent():
-        writer.get().update(metadata, instant)
-        writer.get().close()
     meta = table.getMetaClient()
     inflight = hudi.instant(meta, "INFLIGHT", CLEAN, instant)
+    writer = table.getMetadataWriter(instant).orElse(None)
+    with nullcontext() if writer is None else closing(writer):
+        moment.require_held()
+        if writer is not None:
+            writer.update(metadata, instant)
     meta.getActiveTimeline().transitionCleanInflightToComplete(False, inflight, hudi.option(metadata))
 
 

@@ -8,7 +8,7 @@ of transactions, checkpoints or locks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -290,17 +290,20 @@ class HudiClient(HudiObjects):
             serializer = self.java.internal.schema.utils.SerDeHelper
             commit.addMetadata(serializer.LATEST_SCHEMA, serializer.toJson(internal.get()))
 
-    def complete_service(self, service: str, instant: str, written: Any) -> None:
-        """Completes a plan whose files `execute` has written. Hudi adds them to the metadata table before it looks
-        whether the plan is still there.
+    def complete_service(self, service: str, instant: str, written: Any, require_alone: Callable[[], None]) -> None:
+        """Completes a plan whose files `write_plan` has written. Hudi adds them to the metadata table before it looks
+        whether the plan is still there: `require_alone`, called last, raises if another process may have gone on.
         """
+        client = self.client
         if service == "Compaction":
-            self.client.commitCompaction(instant, written, self.option())
+            require_alone()
+            client.commitCompaction(instant, written, self.option())
             return
         table = self.table()
-        services = self.client.getTableServiceClient()
+        services = client.getTableServiceClient()
         # Hudi 1.2 has no public method that completes a clustering which another call has written.
         owner = str(services.getClass().getSuperclass().getName())
+        require_alone()
         self.call_hidden(services, "commitClustering", _COMPLETE_CLUSTERING, written, table, instant, owner=owner)
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
@@ -309,11 +312,13 @@ class HudiClient(HudiObjects):
         read_plan = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
         return dict(read_plan(requested).getExtraMetadata() or {})
 
-    def reopen_compaction(self, meta: Any, instant: str, state: str) -> None:
+    def reopen_compaction(self, meta: Any, instant: str, state: str, require_alone: Callable[[], None]) -> None:
         """Rolls back what an earlier attempt at a plan in this state has written, also into the metadata table, and
         leaves the plan requested. Deletes the heartbeat of that attempt, for which Hudi would refuse the next one.
+        `require_alone` as for `complete_service`: a rollback takes back what is complete, too.
         """
         entry = self.instant(meta, state, COMPACTION, instant)
+        require_alone()
         self._roll_back_plan(meta, entry, deletes_plan=False)
         if state == "INFLIGHT":
             meta.getActiveTimeline().revertInstantFromInflightToRequested(entry)

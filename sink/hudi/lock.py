@@ -1,9 +1,11 @@
 """Hudi's own ZooKeeper table lock, held from Python over the worker's open session.
 
 Guarantee: while it is held, no Hudi writer that uses ZookeeperBasedLockProvider with the same base path and key holds
-it, and the other way round: both queue at the same znode. It is held only as long as the session lives; so the caller
-checks the session last, before it acts. Voided by writers with another lock provider, path or key. Raises Unavailable
-(not acquired within the wait, with the name of its holder, or why ZooKeeper refuses it).
+it, and the other way round: both queue at the same znode. It is held only as long as the session lives, which ends
+without a word to a process that stands still: so each step that completes or takes back what the next holder may have
+completed asks last (`TableLock.require_held`), as transactions do with their fence. Voided by writers with another lock
+provider, path or key. Raises Unavailable (not acquired within the wait, with the name of its holder; lost since; or why
+ZooKeeper refuses it).
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 DEFAULT_BASE_PATH = "/hudi"
 WAIT_SECONDS = 30.0
 _RELEASE_PAUSE_SECONDS = 0.5
-Locks = Callable[[str], AbstractContextManager[None]]
-"""Gives the table lock, held for the purpose that is named."""
+Locks = Callable[[str], AbstractContextManager[Callable[[], None]]]
+"""Gives the table lock, held for the purpose that is named, as what raises Unavailable once it is lost."""
 T = TypeVar("T")
 
 
@@ -51,6 +53,22 @@ class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
 
     def __init__(self, client: KazooClient, path: str, holder: str) -> None:
         super().__init__(client, path, holder, extra_lock_patterns=("-lock-",))
+
+    def require_held(self) -> None:
+        """Raises Unavailable unless ZooKeeper has this lock's znode now. A transaction that only checks: a server that
+        lags behind may still answer a read with a znode that is gone.
+        """
+        question = self.client.transaction()
+        question.check(f"{self.path}/{self.node}", 0)
+        try:
+            [answer] = question.commit_async().get(timeout=WAIT_SECONDS)
+        except (KazooException, KazooTimeoutError) as error:
+            answer = error
+        if isinstance(answer, Exception):
+            raise Unavailable(
+                f"table lock {self.path}: {type(answer).__name__}: this process no longer holds it, or cannot find out:"
+                " its ZooKeeper session ended, or the connection. It changes nothing more; the next run goes on"
+            ) from answer
 
 
 class TableLocks:
@@ -78,12 +96,12 @@ class TableLocks:
         return min(tuple(self._held.values()), default=time.monotonic())
 
     @contextmanager
-    def __call__(self, purpose: str) -> Iterator[None]:
+    def __call__(self, purpose: str) -> Iterator[Callable[[], None]]:
         lock = TableLock(self._client, self.path, self._holder)
         self._acquire(lock)
         self._held[lock] = time.monotonic()
         try:
-            yield
+            yield lock.require_held
         finally:
             began = self._held.pop(lock)
             self._release(lock)

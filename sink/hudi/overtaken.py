@@ -13,8 +13,7 @@ there is no metadata table. Raises what py4j raises, Corrupt and Unavailable.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 
 import structlog
 from py4j.protocol import Py4JJavaError
@@ -23,13 +22,13 @@ from sink.clients.java_errors import causes
 from sink.hudi.client import COMPACTION, HudiClient
 from sink.hudi.instants import ActiveTimeline
 from sink.hudi.leftovers import TEMP, is_old
+from sink.hudi.service_moment import Moment, Moments
 from sink.hudi.timeline import HudiTimeline
 
 LOG = structlog.get_logger("sink.hudi")
 NOTES = ".hoodie/.sink_attempts"
 """A directory with a file for each compaction that was begun again: instant and newest attempt. Hudi deletes the
 directory of the markers."""
-Moment = Callable[[str], AbstractContextManager[ActiveTimeline]]
 
 
 def note_attempt(hudi: HudiClient, instant: str) -> None:
@@ -40,10 +39,8 @@ def note_attempt(hudi: HudiClient, instant: str) -> None:
         hudi.storage().deleteFile(hudi.path(f"{NOTES}/{name}"))
 
 
-def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moment: Moment) -> None:
-    """Deletes late files of each compaction that has had several attempts, the newest in the last seven days. `moment`
-    holds the table lock.
-    """
+def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moments: Moments) -> None:
+    """Deletes late files of each compaction that has had several attempts, the newest in the last seven days."""
     attempts: dict[str, list[str]] = {}
     for name in hudi.names(NOTES):
         attempts.setdefault(name.partition("_")[0], []).append(name)
@@ -56,8 +53,8 @@ def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moment: Moment) 
         committed = timeline.committed_files(snapshot, instant)
         late = _files(hudi, instant, committed) - committed
         if late:
-            with moment("delete late files") as now:
-                late -= delete_unused(hudi, now, instant, late)
+            with moments("delete late files") as moment:
+                late -= delete_unused(hudi, moment, instant, late)
         if not late and is_old(max(notes).partition("_")[2]):
             if committed:
                 hudi.storage().deleteDirectory(hudi.path(f"{TEMP}/{instant}"))
@@ -65,15 +62,16 @@ def delete_late_files(hudi: HudiClient, timeline: HudiTimeline, moment: Moment) 
                 hudi.storage().deleteFile(hudi.path(f"{NOTES}/{note}"))
 
 
-def delete_unused(hudi: HudiClient, snapshot: ActiveTimeline, instant: str, paths: Collection[str]) -> set[str]:
+def delete_unused(hudi: HudiClient, moment: Moment, instant: str, paths: Collection[str]) -> set[str]:
     """Deletes those of these files of a rewrite that is complete without them, or was dropped, which no pending plan
     and no savepoint can name; returns them. Without the metadata table Hudi may have planned with a late file in the
-    place of the commit's, which has the same rows. The caller holds the table lock.
+    place of the commit's, which has the same rows.
     """
     plans = [*hudi.pending_compactions().items(), *hudi.pending_clusterings().items()]
     groups = {group for group, plan in plans if plan != instant}
-    saved = _saved_files(hudi, snapshot)
+    saved = _saved_files(hudi, moment.snapshot)
     unused = set()
+    moment.require_held()
     for path in sorted(paths):
         name = path.rpartition("/")[2]
         if name not in saved and name.partition("_")[0] not in groups:

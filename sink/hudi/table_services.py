@@ -7,9 +7,10 @@ throughout. A rewrite (compaction, clustering) is completed with the table's col
 plan is still on the timeline and its files are those of the newest attempt: Hudi would first add its files to the
 metadata table, and readers would look for files that are gone. A compaction that a process of this sink has left behind
 is carried out again under its own instant; a clustering is rolled back and planned anew. Plans of other writers are
-left alone. This module never rolls back a pending instant of a transaction, however old its heartbeat is: the
-transaction may be PREPARED. Before it cleans and archives, it deletes what late tasks have left (`sink.hudi.overtaken`,
-`sink.hudi.leftovers`). Never raises for a service that fails: its outcome says so.
+left alone. ZooKeeper is asked last whether the lock is still held (`sink.hudi.service_moment`): a process that stood
+still may have lost it. This module never rolls back a pending instant of a transaction, however old its heartbeat is:
+the transaction may be PREPARED. Before it cleans and archives, it deletes what late tasks have left
+(`sink.hudi.overtaken`, `sink.hudi.leftovers`). Never raises for a service that fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from sink.config import Settings
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import ActiveTimeline, Instant
+from sink.hudi.instants import Instant
 from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
 from sink.hudi.lock import Locks
 from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
+from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.uploads import abort_uploads
@@ -114,17 +116,17 @@ class HudiTableServices:
         with closing(self._hudi.with_options(self._hudi.options, columns)) as hudi:
             written = hudi.write_plan(service, instant)
             self._failpoints.reach(f"{service}.written")
-            with self._moment(f"complete {service.lower()}") as snapshot:
+            with self._moment(f"complete {service.lower()}") as moment:
                 paths = hudi.paths_of(written)
                 try:
                     self._require_current(service, instant, paths)
                 except Conflict:
                     # No other attempt has files of these names. Once the timeline has forgotten the plan, readers
                     # without the metadata table would show them.
-                    delete_unused(hudi, snapshot, instant, paths)
+                    delete_unused(hudi, moment, instant, paths)
                     raise
                 hudi.name_columns(written, hudi.meta_client())
-                hudi.complete_service(service, instant, written)
+                hudi.complete_service(service, instant, written, moment.require_held)
 
     def _require_others_ended(self, actions: Collection[str] = ()) -> None:
         """Raises ServiceBlocked if an instant of another writer, of these actions or of any, has been pending for
@@ -142,12 +144,12 @@ class HudiTableServices:
             require_ended(self._hudi, old, own)
 
     @contextmanager
-    def _moment(self, purpose: str) -> Iterator[ActiveTimeline]:
-        """Holds the table lock at a moment at which the table may be changed. Gives the timeline of that moment."""
-        with self._locks(purpose):
+    def _moment(self, purpose: str) -> Iterator[Moment]:
+        """Holds the table lock at a moment at which the table may be changed."""
+        with self._locks(purpose) as require_held:
             snapshot = self._timeline.snapshot()
             require_moment(self._hudi, snapshot)
-            yield snapshot
+            yield Moment(snapshot, require_held)
 
     def _require_current(self, service: str, instant: str, paths: Sequence[str]) -> None:
         """Raises Conflict unless the plan is pending and these files are of its newest attempt: a later attempt has
@@ -176,12 +178,13 @@ class HudiTableServices:
         """Rolls back what an earlier attempt at a compaction has written. Returns whether the plan is still pending:
         until the lock is held, that attempt may complete it.
         """
-        with self._moment("reopen compaction"):
+        with self._moment("reopen compaction") as moment:
             pending, is_rolled_back = self._pending(COMPACTION, instant)
             if pending is not None:
                 note_attempt(self._hudi, instant)
             if pending is not None and (pending.state == "INFLIGHT" or is_rolled_back):
-                self._hudi.reopen_compaction(self._hudi.meta_client(), instant, pending.state)
+                meta = self._hudi.meta_client()
+                self._hudi.reopen_compaction(meta, instant, pending.state, moment.require_held)
         return pending is not None
 
     def _drop_clusterings(self) -> None:
@@ -189,8 +192,9 @@ class HudiTableServices:
         that made the plan may still complete it.
         """
         for instant in self._own_plans(CLUSTERING):
-            with self._moment("drop clustering"):
+            with self._moment("drop clustering") as moment:
                 if self._pending(CLUSTERING, instant)[0] is not None:
+                    moment.require_held()
                     self._hudi.roll_back(instant)
                     note_rollback(self._hudi, instant)
 
@@ -220,30 +224,31 @@ class HudiTableServices:
         deleted: the next plan names what is left.
         """
         self._failpoints.reach("Cleaning.scheduled")
-        with self._moment("begin cleaning") as snapshot:
-            if not self._is_current_cleaning(instant, snapshot):
+        with self._moment("begin cleaning") as moment:
+            if not self._is_current_cleaning(instant, moment):
                 return False
+            moment.require_held()
         deleted = cleaning.delete(self._hudi, instant)
         self._failpoints.reach("Cleaning.deleted")
-        with self._moment("complete cleaning") as snapshot:
-            if not self._is_current_cleaning(instant, snapshot):
+        with self._moment("complete cleaning") as moment:
+            if not self._is_current_cleaning(instant, moment):
                 return False
-            cleaning.complete(self._hudi, instant, deleted)
+            cleaning.complete(self._hudi, instant, deleted, moment)
         return True
 
-    def _is_current_cleaning(self, instant: str, snapshot: ActiveTimeline) -> bool:
+    def _is_current_cleaning(self, instant: str, moment: Moment) -> bool:
         """Whether the plan is pending. Drops it if it is obsolete."""
-        if not snapshot.is_pending(instant, cleaning.CLEAN):
+        if not moment.snapshot.is_pending(instant, cleaning.CLEAN):
             return False
-        if reason := cleaning.obsolete(self._hudi, instant, snapshot):
-            cleaning.drop(self._hudi, instant)
+        if reason := cleaning.obsolete(self._hudi, instant, moment.snapshot):
+            cleaning.drop(self._hudi, instant, moment)
             LOG.warning("cleaning.dropped", instant=instant, reason=reason)
         return not reason
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
-        with self._moment("archiving"):
-            Archiving(self._hudi, self._hudi.table(), TIMELINE).run()
+        with self._moment("archiving") as moment:
+            Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held).run()
         self._require_others_ended()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
@@ -87,9 +87,9 @@ class LeaderSearch:
             self.has_found = True
 
 
-def _unlocked(_purpose: str) -> nullcontext[None]:
+def _unlocked(_purpose: str) -> nullcontext[Callable[[], None]]:
     """Returns no lock: nobody else knows the table."""
-    return nullcontext()
+    return nullcontext(lambda: None)
 
 
 def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:

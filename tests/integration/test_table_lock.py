@@ -126,19 +126,19 @@ def test_a_holder_is_told_that_its_lock_is_lost_when_the_znode_or_the_session_is
     sink_settings: Settings, client: KazooClient, chroot: str
 ) -> None:
     locks = TableLocks(client, sink_settings)
-    with locks("test") as lock:
-        lock.require_held()
+    with locks("test") as require_held:
+        require_held()
         [znode] = client.get_children(locks.path)
         client.delete(f"{locks.path}/{znode}")
-        with locks("the next holder") as next_lock:
-            next_lock.require_held()
+        with locks("the next holder") as require_held_by_next:
+            require_held_by_next()
             with pytest.raises(Unavailable, match=f"{locks.path}: NoNodeError: this process no longer holds it"):
-                lock.require_held()
+                require_held()
     with connected(chroot) as other_client:
         lost = TableLocks(other_client, sink_settings)("test")
-        lock = lost.__enter__()
+        require_held = lost.__enter__()
     with pytest.raises(Unavailable, match="no longer holds it"):
-        lock.require_held()
+        require_held()
 
 
 def test_how_long_it_was_held_is_told_with_the_purpose(sink_settings: Settings, client: KazooClient) -> None:

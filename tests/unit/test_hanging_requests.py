@@ -30,6 +30,8 @@ class FreeLock:
     def acquire(self, timeout: float) -> bool:
         return timeout > 0
 
+    def require_held(self) -> None: ...
+
     def release(self) -> None: ...
 
 
