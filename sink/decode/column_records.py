@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sink.decode.cursors import Cursors, Rows, flags, scattered
+from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry import SchemaId, UnknownSchema
 from sink.schema import TableSchema
@@ -154,7 +155,9 @@ def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     invalid = (first_bytes > _GUID) & ~cursors.failed[rows]
     for byte in np.unique(first_bytes[invalid]).tolist():
         invalid_rows = rows[invalid & (first_bytes == byte)]
-        cursors.fail(invalid_rows, f"its first byte is {byte}; a schema registry's header begins with 0 or 1")
+        # Without a header it is the first byte of the value.
+        found = str(byte) if quotes() else "another one"
+        cursors.fail(invalid_rows, f"its first byte is {found}; a schema registry's header begins with 0 or 1")
     ids: Rows = np.zeros(len(rows), np.int64)
     has_id, has_guid = ((first_bytes == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
     ids[has_id] = cursors.fixed(rows[has_id], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.quoting import quoted
 from sink.decode.spark_times import DAYS_OF_400_YEARS
 
 TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
@@ -193,9 +194,14 @@ class PartitionTime:
 
     def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
         if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            describe = "{} is {}, which is out of range for seconds since 1970".format
             impossible = {row: time for row, time in enumerate(times.to_pylist()) if time and abs(time) > _LAST_SECOND}
-            raise BadPartition({row: describe(self.field, time) for row, time in impossible.items()})
+            raise BadPartition(
+                {
+                    row: f"{self.field} is {quoted(time, str(time), 'a number')}, which is out of range for seconds"
+                    " since 1970"
+                    for row, time in impossible.items()
+                }
+            )
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:

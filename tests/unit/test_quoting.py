@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from change_kit import batch_of, settings_of
 
+from sink.decode.column_records import schema_ids
+from sink.decode.cursors import Cursors
 from sink.decode.quoting import quoted, quoting
 from sink.write.record_columns import separate_bad
 from sink.write.row_spec import change_spec, row_spec, table_schema
@@ -32,6 +36,12 @@ BAD: Mapping[str, tuple[str, Any, Any, dict[str, str]]] = {
     "within a structure": ("a struct<b: array<int>>", None, {"a": {"b": [CANARY]}}, APPEND),
     "a part of a path": ("id string", None, {"id": f"{CANARY}:"}, {**APPEND, "partition__field__name": "id"}),
     "a long part of a path": ("id string", None, {"id": CANARY * 20}, {**APPEND, "partition__field__name": "id"}),
+    "a time that no partition has": (
+        "id bigint",
+        None,
+        {"id": int(f"{CANARY}000")},
+        {**APPEND, "partition__time__field": "id", "partition__time__unit": "s"},
+    ),
     "a key of another type": ("id int", f'"{CANARY}"', None, KEYED),
     "a key that is no number": ("id int", {"id": CANARY}, None, KEYED),
     "an unknown operation": (
@@ -65,6 +75,13 @@ def test_no_reason_quotes_a_value(tmp_path: Path, kind: str) -> None:
 def test_most_reasons_quote_the_value_by_default(tmp_path: Path) -> None:
     quoting_kinds = [kind for kind in BAD if re.search(r"4929|49:29", reasons(tmp_path, kind)[0])]
     assert len(quoting_kinds) >= len(BAD) - 4, set(BAD) - set(quoting_kinds)
+
+
+def test_a_value_without_a_header_does_not_show_its_first_byte() -> None:
+    values = Cursors(pa.array([CANARY.encode()], pa.binary()))
+    with quoting(False):
+        schema_ids(values, np.arange(1))
+    assert values.reasons == {0: "its first byte is another one; a schema registry's header begins with 0 or 1"}
 
 
 def test_a_value_is_quoted_unless_the_settings_say_otherwise() -> None:
