@@ -1,10 +1,10 @@
 """Starts the worker's Spark session, with pinned jars and Hudi's extensions, and without output on the terminal.
 
-Guarantee: the session's time zone is UTC, and so is the driver JVM's, unless the user sets another. The JVM's output
-goes to the given file, or nowhere. The user's `spark.*` settings win, except for required ones (serializer, extensions,
-catalog, the session's time zone, speculation, a local master's authentication). On a cluster the executors get the
-packages `sink` and `coordination` from the driver, and need pyarrow themselves. An earlier SparkContext in this process
-voids this. Raises ConfigError and Unavailable.
+Guarantee: the session's time zone is UTC, and so is the driver JVM's. The JVM's output goes to the given file, or
+nowhere. The user's `spark.*` settings win, except for required ones (serializer, extensions, catalog, the session's
+time zone, speculation, a local master's authentication). On a cluster the executors get the packages `sink` and
+`coordination` from the driver, and need pyarrow themselves. An earlier SparkContext in this process voids this. Raises
+ConfigError and Unavailable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import IO, TYPE_CHECKING, Any
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Unavailable
@@ -37,9 +36,9 @@ from sink.clients.inline_reads import executor_options
 from sink.clients.java import exit_reason, find_java, pyspark_jars
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm, security_properties
+from sink.clients.jvm_launch import DEFAULT_JAVA_OPTIONS, JAVA_OPTIONS, launch
 from sink.clients.kerberos import await_login, log_in
 from sink.clients.loopback_peers import refuse_strangers_updates
-from sink.clients.portless_gateway import close_port
 from sink.clients.spark_log import crash_options, jvm_output, log4j_configuration
 from sink.clients.spark_pools import ALLOCATIONS
 from sink.clients.spark_privacy import (
@@ -53,7 +52,6 @@ from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.clients.task_numbers import number_tasks_anew
 from sink.config import Settings
 from sink.config.values import is_one_process
-from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
 
 if TYPE_CHECKING:
@@ -91,9 +89,6 @@ _LOADED_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
 """Hudi 1.2 compares schemas by identity: if a JVM parses the metadata table's schema before it loads this class, it
 cannot write column statistics until it ends."""
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-
 _NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 """Without these, Hudi starts another JVM to attach to this one, for better estimates of object sizes."""
 
@@ -114,18 +109,19 @@ def start_session(
     spark_log: Path | None = None,
     other_sinks: Sequence[Settings] = (),
     parallel_sinks: bool = False,
+    rolls_log: bool = True,
 ) -> SparkSession:
     """Starts a session on `settings.spark_master`, for its sink and for `other_sinks` in the same process.
     `parallel_sinks`: whether transactions of several sinks run in parallel. Output of Spark, Hudi and the JVM goes to
-    `spark_log`.
+    `spark_log`, which `rolls_log` bounds, and without which no other user can lead it to another file.
     """
     sinks = (settings, *other_sinks)
     conf = _conf(sinks, app)
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
-        log4j.write_text(log4j_configuration(spark_log))
+        log4j.write_text(log4j_configuration(spark_log, rolls_log))
         archive = archive_option() if _is_alone(conf) else ""
-        user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        user_options = [conf.get(name, "") for name in (JAVA_OPTIONS, DEFAULT_JAVA_OPTIONS)]
         committing_options = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
         first_options = [archive, _IN_UTC, crash_options(spark_log), temporary_files(), committing_options]
         _add_java_options(conf, first=" ".join(first_options), last=_NO_ATTACHING)
@@ -146,9 +142,9 @@ def start_session(
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     # Certificates and a realm may be named there. The heap and its collector are a worker's.
-    properties = security_properties(settings.spark.get(_JAVA_OPTIONS, ""))
+    properties = security_properties(settings.spark.get(JAVA_OPTIONS, ""))
     options = " ".join([temporary_files(), _SHORT_LIVED, *properties])
-    conf = SparkConf(False).set(HEAP, "256m").set(_JAVA_OPTIONS, options)
+    conf = SparkConf(False).set(HEAP, "256m").set(JAVA_OPTIONS, options)
     user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
         jars = [*class_path(settings), *user_jars]
@@ -156,9 +152,7 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
             log4j = Path(directory, "log4j2.properties")
             log4j.write_text(log4j_configuration(None))
             _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-            discarded_output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            gateway = launch_gateway(conf, discarded_output)  # type: ignore[no-untyped-call]
-            close_port(gateway)
+            gateway = launch(conf, subprocess.DEVNULL)
     except (*JAVA_ERRORS, OSError) as error:
         raise Unavailable(f"Java did not start: {message(error)}") from error
     try:
@@ -247,7 +241,7 @@ def _on_this_host(master: str) -> bool:
 
 def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
     """Adds options before and after the user's; the last one wins."""
-    conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
+    conf.set(JAVA_OPTIONS, f"{first} {conf.get(JAVA_OPTIONS, '')} {last}".strip())
 
 
 def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
@@ -260,16 +254,12 @@ def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
 def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, parallel_sinks: bool) -> SparkContext:
     # The context looks only in the environment for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
-    # The launcher's settings are on the JVM's command line, where every user sees them: secrets go to the context only.
-    launcher_conf = SparkConf(False).setAll(
-        [(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)]
-    )
     # On the class path jars are not copied at every start, and come after PySpark's, some of which they repeat.
     appended_jars = class_path(*sinks) if _is_alone(conf) else ()
     environment = _environment(appended_jars, conf.get("spark.local.dir") or "")
     with jvm_output(spark_log) as output, environment, _preserved_interrupt_handler():
         try:
-            gateway = _launch(launcher_conf, output, spark_log)
+            gateway = _launch(conf, output, spark_log)
             await_login(gateway.jvm, dict(conf.getAll()), [sink.storage.hdfs for sink in sinks])
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
@@ -291,14 +281,14 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
 
 def _launch(conf: SparkConf, output: IO[Any] | int, spark_log: Path | None) -> JavaGateway:
     """Starts the JVM. If it ends at once, its output says why, and PySpark does not."""
-    logged_before = spark_log.stat().st_size if spark_log else 0
+    log = None if isinstance(output, int) else output.fileno()
+    logged_before = os.fstat(log).st_size if log is not None else 0
     try:
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        close_port(gateway)
-        return gateway
+        return launch(conf, output)
     except PySparkRuntimeError as error:
-        jvm_output = spark_log.read_bytes()[logged_before:].decode(errors="replace") if spark_log else ""
-        raise _not_started(conf, exit_reason(jvm_output) or message(error).rstrip("."), spark_log) from error
+        jvm_output = b"" if log is None else os.pread(log, os.fstat(log).st_size - logged_before, logged_before)
+        reason = exit_reason(jvm_output.decode(errors="replace"))
+        raise _not_started(conf, reason or message(error).rstrip("."), spark_log) from error
 
 
 def _not_started(conf: SparkConf, reason: str, spark_log: Path | None) -> Unavailable:
@@ -317,10 +307,6 @@ def _forget_sources(context: SparkContext) -> None:
         sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(_SOURCES_FIELD)
         sources.setAccessible(True)
         sources.get(context._jsc.hadoopConfiguration()).clear()
-
-
-def _is_secret(settings: Settings, name: str) -> bool:
-    return settings.spark.is_secret(name) or name.startswith(HADOOP)
 
 
 @contextmanager

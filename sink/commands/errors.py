@@ -171,7 +171,7 @@ def replay(
         require_own_table(settings)
         require_no_live_workers(workers(client, settings.root_znode) if yes else ())
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
-        spark = start_session(settings, f"sink-{settings.name}-replay", log)
+        spark = start_session(settings, f"sink-{settings.name}-replay", log, rolls_log=False)
         try:
             # Bad records may be large, and their sizes are not known beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)

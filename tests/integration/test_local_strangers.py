@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import psutil
@@ -99,7 +99,7 @@ def test_a_connection_that_was_made_before_a_gateway_closed_its_port_is_closed(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
 
-    monkeypatch.setattr("sink.clients.spark.close_port", close_port_beside_strangers)
+    monkeypatch.setattr("sink.clients.jvm_launch.close_port", close_port_beside_strangers)
     with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
         for stranger in strangers:
             stranger.settimeout(30)
@@ -187,6 +187,75 @@ def test_the_daemon_forks_for_its_own_jvm_only(spark: SparkSession) -> None:
         assert attack("connect", port=port, times=CONNECTIONS) == [""] * CONNECTIONS
     assert len(python_workers()) < processes + CONNECTIONS
     assert spark.range(3).mapInArrow(unchanged, "id long").count() == 3
+
+
+PASSWORD = "c0rrect-horse"
+
+
+@contextlib.contextmanager
+def command_lines() -> Iterator[set[str]]:
+    """Yields the command lines of this host's processes, which grow while the block runs."""
+    seen: set[str] = set()
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(0.01):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_no_command_line_has_a_password_of_the_jvms_options(tmp_path: Path) -> None:
+    options = f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"
+    settings = table_settings(tmp_path / "table", "127.0.0.1:9", spark__driver__extraJavaOptions=options)
+    with command_lines() as seen, bare_jvm(settings) as gateway:
+        assert gateway.jvm.java.lang.System.getProperty("javax.net.ssl.trustStorePassword") == PASSWORD
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)
+    assert not [line for line in seen if PASSWORD in line]
+
+
+def test_settings_that_refer_to_the_environment_reach_a_workers_jvm_and_no_command_line(tmp_path: Path) -> None:
+    program = f"""
+    from pathlib import Path
+    from sink.clients.spark import start_session
+    from sink.config import load_fleet
+    path = Path({str(tmp_path)!r})
+    [settings] = load_fleet(path / "table.properties").sinks
+    jvm = start_session(settings, "none", path / "spark.log", rolls_log=False)._jvm
+    jvm.org.apache.logging.log4j.LogManager.getLogger("own").warn("a warning")
+    print("WARN own a warning" in (path / "spark.log").read_text())
+    print(jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
+    for name in ("word", "user.timezone", "java.io.tmpdir"):
+        print(jvm.java.lang.System.getProperty(name))
+    beans = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    print("-XX:+ExitOnOutOfMemoryError" in beans.getInputArguments())
+    """
+    table_settings(tmp_path / "table", "127.0.0.1:9")
+    with (tmp_path / "table.properties").open("a") as file:
+        file.write("spark.driver.extraJavaOptions=${env:OPTIONS}\n")
+    text = (tmp_path / "table.properties").read_text()
+    (tmp_path / "table.properties").write_text(
+        text.replace("spark.driver.memory=1g", "spark.driver.memory=${env:HEAP}")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEAP", "600m")
+        patch.setenv("OPTIONS", f"-Dword={PASSWORD} -XX:+UseSerialGC")
+        with command_lines() as seen:
+            output = subprocess.check_output([sys.executable, "-c", textwrap.dedent(program)], text=True)
+    is_logged, heap, word, zone, temporary, ends_without_memory = output.splitlines()
+    assert is_logged == "True"
+    assert 500 < int(heap) <= 600
+    assert (word, zone, ends_without_memory) == (PASSWORD, "UTC", "True")
+    assert "sink-private-" in temporary
+    assert not [line for line in seen if PASSWORD in line]
 
 
 def texts_of(process: psutil.Process) -> list[str]:

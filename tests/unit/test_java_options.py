@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sink.clients.java_options import _ENVIRONMENT, committing_jvm, security_properties
+from sink.clients.java_options import _ENVIRONMENT, committing_jvm, security_properties, split_options
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,16 @@ def test_a_collector_in_any_of_the_settings_is_the_only_one() -> None:
 )
 def test_a_short_lived_jvm_shares_certificates_and_realm_with_a_worker(options: str, properties: list[str]) -> None:
     assert security_properties(options) == properties
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (r"""-Da='x y'  "-Db=\"q\" \z"	-Dc=x\ y ''""", ["-Da=x y", '-Db="q" z', "-Dc=x y", ""]),
+        (r"-Da='\n'", [r"-Da=\n"]),
+        (" ", []),
+    ],
+    ids=["quotes", "a backslash in single quotes", "nothing"],
+)
+def test_options_are_split_as_sparks_launcher_splits_them(text: str, options: list[str]) -> None:
+    assert split_options(text.replace(r"\t", "\t")) == options
