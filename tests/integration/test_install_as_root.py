@@ -12,6 +12,7 @@ from tests.install_host import ARCHIVE, EVIL, HOME, MARK, PREFIX, InstallHost, m
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 UNIT = "/etc/systemd/system/sink-worker@.service"
+SETTINGS = "/etc/hudi-keeper-sink"
 
 
 @pytest.fixture
@@ -53,6 +54,17 @@ def test_an_upgrade_over_what_the_service_user_planted_runs_none_of_it(host: Ins
     assert f"ExecStart={release}/bin/python -I -m sink.worker" in unit
     assert f"SINK_HOME={release}/home" in unit
     assert host.run("stat", "--format=%U:%a %Y", "/etc", "/etc/passwd").stdout.split()[::2] == before.split()[::2]
+
+
+def test_settings_are_for_root_and_the_worker_unless_root_has_chosen_others(host: InstallHost) -> None:
+    assert host.install()[0] == 0
+    assert host.run("stat", "--format=%U:%G:%a", SETTINGS).stdout == "root:sink:750\n"
+    host.run("sh", "-c", f"echo x >{SETTINGS}/orders.yaml && chmod 640 {SETTINGS}/* && chgrp sink {SETTINGS}/*")
+    assert host.run("cat", f"{SETTINGS}/orders.yaml", user="sink").stdout == "x\n"
+    assert host.run("ls", SETTINGS, user="nobody", ok=None).returncode != 0
+    host.run("chmod", "700", SETTINGS)
+    assert host.install()[0] == 0
+    assert host.run("stat", "--format=%U:%G:%a", SETTINGS).stdout == "root:sink:700\n"
 
 
 @pytest.mark.thorough
