@@ -26,6 +26,9 @@ DEEPEST = 20
 SINKS = "sinks"
 """The key that holds the sinks of a fleet, each with its own settings."""
 MOST_ENTRIES = 20_000
+MOST_CHARACTERS = LARGEST_FILE
+"""Characters of all keys and values of a file, and one for each item of a list: aliases repeat values and lists, and
+nested settings the keys around them."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
@@ -64,6 +67,27 @@ class Entry:
 
 
 ReadResult = Entry | Problem
+
+
+class _Unfolded(Exception):
+    """A file unfolds to more than `MOST_CHARACTERS`."""
+
+
+class _Source:
+    """The file of a configuration, and how many characters it has unfolded to so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._left = MOST_CHARACTERS
+
+    def line(self, node: yaml.Node) -> str:
+        return _line(self._path, node.start_mark.line + 1)
+
+    def count(self, characters: int) -> None:
+        """Counts characters before they are copied. Raises _Unfolded."""
+        self._left -= characters
+        if self._left < 0:
+            raise _Unfolded
 
 
 def read_file(path: Path) -> Iterator[ReadResult]:
@@ -146,7 +170,14 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
             yield Problem(str(path), "is not a mapping of settings; write lines of the form `name: value`")
             return
         # Aliases can make a small file expand without end.
-        entries = list(islice(_flatten_fleet(root, path), MOST_ENTRIES + 1))
+        entries = list(islice(_flatten_fleet(root, _Source(path)), MOST_ENTRIES + 1))
+    except _Unfolded:
+        yield Problem(
+            str(path),
+            f"unfolds to more than {MOST_CHARACTERS // 1024**2} MiB of keys and values, which no configuration does;"
+            " use fewer aliases and shorter keys",
+        )
+        return
     except RecursionError:
         yield Problem(str(path), "is nested too deeply; settings need no more than a few levels")
         return
@@ -166,19 +197,19 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
 
 _NULL = "tag:yaml.org,2002:null"
 _GRAMMAR_TOKEN = re.compile(r"\\?.|<[a-z ]+>")
-_PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
+_PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp", "value"))
 
 
-def _flatten_fleet(root: yaml.MappingNode, path: Path) -> Iterator[ReadResult]:
+def _flatten_fleet(root: yaml.MappingNode, source: _Source) -> Iterator[ReadResult]:
     """Yields results as `_flatten` does. Names of sinks stay as written and may contain dots."""
     for pair in root.value:
         key_node, value = pair
         is_sinks = isinstance(key_node, yaml.ScalarNode) and key_node.value.strip() == SINKS
         if not is_sinks or not isinstance(value, yaml.MappingNode) or not value.value:
-            yield from _flatten(yaml.MappingNode(root.tag, [pair], root.start_mark), "", path, 0)
+            yield from _flatten(yaml.MappingNode(root.tag, [pair], root.start_mark), "", source, 0)
             continue
         for name_node, settings_node in value.value:
-            origin = _line(path, name_node.start_mark.line + 1)
+            origin = source.line(name_node)
             if not isinstance(name_node, yaml.ScalarNode) or not name_node.value.strip():
                 yield Problem(origin, f"{SINKS} has a key that is not a name")
             elif not isinstance(settings_node, yaml.MappingNode) or not settings_node.value:
@@ -187,7 +218,8 @@ def _flatten_fleet(root: yaml.MappingNode, path: Path) -> Iterator[ReadResult]:
                 )
             else:
                 name = name_node.value.strip()
-                for result in _flatten(settings_node, "", path, 1):
+                for result in _flatten(settings_node, "", source, 1):
+                    source.count(len(name))
                     sink_origin = of_sink(result.origin, name)
                     if isinstance(result, Entry):
                         yield replace(result, origin=sink_origin, sink=name)
@@ -195,22 +227,23 @@ def _flatten_fleet(root: yaml.MappingNode, path: Path) -> Iterator[ReadResult]:
                         yield replace(result, origin=sink_origin)
 
 
-def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[ReadResult]:
+def _flatten(node: yaml.MappingNode, prefix: str, source: _Source, depth: int) -> Iterator[ReadResult]:
     if depth > DEEPEST:
-        yield Problem(_line(path, node.start_mark.line + 1), "is nested too deeply (or an alias holds itself)")
+        yield Problem(source.line(node), "is nested too deeply (or an alias holds itself)")
         return
     for key_node, value in node.value:
-        origin = _line(path, key_node.start_mark.line + 1)
+        origin = source.line(key_node)
         if not isinstance(key_node, yaml.ScalarNode) or not key_node.value.strip():
             yield Problem(origin, "has a key that is not a name")
             continue
+        source.count(len(prefix) + len(key_node.value) + _length(value))
         key = f"{prefix}{key_node.value.strip()}"
         if (placeholder := _placeholder(value)) is not None:
             yield Entry(key, placeholder, origin)
         elif isinstance(value, yaml.MappingNode) and not value.value:
             yield Problem(origin, f"{key} holds no settings; remove it")
         elif isinstance(value, yaml.MappingNode):
-            yield from _flatten(value, f"{key}.", path, depth + 1)
+            yield from _flatten(value, f"{key}.", source, depth + 1)
         elif isinstance(value, yaml.SequenceNode):
             if all(_is_plain(item) for item in value.value):
                 yield Entry(key, tuple(item.value for item in value.value), origin)
@@ -224,6 +257,15 @@ def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Ite
             yield Problem(origin, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
 
 
+def _length(value: yaml.Node) -> int:
+    """Returns how many characters an entry repeats: those of a scalar, a list or a placeholder."""
+    if isinstance(value, yaml.SequenceNode):
+        return sum(1 + (len(item.value) if isinstance(item, yaml.ScalarNode) else 0) for item in value.value)
+    if isinstance(value, yaml.ScalarNode):
+        return len(value.value)
+    return sum(len(name.value) for name, _ in value.value[:1] if isinstance(name, yaml.ScalarNode))
+
+
 def _placeholder(node: yaml.Node) -> str | None:
     """Restores `{topic}` without quotes, which YAML reads as a mapping of one key without a value."""
     if not isinstance(node, yaml.MappingNode) or not node.flow_style or len(node.value) != 1:
@@ -235,7 +277,7 @@ def _placeholder(node: yaml.Node) -> str | None:
 
 
 def _is_plain(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag in {f"tag:yaml.org,2002:{kind}" for kind in _PLAIN}
+    return isinstance(node, yaml.ScalarNode) and node.tag in _PLAIN
 
 
 def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:

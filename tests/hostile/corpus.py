@@ -66,6 +66,12 @@ _SKIPPED_ARRAY = _AVRO_START + zigzag(2)
 _LAUGHS = b"a0: &a0 {x: 1}\n" + b"".join(
     b"a%d: &a%d {%s}\n" % (n, n, b", ".join(b"k%d: *a%d" % (k, n - 1) for k in range(9))) for n in range(1, 15)
 )
+
+
+def _aliases(count: int) -> bytes:
+    return b"".join(b"k%d: *x\n" % number for number in range(count))
+
+
 _GET = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 _POST = b"POST /pause?sink=x HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 _ZEROS = gzip.compress(bytes(9 * MB))
@@ -195,6 +201,11 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
     },
     "configuration": {
         "laughs": lambda: _LAUGHS,
+        "lists": lambda: b"a: &x [" + b"a," * 20_000 + b"]\n" + _aliases(10_000),
+        "lists-of-more": lambda: b"a: &x [" + b"a," * 20_000 + b"{b: c}]\n" + _aliases(10_000),
+        "names": lambda: b"? " + b"a" * MB + b"\n:\n" + b"".join(b" k%d: 1\n" % n for n in range(15_000)),
+        "placeholders": lambda: b"a: &x {? " + b"a" * MB + b" : }\n" + _aliases(10_000),
+        "sinks": lambda: b"sinks:\n ? " + b"a" * MB + b"\n :\n" + b"".join(b"  k%d: 1\n" % n for n in range(15_000)),
         "deep": lambda: b"[" * 100_000,
         "digits": lambda: b"flush.size: " + b"9" * 100_000,
         "regex": lambda: b"kafka.topic.regex: '([a-z]+)+x'",
