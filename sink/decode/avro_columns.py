@@ -8,7 +8,6 @@ the writer's schema does not fit the columns, ConfigError if it is not an Avro s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -98,7 +97,8 @@ class _Compiler:
 
     def __init__(self, named_types: dict[str, Any]) -> None:
         self._named_types = named_types
-        self._skipped: dict[str, _Skip] = {}
+        self._skipped: dict[str | int, _Skip] = {}
+        self._enums: dict[str, Read] = {}
         self._empty: dict[str, bool] = {}
         self.depth = 0
         """The depth of nested values that are being skipped."""
@@ -148,9 +148,13 @@ class _Compiler:
         if name == "map" and isinstance(kind, T.MapType):
             value = self.reader(schema["values"], kind.valueType, kind.valueContainsNull, place.value())
             return partial(_read_maps, value, self.cost_of(schema["values"], kind.valueType), stored_type(kind))
+        if name == "enum" and isinstance(kind, T.StringType) and schema["name"] in self._enums:
+            return self._enums[schema["name"]]
         simple = simple_reader(schema, kind)
         if simple is None:
             raise SchemaMismatch(place.path, type_label(schema), kind.simpleString())
+        if name == "enum":
+            self._enums[schema["name"]] = simple
         return simple
 
     def _union_reader(self, schema: list[Any], kind: T.DataType, nullable: bool, place: Place) -> Read:
@@ -190,7 +194,8 @@ class _Compiler:
 
     def skipper(self, schema: Any) -> _Skip:
         schema = self.resolve(schema)
-        key = json.dumps(schema, sort_keys=True, default=str)
+        # By identity: thousands of fields can have one type of thousands of parts. A `_Skip` keeps its schema alive.
+        key = schema if isinstance(schema, str) else id(schema)
         return self._skipped.setdefault(key, _Skip(self, schema))
 
 

@@ -53,6 +53,7 @@ from sink.decode.protobuf_values import (
     convert_numbers,
     convert_texts,
     enum_converter,
+    enum_symbols,
     int32,
 )
 from sink.decode.records import SchemaMismatch
@@ -80,7 +81,10 @@ class ProtobufReader:
         target: T.StructType,
         bounds: SchemaBounds = LARGEST,
     ) -> None:
-        self._message = _Message(descriptor_of(descriptors, message), target, Place.root(bounds), 0)
+        try:
+            self._message = _Message(descriptor_of(descriptors, message), target, Place.root(bounds), 0)
+        finally:
+            enum_symbols.cache_clear()
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         message_cursors = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
@@ -225,7 +229,7 @@ class _Message:
                 place.field(field.name)
         self._numbers = list(tracked)
         self._closed = {
-            number: np.array([value.number for value in field.enum_type.values], np.int32)
+            number: enum_symbols(field.enum_type)[0]
             for number, field in tracked.items()
             if field.enum_type is not None and field.enum_type.is_closed
         }

@@ -6,7 +6,7 @@ Guarantee: one value for each occurrence. A number that does not fit its column 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -93,12 +93,18 @@ def convert_binaries(cursors: Cursors, occurrences: Occurrences) -> pa.Array:
     return cursors.binary(occurrences.starts, occurrences.lengths)
 
 
-def enum_converter(enum: EnumDescriptor) -> Convert:
+@cache
+def enum_symbols(enum: EnumDescriptor) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+    """Returns the numbers of an enum in their order, and their symbols. Thousands of fields can have one enum of
+    thousands of symbols. A reader clears the cache when it is made: an enum keeps all types of its schema."""
     # Of several symbols for a number the first counts.
     symbols = {value.number: value.name for value in reversed(list(enum.values))}
     numbers = sorted(symbols)
-    names = pa.array([symbols[number] for number in numbers], pa.string())
-    return partial(_convert_enums, np.array(numbers, np.int32), names)
+    return np.array(numbers, np.int32), pa.array([symbols[number] for number in numbers], pa.string())
+
+
+def enum_converter(enum: EnumDescriptor) -> Convert:
+    return partial(_convert_enums, *enum_symbols(enum))
 
 
 def _convert_enums(

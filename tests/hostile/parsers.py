@@ -144,7 +144,8 @@ def protobuf_schema(data: bytes) -> object:
         return None
     descriptors = FileDescriptorSet(file=[file]).SerializeToString()
     _, columns, _ = columns_of_message(descriptors, (0,), BOUNDS)
-    ProtobufReader(descriptors, (0,), SCHEMA.value_struct, BOUNDS)
+    for target in (columns, SCHEMA.value_struct):
+        ProtobufReader(descriptors, (0,), target, BOUNDS)
     return columns
 
 
