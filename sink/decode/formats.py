@@ -6,6 +6,7 @@ fit the format.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -79,10 +80,13 @@ class ValueFormat:
             registered = registry(self.access).schema(schema_id)
         except BrokenSchema as error:
             raise UnusableSchema(str(error)) from None
-        reader = self.reader(schema, registered, message_path)
         if self.used is not None:
-            self.used[self.access.qualified(schema_id)] = fingerprint(registered)
-        return reader
+            # Also where the schema does not fit: that of another registry under this id need not. The reader raises
+            # what is suppressed.
+            with suppress(ConfigError):
+                self.bounds.check_text(registered.text)
+                self.used[self.access.qualified(schema_id)] = fingerprint(registered)
+        return self.reader(schema, registered, message_path)
 
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
@@ -91,7 +95,7 @@ class ValueFormat:
         if registered.kind != kind:
             raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
         try:
-            self.bounds.check_text(registered.text)
+            self.bounds.check_text(registered.text, *referred(registered))
             if kind == "PROTOBUF":
                 return ProtobufReader(_descriptors(registered), message_path, schema.value_struct, self.bounds)
             return AvroReader(registered.text, schema.value_struct, referred(registered), self.bounds)

@@ -30,7 +30,7 @@ from sink.decode.records import BadValue
 from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind
 from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
-from sink.schema.warnings import SchemaWarning
+from sink.schema.warnings import SchemaWarning, shown_path
 
 _NAMED = 10
 """Names that a warning lists."""
@@ -85,9 +85,9 @@ def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = ""
     for field in struct.fields:
         if field.name not in usable_names:
             continue
-        kind = _nameable_type(field.dataType, warnings, f"{path}{field.name}")
+        kind = _nameable_type(field.dataType, warnings, shown_path(f"{path}{field.name}"))
         if kind is None:
-            warnings.append(f"left out, because none of its fields can be a column: {path}{field.name}")
+            warnings.append(f"left out, because none of its fields can be a column: {shown_path(path + field.name)}")
         else:
             fields.append(T.StructField(field.name, kind, field.nullable))
     return T.StructType(fields)
@@ -159,8 +159,8 @@ class _TypeBuilder:
         fields = []
         for name in _usable_names(stats.members, stats.holders, self.warnings, path):
             if stats.holders[name] < stats.objects:
-                self.missing.append(f"{path}{name}")
-            fields.append(T.StructField(name, self._type(stats.members[name], f"{path}{name}")))
+                self.missing.append(shown_path(f"{path}{name}"))
+            fields.append(T.StructField(name, self._type(stats.members[name], shown_path(f"{path}{name}"))))
         return T.StructType(fields)
 
     def _type(self, stats: FieldStats, path: str) -> T.DataType:

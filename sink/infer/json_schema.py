@@ -9,21 +9,23 @@ an object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
-from jsonschema import Draft7Validator, SchemaError
-from jsonschema.validators import validator_for
+from jsonschema import SchemaError
 from pyspark.sql import types as T
 from referencing import Registry, Resource, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry import RegisteredSchema, referred
+from sink.infer.json_metaschemas import check_schema
 from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
-from sink.schema.warnings import SchemaWarning
+from sink.schema.warnings import SchemaWarning, shown_reason
+
+_T = TypeVar("_T")
 
 _SCALARS: Mapping[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -49,7 +51,7 @@ def columns_of_json_schema(
     try:
         root_type = _columns(schema, warnings, bounds)
     except SchemaError as error:
-        raise ConfigError(f"it is not a JSON Schema: {error.message}") from None
+        raise ConfigError(f"it is not a JSON Schema: {shown_reason(error.message)}") from None
     except RecursionError:
         raise bounds.too_deep("") from None
     except ValueError as error:
@@ -61,10 +63,57 @@ def columns_of_json_schema(
 
 
 def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning], bounds: SchemaBounds) -> T.DataType:
-    root = _parsed(schema, bounds)
-    registry: Registry[Schema] = Registry().with_resources(_named_resources(schema, root, bounds))
+    texts = list(dict.fromkeys([schema.text, *referred(schema)]))
+    parsed = dict(zip(texts, bounds.parse_all(texts), strict=True))
+    _check_ids(parsed.values(), bounds)
+    try:
+        root_type = _type_of_root(schema, parsed, warnings, bounds)
+    except SchemaTooLarge:
+        # The walk counts, and the check does not.
+        raise
+    except Exception:
+        # A walk through something else than a JSON Schema fails in many ways. The check says what is wrong.
+        _check(parsed)
+        raise
+    _check(parsed)
+    return root_type
+
+
+def _check(parsed: Mapping[str, Any]) -> None:
+    for contents in parsed.values():
+        check_schema(contents, _dialect(contents))
+
+
+def _check_ids(trees: Iterable[Any], bounds: SchemaBounds) -> None:
+    """Counts the names under which schemas within schemas are found: each id continues those around it."""
+    nested = [(tree, 0) for tree in trees]
+    characters = 0
+    while nested:
+        node, length = nested.pop()
+        if isinstance(node, dict):
+            ids = [len(node[name]) for name in ("$id", "id") if isinstance(node.get(name), str)]
+            length += sum(ids)
+            characters += length if ids else 0
+            if characters > bounds.characters:
+                raise SchemaTooLarge(
+                    f"its ids, each with those around it, have more than {bounds.characters:,} characters. Register a"
+                    " schema with shorter ids."
+                )
+        if isinstance(node, (dict, list)):
+            inner = node.values() if isinstance(node, dict) else node
+            nested += [(part, length) for part in inner if isinstance(part, (dict, list))]
+
+
+def _type_of_root(
+    schema: RegisteredSchema, parsed: Mapping[str, Any], warnings: list[SchemaWarning], bounds: SchemaBounds
+) -> T.DataType:
+    root = _resource(parsed[schema.text])
+    location = root.id() or ""
+    named_resources = [*_named_resources(schema, location, parsed), (location, root)]
+    # Once and for all: the resolver would search all of it for each name that it does not know.
+    registry: Registry[Schema] = Registry().with_resources(named_resources).crawl()
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
-    walk = _Walk(registry.resolver_with_root(root), specification, (), warnings)
+    walk = _Walk(registry.resolver(location), (), _Context(specification, warnings))
     return walk.type_of(root.contents, Place.root(bounds))
 
 
@@ -73,22 +122,42 @@ def _dialect(contents: Any) -> str:
     return dialect if isinstance(dialect, str) else ""
 
 
-def _parsed(schema: RegisteredSchema, bounds: SchemaBounds) -> Resource[Schema]:
-    contents = bounds.parse_json(schema.text)
-    validator = validator_for(contents, Draft7Validator) if _dialect(contents) else Draft7Validator
-    validator.check_schema(contents)
+def _resource(contents: Any) -> Resource[Schema]:
     return Resource.from_contents(contents, default_specification=DRAFT7)
 
 
 def _named_resources(
-    schema: RegisteredSchema, parsed: Resource[Schema], bounds: SchemaBounds
+    schema: RegisteredSchema, location: str, parsed: Mapping[str, Any]
 ) -> Iterator[tuple[str, Resource[Schema]]]:
     """Yields all references, and their references, by the names under which the resolver looks them up."""
     for name, reference in schema.references:
-        resource = _parsed(reference, bounds)
+        resource = _resource(parsed[reference.text])
         yield name, resource
-        yield urljoin(parsed.id() or "", name), resource
-        yield from _named_resources(reference, resource, bounds)
+        yield urljoin(location, name), resource
+        yield from _named_resources(reference, resource.id() or "", parsed)
+
+
+class _Context:
+    """Dialect, warnings and facts that the walks through one schema share."""
+
+    def __init__(self, specification: Specification[Schema], warnings: list[SchemaWarning]) -> None:
+        self.specification = specification
+        self.warnings = warnings
+        self._facts: dict[tuple[Callable[..., Any], int], Any] = {}
+
+    def fact(self, of: Callable[[Mapping[str, Any]], _T], schema: Mapping[str, Any]) -> _T:
+        """Returns `of(schema)`, or raises its ConfigError. It is called once: a thousand properties can refer to a
+        schema with thousands of values or branches."""
+        key = of, id(schema)
+        if key not in self._facts:
+            try:
+                self._facts[key] = of(schema)
+            except ConfigError as error:
+                self._facts[key] = error
+        found: _T | ConfigError = self._facts[key]
+        if isinstance(found, ConfigError):
+            raise ConfigError(str(found))
+        return found
 
 
 class _Walk:
@@ -97,15 +166,13 @@ class _Walk:
     def __init__(
         self,
         resolver: Any,
-        specification: Specification[Schema],
         enclosing: tuple[int, ...],
-        warnings: list[SchemaWarning],
+        context: _Context,
     ) -> None:
         self._resolver = resolver
-        self._specification = specification
         self._enclosing = enclosing
         """The ids of the enclosing schemas."""
-        self._warnings = warnings
+        self._context = context
 
     def type_of(self, schema: Any, place: Place) -> T.DataType:
         """Returns the type. Raises ConfigError if the schema has no type, or several."""
@@ -118,7 +185,8 @@ class _Walk:
         except SchemaTooLarge:
             raise
         except ConfigError as error:
-            self._warnings.append(f"{place} is STRING, the JSON of its values: {error}")
+            reason = shown_reason(str(error))
+            self._context.warnings.append(f"{place} is STRING, the JSON of its values: {reason}")
             return T.StringType()
 
     def _resolve(self, schema: Any, place: Place) -> tuple[_Walk, Mapping[str, Any]]:
@@ -126,7 +194,7 @@ class _Walk:
         if not isinstance(schema, dict):
             raise ConfigError("it has no type")
         if "$ref" not in schema:
-            resolver = self._resolver.in_subresource(self._specification.create_resource(schema))
+            resolver = self._resolver.in_subresource(self._context.specification.create_resource(schema))
             return self._inner_walk(resolver, schema), schema
         reference = schema["$ref"]
         try:
@@ -139,14 +207,14 @@ class _Walk:
         return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents, place.step())
 
     def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
-        return _Walk(resolver, self._specification, (*self._enclosing, id(schema)), self._warnings)
+        return _Walk(resolver, (*self._enclosing, id(schema)), self._context)
 
     def _type_of(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
-        name = _type_name(schema)
+        name = self._context.fact(_type_name, schema)
         if name == "object" or (name is None and len(schema.get("allOf", ())) > 1):
             return self._object(schema, place)
         if name is None:
-            return self.type_of(_only_branch(schema), place.step())
+            return self.type_of(self._context.fact(_only_branch, schema), place.step())
         if name == "array":
             return T.ArrayType(self.column_of(schema.get("items"), place.element()))
         if name not in _SCALARS:
@@ -163,15 +231,10 @@ class _Walk:
                 return T.MapType(T.StringType(), self.column_of(values, place.value()))
             if not any(key in schema for key in _BRANCHES):
                 raise ConfigError("an object without properties")
-            return self.type_of(_only_branch(schema), place.step())
-        choices = (
-            property_schema
-            for key in ("oneOf", "anyOf")
-            for property_schema in schema.get(key, ())
-            if isinstance(property_schema, dict)
-        )
-        if any("properties" in property_schema for property_schema in choices):
-            self._warnings.append(f"left out: {place.path or 'columns'}: properties of some values only (oneOf, anyOf)")
+            return self.type_of(self._context.fact(_only_branch, schema), place.step())
+        if self._context.fact(_has_choices, schema):
+            where = str(place) or "columns"
+            self._context.warnings.append(f"left out: {where}: properties of some values only (oneOf, anyOf)")
         columns = [
             (name, walk.column_of(property_schema, place.field(name)))
             for name, (property_schema, walk) in properties.items()
@@ -184,6 +247,8 @@ class _Walk:
             walk, target = self._resolve(branch, place.step())
             yield from walk._properties(target, place)
         for name, property_schema in schema.get("properties", {}).items():
+            # Of a thousand branches all may have the same names.
+            place.step()
             yield name, property_schema, self
 
 
@@ -212,6 +277,12 @@ def _only_branch(schema: Mapping[str, Any]) -> Any:
     if len(branches) != 1:
         raise ConfigError("it is one of several schemas" if branches else "it has no type")
     return branches[0]
+
+
+def _has_choices(schema: Mapping[str, Any]) -> bool:
+    """Returns whether only some values have certain properties."""
+    branches = (branch for key in ("oneOf", "anyOf") for branch in schema.get(key, ()))
+    return any(isinstance(branch, dict) and "properties" in branch for branch in branches)
 
 
 def _is_null(schema: Any) -> bool:

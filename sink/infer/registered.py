@@ -48,7 +48,7 @@ def columns_of_registered(
             from sink.infer.json_schema import columns_of_json_schema
 
             return origin, columns_of_json_schema(schema, warnings, bounds)
-        bounds.check_text(schema.text)
+        bounds.check_text(schema.text, *referred(schema))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message_path, bounds)
@@ -72,6 +72,7 @@ def columns_of_avro(
     schema: str, references: Sequence[str], warnings: list[SchemaWarning], bounds: SchemaBounds = LARGEST
 ) -> T.StructType:
     """Returns the fields that can be columns. Raises ConfigError for a schema that is not a record."""
+    bounds.check_text(schema, *references)
     try:
         record, named_types = parsed_record(schema, references, bounds)
     except SchemaMismatch as error:
@@ -112,7 +113,7 @@ class _AvroWalk:
     def _column(self, schema: Any, place: Place) -> tuple[T.DataType, bool]:
         """Returns the type of a column, and whether null is allowed."""
         if isinstance(schema, list):
-            not_null = [branch for branch in schema if branch != "null"]
+            not_null = [branch for branch in schema[:2] if branch != "null"]
             if len(not_null) != 1 or len(schema) > 2:
                 return column_type(schema, place)
             return self._column(not_null[0], place.step())[0], len(schema) == 2

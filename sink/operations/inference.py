@@ -35,7 +35,7 @@ from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_r
 from sink.librdkafka import LogConsumer, damage_of
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
-from sink.schema.warnings import SchemaWarning
+from sink.schema.warnings import SchemaWarning, sentences, shown_reason
 from sink.write.row_spec import registry_access, value_format
 
 GROUP = "sink-infer"
@@ -134,7 +134,7 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
         reason = f" ({warnings[0]})" if warnings else ""
         raise ConfigError(f"{draft.origin}: not one column can be made of it{reason}")
     bad_values = _undecodable(settings, columns, sample, draft.bad)
-    return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad_values)
+    return Inference(columns, draft.origin, sample, tuple(sentences(warnings)), draft.null, draft.missing, bad_values)
 
 
 def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
@@ -230,11 +230,13 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
             other, fields = columns_of_registered(selection, kind, [], settings.schema_bounds)
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
-                f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used: {error}"
+                f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used:"
+                f" {shown_reason(str(error))}"
             )
             continue
         omitted = [name for name in fields.names if name not in columns.names]
-        difference = f"has also {', '.join(omitted)}, of which no column is made" if omitted else "has no other fields"
+        names = shown_reason(", ".join(omitted))
+        difference = f"has also {names}, of which no column is made" if omitted else "has no other fields"
         warnings.append(f"{other} ({counts[schema_id, message_index]:,} records) {difference}")
     return _Columns(nullable(columns), origin, warnings)
 

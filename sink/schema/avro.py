@@ -151,20 +151,20 @@ def column_type(avro: Any, place: Place) -> tuple[T.DataType, bool]:
 def _from_avro(avro: Any, place: Place, named_types: dict[str, Any]) -> tuple[T.DataType, bool]:
     """Returns the type, and whether null is allowed."""
     if isinstance(avro, list):
-        not_null = [branch for branch in avro if branch != "null"]
+        not_null = [branch for branch in avro[:2] if branch != "null"]
         if len(not_null) != 1 or len(avro) > 2:
             types = ", ".join(map(_type_label, avro[:_SHOWN_BRANCHES]))
             raise ConfigError(
-                f"schema: {place.path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
+                f"schema: {str(place) or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
             )
         return _from_avro(not_null[0], place.step(), named_types)[0], len(avro) == 2
     if isinstance(avro, str) and named_types.get(avro) is _WITHIN:
-        raise ConfigError(f"schema: {place.path}: {avro} contains itself; no column can")
+        raise ConfigError(f"schema: {place}: {avro} contains itself; no column can")
     if isinstance(avro, str) and avro in named_types:
         return _from_avro(named_types[avro], place.step(), named_types)
     node = {"type": avro} if isinstance(avro, str) else avro
     if not isinstance(node, dict) or "type" not in node:
-        raise ConfigError(f"schema: {place.path or 'the text'}: {_shortened(avro)} is not an Avro type")
+        raise ConfigError(f"schema: {str(place) or 'the text'}: {_shortened(avro)} is not an Avro type")
     if "name" in node and node["type"] in ("enum", "fixed", "record"):
         name = str(node["name"])
         names = {name, f"{node.get('namespace', '')}.{name}".lstrip(".")}
@@ -176,7 +176,7 @@ def _from_avro(avro: Any, place: Place, named_types: dict[str, Any]) -> tuple[T.
 
 
 def _type_label(avro: Any) -> str:
-    return str(avro.get("name") or avro.get("type")) if isinstance(avro, dict) else str(avro)
+    return str(avro.get("name") or avro.get("type"))[:_SHOWN] if isinstance(avro, dict) else str(avro)[:_SHOWN]
 
 
 def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) -> T.DataType:
@@ -199,7 +199,7 @@ def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) 
             inner, nullable = _from_avro(_part(field, "type", place), inner_place, named_types)
             fields.append(T.StructField(field["name"], inner, nullable))
         if not fields:
-            raise ConfigError(f"schema: {place.path or 'the record'} has no fields; Parquet has no such columns")
+            raise ConfigError(f"schema: {str(place) or 'the record'} has no fields; Parquet has no such columns")
         return T.StructType(fields)
     if kind == "array":
         return T.ArrayType(*_from_avro(_part(node, "items", place), place.element(), named_types))
@@ -209,14 +209,14 @@ def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) 
     column_type = _FROM_AVRO.get((kind, logical))
     if column_type is None:
         type_text = f"{kind} ({logical})" if logical else kind
-        raise ConfigError(f"schema: {place.path or 'the text'}: Avro type {type_text} cannot be a column")
+        raise ConfigError(f"schema: {str(place) or 'the text'}: Avro type {type_text} cannot be a column")
     return column_type()
 
 
 def _part(node: Any, name: str, place: Place) -> Any:
     if not isinstance(node, dict) or name not in node:
         raise ConfigError(
-            f"schema: {place.path or 'the record'}: {_shortened(node)} has no {name!r}, which Avro requires"
+            f"schema: {str(place) or 'the record'}: {_shortened(node)} has no {name!r}, which Avro requires"
         )
     return node[name]
 

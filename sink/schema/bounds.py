@@ -5,27 +5,31 @@ schema (Avro, JSON Schema, Protobuf) starts at `Place.root` and takes every step
 which counts it. A walker needs the place for its messages anyway; it has no other way to go on.
 
 Guarantee: a walk ends after `columns` fields, `levels` nested types and `STEPS` times as many references and branches,
-however the schema unfolds. A text of more than `characters` is not parsed. Raises SchemaTooLarge.
+however the schema unfolds, and no path is longer than `LONGEST_PATH`. Texts of more than `characters`, a schema's and
+those of its references, are not parsed. Raises SchemaTooLarge.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from coordination.errors import ConfigError
+from sink.schema.warnings import shown_path
 
 COLUMNS, LEVELS = "schema.max.columns", "schema.max.levels"
 STEPS = 10
 """References and branches for each column: they are no columns, and cost as much."""
 LONGEST_NAME = 1000
+LONGEST_PATH = 4000
+"""Characters of the names from the root to a column. Each column's path is kept, as are the names of Avro's types."""
 _CHARACTERS = 600
 """Characters of text for each column: 3 MB of JSON take 80 MB of memory once parsed."""
 _JSON_LEVELS = 5
 """JSON values around each other for each level: a record, its fields, a field, a union."""
 _NAMES = ("name", "namespace")
-_LONGEST_PATH = 200
 
 
 class SchemaTooLarge(ConfigError):
@@ -43,27 +47,33 @@ class SchemaBounds:
     def characters(self) -> int:
         return self.columns * _CHARACTERS
 
-    def check_text(self, text: str | bytes) -> None:
-        if len(text) > self.characters:
+    def check_text(self, *texts: str | bytes) -> None:
+        """Checks the texts of a schema and of those that it refers to."""
+        if (characters := sum(map(len, texts))) > self.characters:
             raise SchemaTooLarge(
-                f"its text has {len(text):,} characters, and {self.characters:,} are allowed."
+                f"its text has {characters:,} characters, and {self.characters:,} are allowed."
                 f" Register a smaller schema, or raise {COLUMNS} ({self.columns:,}), which allows more text."
             )
 
     def parse_json(self, text: str) -> Any:
         """Parses JSON that is as long, as deep and has as many parts as the bounds allow. Raises ValueError."""
-        self.check_text(text)
-        try:
-            tree = json.loads(text)
-        except RecursionError:
-            raise self.too_deep("") from None
-        self._check_tree(tree)
+        (tree,) = self.parse_all([text])
         return tree
 
-    def _check_tree(self, tree: Any) -> None:
+    def parse_all(self, texts: Sequence[str]) -> list[Any]:
+        """Parses a schema and those that it refers to, as `parse_json` does: the bounds hold for all together."""
+        self.check_text(*texts)
+        try:
+            trees = [json.loads(text) for text in texts]
+        except RecursionError:
+            raise self.too_deep("") from None
+        self._check_trees(trees)
+        return trees
+
+    def _check_trees(self, trees: Sequence[Any]) -> None:
         """Counts the parts before a library walks through them: it copies a namespace into each name below."""
         parts, depth = 0, 0
-        nested = [tree] if isinstance(tree, (dict, list)) else []
+        nested = [tree for tree in trees if isinstance(tree, (dict, list))]
         while nested:
             parts += len(nested)
             if parts > STEPS * self.columns:
@@ -108,7 +118,7 @@ class _Count:
 
 
 class Place:
-    """A place in a schema: its path from the root, as messages show it. Only a place makes the next one."""
+    """A place in a schema: its path from the root, and its text as messages show it. Only a place makes the next."""
 
     __slots__ = ("_count", "_level", "path")
 
@@ -122,7 +132,7 @@ class Place:
         return cls(_Count(bounds), "", 0)
 
     def __str__(self) -> str:
-        return self.path
+        return shown_path(self.path)
 
     def field(self, name: str) -> Place:
         """Returns the place of a field, which counts as a column."""
@@ -163,6 +173,11 @@ class Place:
     def _next(self, path: str) -> Place:
         if self._level >= self._count.bounds.levels:
             raise self.too_deep()
+        if len(path) > LONGEST_PATH:
+            raise SchemaTooLarge(
+                f"{_shown(self.path)}the path of a column has {len(path):,} characters, and {LONGEST_PATH:,} are"
+                " allowed. Register shorter names."
+            )
         return Place(self._count, path, self._level + 1)
 
     def too_deep(self) -> SchemaTooLarge:
@@ -181,5 +196,4 @@ def check_name(name: object, path: str) -> None:
 
 
 def _shown(path: str) -> str:
-    short = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}..."
-    return f"{short}: " if short else ""
+    return f"{shown_path(path)}: " if path else ""

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.ddl import to_ddl
 from sink.schema.storage_types import storage_type
-from sink.schema.warnings import OmittedField
+from sink.schema.warnings import OmittedField, sentences, shown_path, shown_reason
 
 _SHOWN = 60
 _FIXED = "in a merge-on-read table no type can change, not even by Spark SQL: keep it, or fill a new table"
@@ -67,15 +67,16 @@ def evolved(
     omission_reasons = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
     columns = _struct(table, wanted, _Rules(compatibility, on_read, omission_reasons, reasons), "")
     if reasons:
+        shown = "; ".join(sentences([shown_reason(reason) for reason in reasons]))
         raise SchemaConflict(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
-            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted, omission_reasons)}"
+            f" {shown}\n{_side_by_side(table, wanted, omission_reasons)}"
         )
     return columns
 
 
 def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[str, str]) -> str:
-    """Returns a line for each column; if there are many, only for those that differ."""
+    """Returns a line for each column; if there are many, only for the first that differ."""
     in_table, in_records = _texts(table), _texts(wanted)
     in_records |= {
         name: f"({left_out[name.lower()]})" for name in in_table if name not in in_records and name.lower() in left_out
@@ -83,13 +84,17 @@ def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[s
     rows = [(name, in_table.get(name, "-"), in_records.get(name, "-")) for name in {**in_table, **in_records}]
     if len(rows) > _SHOWN:
         rows = [row for row in rows if row[1] != row[2]]
+    more = f"\nand {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
+    # Each column of the text is as wide as its longest line.
+    rows = [(shown_path(name), shown_path(before), shown_path(after)) for name, before, after in rows[:_SHOWN]]
     rows = [("column", "in the table", "in the records"), *rows]
     widths = [max(len(row[index]) for row in rows) for index in range(2)]
-    return "\n".join(
+    lines = (
         f"{' ' if table_text == record_text or name == 'column' else '!'} {name:{widths[0]}}"
         f"  {table_text:{widths[1]}}  {record_text}"
         for name, table_text, record_text in rows
     )
+    return "\n".join(lines) + more
 
 
 def _texts(struct: T.StructType) -> dict[str, str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from pyspark.sql import types as T
 
@@ -42,7 +41,7 @@ from sink.infer.registered import SchemaSelection, columns_of_registered, nullab
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, check_columns, parse_ddl
 from sink.schema.evolution import Compatibility, evolved
-from sink.schema.warnings import OmittedField, SchemaWarning
+from sink.schema.warnings import OmittedField, SchemaWarning, sentences
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
 
@@ -54,29 +53,40 @@ REMEDY = (
 )
 
 
-@lru_cache(1000)
-def _log(warning: str) -> None:
-    """Logs each warning once, however often the sink asks the registry."""
-    LOG.warning("%s", warning)
+_LOGGED: dict[str, frozenset[str]] = {}
+"""The warnings of each sink's newest schema, by the name of the sink."""
+
+
+def _log(sink: str, warnings: Sequence[str]) -> None:
+    """Logs each warning once, however often the sink asks the registry for the same schema."""
+    known = _LOGGED.get(sink, frozenset())
+    for warning in warnings:
+        if warning not in known:
+            LOG.warning("%s", warning)
+    _LOGGED[sink] = frozenset(warnings)
 
 
 def table_schema(
     settings: Settings,
     origin: str = "schema",
-    warn: Callable[[str], object] = _log,
+    warn: Callable[[str], object] | None = None,
     used: list[RegisteredSchema] | None = None,
 ) -> TableSchema:
     """Returns the table's schema. For schema.subject it asks the registry for the newest version, and raises what the
-    registry raises. `origin` names the text in an error. `warn` gets a sentence for each field that no column holds,
-    or only a STRING; `used` gets the registry's schema."""
+    registry raises. `origin` names the text in an error. `warn` gets sentences for the fields that no column holds,
+    or only a STRING, in place of the log; `used` gets the registry's schema."""
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, origin, settings.schema_bounds)
     else:
         warnings: list[SchemaWarning] = []
         columns = newest_columns(settings, settings.schema_subject, warnings, used)
         schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)))
-        for warning in warnings:
-            warn(f"schema.subject {settings.schema_subject}: {warning}")
+        texts = [f"schema.subject {settings.schema_subject}: {sentence}" for sentence in sentences(warnings)]
+        if warn is None:
+            _log(settings.name, texts)
+        else:
+            for text in texts:
+                warn(text)
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(

@@ -47,6 +47,55 @@ def _referring(levels: int, of_next: Callable[[dict[str, str]], Any]) -> bytes:
     return json.dumps({"definitions": definitions, "$ref": "#/definitions/A0"}).encode()
 
 
+def _object(properties: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **more}
+
+
+def _schema(properties: Any, **more: Any) -> bytes:
+    return json.dumps(_object(properties, **more)).encode()
+
+
+def _numbered(count: int, kind: Any) -> dict[str, Any]:
+    return {f"p{number}": kind for number in range(count)}
+
+
+def _objects(levels: int, name: str, inner: Any, **more: Any) -> Any:
+    for _ in range(levels):
+        inner = _object({name: inner}, **more)
+    return inner
+
+
+_DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+_NONE = {"type": [{"a": number} for number in range(20_000)]}
+
+
+def _sharing(shared: Any, count: int = 4_900) -> bytes:
+    return _schema(_numbered(count, {"$ref": "#/definitions/A"}), definitions={"A": shared})
+
+
+def _avro_sharing(shared: Any, count: int = 2_400) -> bytes:
+    fields = (("f0", _record("A", ("x", shared))), *((f"f{number}", "A") for number in range(1, count)))
+    return json.dumps(_record("R", *fields)).encode()
+
+
+def _long_avro(levels: int) -> dict[str, Any]:
+    inner = _record("L", *((f"f{number}", ["int", "string"]) for number in range(4_900)))
+    for level in range(levels):
+        inner = _record(f"L{level}", ("n" * 1_000, inner))
+    return inner
+
+
+def _enum_fields(values: int, count: int) -> bytes:
+    file = FileDescriptorProto(name="a.proto", syntax="proto3")
+    kind = file.enum_type.add(name="E")
+    for number in range(values):
+        kind.value.add(name=f"v{number}", number=number)
+    message = file.message_type.add(name="M")
+    for number in range(1, count + 1):
+        message.field.add(name=f"f{number}", number=number, type=14, label=1, type_name=".E")
+    return file.SerializeToString()
+
+
 def _messages(levels: int, width: int) -> bytes:
     file = FileDescriptorProto(name="a.proto", syntax="proto3")
     for level in range(levels + 1):
@@ -98,12 +147,23 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
         "many-parts": lambda: b'{"type":[' + b"[]," * 300_000 + b"[]]}",
         "namespace": lambda: json.dumps({**_record("R", ("x", "int")), "namespace": "n" * MB}).encode(),
         "self": lambda: json.dumps(_record("R", ("x", "R"))).encode(),
+        "shared-union": lambda: _avro_sharing(["null"] * 40_000),
+        "shared-names": lambda: _avro_sharing(
+            ["null"] + [_record(f"{n}" + "n" * 900, ("x", "int")) for n in range(300)]
+        ),
+        "shared-enum": lambda: _avro_sharing(
+            {"type": "enum", "name": "E", "symbols": [f"s{number}" for number in range(30_000)]}
+        ),
+        "long-names": lambda: json.dumps(_record("A", ("n" * 1_000, _long_avro(60)))).encode(),
         "parsed": lambda: b'{"__fastavro_parsed": true, "type": "record", "name": "R", "fields": [{}]}',
         "size": lambda: json.dumps(_record("R", ("i", {"type": "fixed", "name": "F", "size": -1}))).encode(),
         "size-text": lambda: json.dumps(_record("R", ("i", {"type": "fixed", "name": "F", "size": "x"}))).encode(),
     },
     "avro-both": {
         "empty-records": lambda: json.dumps(_record("W", ("s", _unfolding(30, 2, "null")))).encode() + b"\0",
+        "shared-enum": lambda: (
+            _avro_sharing({"type": "enum", "name": "E", "symbols": [f"s{number}" for number in range(30_000)]}) + b"\0"
+        ),
         "many-fields": lambda: json.dumps(_record("W", ("s", _unfolding(11, 2, "int")))).encode() + b"\0" + b"\2" * 99,
         "huge-fixed": lambda: (
             json.dumps(_record("W", ("i", {"type": "fixed", "name": "F", "size": 1 << 70}))).encode() + b"\0x"
@@ -126,6 +186,7 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
     "protobuf-schema": {
         "unfolding": lambda: _messages(17, 10),
         "wide": lambda: _messages(0, 60_000),
+        "shared-enum": lambda: _enum_fields(30_000, 4_900),
         "deep": lambda: b"\x22\x05" * 10_000,
     },
     "json": {
@@ -152,6 +213,9 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
     "json-sample": {
         "deep": lambda: b'{"i":' * 5_000 + b"1" + b"}" * 5_000,
         "names": lambda: b"{" + b",".join(b'"n%d":1' % number for number in range(50_000)) + b"}",
+        "long-names": lambda: (
+            (b'{"%s":' % (b"n" * 50_000)) * 15 + json.dumps(_numbered(9_000, None)).encode() + b"}" * 15
+        ),
         "digits": lambda: b'{"l":' + b"9" * MB + b"}",
         "exponent": lambda: b'{"d":1e999999999}|||{"d":1.5}',
     },
@@ -166,6 +230,46 @@ GENERATED: Mapping[str, Mapping[str, Make]] = {
         "all-of-self": lambda: b'{"allOf": [{"$ref": "#"}, {"$ref": "#"}], "type": "object"}',
         "pattern": lambda: b'{"type": "object", "patternProperties": {"(a+)+$": {}}, "pattern": "(a+)+b"}',
         "deep": lambda: b'{"items":' * 100_000,
+        "enum-objects": lambda: _schema({"x": {"enum": [{"a": number} for number in range(24_000)]}}, **_DRAFT_4),
+        "enum-mixed": lambda: _schema({"x": {"enum": [*range(20_000), "a", None]}}, **_DRAFT_4),
+        "types": lambda: _schema({"x": {"type": [{"a": number} for number in range(24_000)]}}),
+        "wide": lambda: _schema(_numbered(24_000, {"type": "string"})),
+        "wide-definitions": lambda: _schema({"x": {}}, definitions=_numbered(48_000, {})),
+        "long-names": lambda: json.dumps(_objects(62, "n" * 1_000, _object(_numbered(4_900, {})))).encode(),
+        "warnings": lambda: json.dumps(_objects(3, "n" * 1_000, _object(_numbered(4_900, {})))).encode(),
+        "long-reference": lambda: _sharing({"$ref": "r" * MB}),
+        "unknown": lambda: _schema({name: {"$ref": f"x:{name}"} for name in _numbered(4_900, 0)}),
+        "anchors": lambda: _schema(
+            {name: {"$ref": f"#{name}"} for name in _numbered(4_900, 0)},
+            definitions={name: {"$id": f"#{name}", "type": "string"} for name in _numbered(4_900, 0)},
+        ),
+        "ids": lambda: json.dumps(
+            _objects(62, "n", _object(_numbered(4_900, {"$id": "x"})), **{"$id": "i" * 9_000 + "/"})
+        ).encode(),
+        "shared-enum": lambda: _sharing({"enum": ["a"] * 40_000}),
+        "shared-types": lambda: _sharing({"enum": ["a", 1] * 20_000}),
+        "shared-branches": lambda: _sharing({"oneOf": [{"type": "string"}] * 15_000}),
+        "shared-choices": lambda: _sharing({"properties": {"x": {}}, "anyOf": [True] * 40_000}, 2_400),
+        "shared-names": lambda: _schema(
+            {},
+            allOf=[{"$ref": "#/definitions/A"}] * 10_000,
+            definitions={"A": _object(_numbered(4_900, True))},
+        ),
+        "deep-2019": lambda: json.dumps(
+            {
+                "$schema": "https://json-schema.org/draft/2019-09/schema",
+                **_objects(60, "n", _object(_numbered(4_900, {}))),
+            }
+        ).encode(),
+        "nested-errors": lambda: json.dumps(
+            {
+                **_DRAFT_4,
+                **_object(
+                    {}, additionalProperties=_objects(60, "n", {"type": "object", "additionalProperties": _NONE})
+                ),
+            }
+        ).encode(),
+        "ranges": lambda: json.dumps({"pattern": "(?i)" + "[\u0100-\U0010ffff]" * 20_000}).encode(),
     },
     "framing": {
         "ids": lambda: b"|||".join(struct.pack(">bI", 0, 70_000 + number) for number in range(8_000)),

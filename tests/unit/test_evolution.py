@@ -221,3 +221,13 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
         # The same records change nothing a second time, and older records still fit.
         assert evolved(stored, records, compatibility, on_read) == merged
         assert storage_struct(evolved(stored, table, BACKWARD, on_read)) == stored
+
+
+def test_a_conflict_of_thousands_of_long_columns_is_told_in_a_few_lines() -> None:
+    names = [f"c{number}" for number in range(2_000)]
+    long = ", ".join(f"{'n' * 900}{number}: INT" for number in range(900))
+    table = parse_struct(", ".join(f"{name} INT" for name in names) + f", s STRUCT<{long}>")
+    wanted = parse_struct(", ".join(f"{name} STRING" for name in names) + ", s INT")
+    with pytest.raises(SchemaConflict, match=r"(?s)and 1,951 more\n.*\nand 1,941 more$") as conflict:
+        evolved(table, wanted, Compatibility.BACKWARD)
+    assert len(str(conflict.value)) < 100_000

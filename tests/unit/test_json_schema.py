@@ -198,6 +198,20 @@ def test_what_is_no_schema_of_an_object_is_refused(text: str, reason: str) -> No
         columns_of_registered(SchemaSelection(RegisteredSchema(7, "JSON", text)), "JSON", [])
 
 
+@pytest.mark.parametrize("dialect", ["2019-09", "2020-12"])
+@pytest.mark.parametrize("keyword", ["properties", "$defs", "dependentSchemas", "definitions"])
+def test_a_newer_dialect_is_checked_as_far_as_columns_depend_on_it(dialect: str, keyword: str) -> None:
+    schema = {"$schema": f"https://json-schema.org/draft/{dialect}/schema", "properties": {"a": {"$ref": "#/$defs/n"}}}
+    assert columns_of_schema({**schema, "$defs": {"n": WHOLE}, "prefixItems": [TEXT]}) == ("a BIGINT", [])
+    with pytest.raises(ConfigError, match="it is not a JSON Schema: 5 is not of type"):
+        columns_of_schema({"$defs": {"n": WHOLE}, **schema, keyword: {"b": 5}})
+
+
+def test_patterns_of_other_languages_and_repeated_values_make_no_column_narrower() -> None:
+    odd = {"type": "string", "pattern": r"\\p{L}+(?<name>x)", "enum": ["a", "a"]}
+    assert columns_of_properties(odd, required=["a", "a"]) == ("a STRING", [])
+
+
 def test_values_of_each_type_go_into_their_columns() -> None:
     texts, counts = {"type": "array", "items": TEXT}, {"type": "object", "additionalProperties": WHOLE}
     schema = columns_of_properties(TEXT, WHOLE, {"type": "number"}, {"enum": [True]}, texts, counts)
