@@ -82,9 +82,10 @@ class ValueFormat:
             raise UnusableSchema(str(error)) from None
         if self.used is not None:
             # Also where the schema does not fit: that of another registry under this id need not. The reader raises
-            # what is suppressed.
-            with suppress(ConfigError):
-                self.bounds.check_text(registered.text)
+            # what is suppressed. A fingerprint copies the namespaces of a schema, so the bounds come first.
+            with suppress(ConfigError, ValueError):
+                texts = [registered.text, *referred(registered)]
+                self.bounds.check_text(*texts) if registered.kind == "PROTOBUF" else self.bounds.parse_all(texts)
                 self.used[self.access.qualified(schema_id)] = fingerprint(registered)
         return self.reader(schema, registered, message_path)
 

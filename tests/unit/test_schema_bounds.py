@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sink.decode.column_records import UnusableSchema
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry import RegisteredSchema, RegistryAccess
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
@@ -261,3 +262,20 @@ def test_blocks_of_an_array_claim_no_more_than_a_value_may_have(
     bad = reasons({"type": "array", "items": items}, [value, b"\0"], columns)
     assert list(bad) == [0]
     assert reason in bad[0]
+
+
+def test_a_fingerprint_is_taken_only_of_a_schema_within_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = ((f"f{n}", {"type": "fixed", "name": f"F{n}", "size": 1}) for n in range(1_000))
+    texts = {
+        1: json.dumps({**record("R", *fields), "namespace": "n" * 100_000}),
+        2: json.dumps(record("R", ("x", "int"))),
+    }
+    registered = SimpleNamespace(schema=lambda schema_id: RegisteredSchema(schema_id, "AVRO", texts[schema_id]))
+    monkeypatch.setattr("sink.decode.formats.registry", lambda _access: registered)
+    used: dict[str, str] = {}
+    form = ValueFormat("avro-confluent", access=RegistryAccess(("http://registry",)), bounds=BOUNDS, used=used)
+    columns = parse_ddl("x int")
+    with pytest.raises(UnusableSchema, match="has 100,000 characters"):
+        form._registered(columns, 1, ())
+    form._registered(columns, 2, ())
+    assert [*used] == ["2"]
