@@ -28,6 +28,9 @@ DEFAULTS: Mapping[str, Any] = {
     "receive.message.max.bytes": str((1 << 31) - 1),
 }
 """Defaults of all clients, which a user's `kafka.*` may override."""
+FETCH_BYTES = 16 << 20
+"""The most bytes of a consumer's fetch, beyond its first batch. A user's `kafka.fetch.max.bytes` overrides it."""
+_FETCH_OVERHEAD = 512
 REQUIRED: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "check.crcs": True,
@@ -67,7 +70,7 @@ class LogConsumer:
         self._cluster = ""
         forced = {**REQUIRED, "isolation.level": isolation, "debug": debug}
         try:
-            self._client = Consumer({**DEFAULTS, **settings, **forced}, logger=self._identities)
+            self._client = Consumer(_with_fetch_size({**DEFAULTS, **settings, **forced}), logger=self._identities)
         except KafkaException as error:
             raise refusal(error) from error
 
@@ -174,6 +177,13 @@ class LogConsumer:
 
     def close(self) -> None:
         self._client.close()
+
+
+def _with_fetch_size(settings: dict[str, Any]) -> dict[str, Any]:
+    """Adds the most bytes of a fetch: librdkafka refuses a default of its own that is above what it may receive."""
+    most = str(settings["receive.message.max.bytes"])
+    fits = min(FETCH_BYTES, int(most) - _FETCH_OVERHEAD) if most.isdigit() else FETCH_BYTES
+    return {"fetch.max.bytes": str(fits), **settings}
 
 
 class _Identities:

@@ -11,14 +11,14 @@ lock), and what py4j and Spark raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import TableError
-from sink.bad_records.ownership import OWNER_KEY, Owner, owner_with, place_of
+from sink.bad_records.ownership import FIX, OWNER_KEY, Owner, owner_with, place_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
@@ -60,6 +60,12 @@ _SMALL_FILE = 16 << 20
 """Hudi adds records to files below this size, and starts new files otherwise."""
 
 
+def _newest_first(timeline: Any) -> Iterator[Any]:
+    instants = timeline.getReverseOrderedInstants().iterator()
+    while instants.hasNext():
+        yield instants.next()
+
+
 class KeyedTable:
     """The errors table, created by the first `upsert`. Not thread-safe."""
 
@@ -83,10 +89,17 @@ class KeyedTable:
             read_settled(self._locks, lambda: self._owner(self._meta()))
 
     def _owner(self, meta: Any) -> Owner:
-        """Returns the owner that the next commit names: the one before it, with this sink."""
+        """Returns the owner that the next commit names: the one that was named last, with this sink. Commits of others
+        than sinks, who may edit the rows, name none.
+        """
         timeline = meta.reloadActiveTimeline()
-        newest = timeline.getCommitsTimeline().filterCompletedInstants().lastInstant()
-        text = timeline.readCommitMetadata(newest.get()).getMetadata(OWNER_KEY) if newest.isPresent() else None
+        commits = timeline.getCommitsTimeline().filterCompletedInstants()
+        texts = (timeline.readCommitMetadata(commit).getMetadata(OWNER_KEY) for commit in _newest_first(commits))
+        text = next(filter(None, texts), None)
+        if text is None and not commits.empty():
+            raise TableError(
+                f"{self.base_path}: no commit of the errors table names the sinks that it belongs to. {FIX}"
+            )
         owner = None if text is None else Owner.decode(text)
         return owner_with(owner, self._identity.read(), self._sink, self._place, self.base_path)
 

@@ -22,7 +22,7 @@ from sink.config.claims import canonical
 
 OWNER_KEY = "sink.errors.owner"
 """The extra metadata of a commit to the errors table that holds its owner, as JSON."""
-_FIX = "Set errors.table.base.path to an empty directory of this sink's own."
+FIX = "Set errors.table.base.path to an empty directory of this sink's own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def place_of(settings: Settings) -> Place:
 def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, table: str) -> Owner:
     """Returns the owner that the next commit names.
 
-    `owner`: what the newest commit names, None before the first. `lock`: the identity of this ensemble's lock, None if
+    `owner`: what the commits name, None before the first. `lock`: the identity of this ensemble's lock, None if
     it has none yet. Raises TableError if the sink of this name and place may not write the table.
     """
     if owner is None:
@@ -67,16 +67,16 @@ def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, t
         names = ", ".join(sorted(owner.sinks))
         raise TableError(
             f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}, and this ZooKeeper has"
-            f" none. {_FIX} If this ZooKeeper was emptied, start one of its sinks first: {names}."
+            f" none. {FIX} If this ZooKeeper was emptied, start one of its sinks first: {names}."
         )
     if lock not in (None, owner.lock):
         raise TableError(
             f"{table}: the errors table belongs to a fleet with the table lock {owner.lock}; the lock of this fleet is"
-            f" {lock}, so that the two would not wait for each other. {_FIX}"
+            f" {lock}, so that the two would not wait for each other. {FIX}"
         )
     if known is not None and known.znode != place.znode:
         raise TableError(
             f"{table}: the errors table has bad records of another sink {name}, at the znode {known.znode}; this one is"
-            f" at {place.znode}. {_FIX}"
+            f" at {place.znode}. {FIX}"
         )
     return Owner(owner.lock, {**owner.sinks, name: place})

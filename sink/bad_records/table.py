@@ -39,7 +39,7 @@ NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 LOG = logging.getLogger(__name__)
 HEADER = "__connect.errors."
 FLUSH_SECONDS = 60.0
-_PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
+_PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000, "allow.auto.create.topics": False}
 """Only the topic limits the record size, because brokers accepted each of these records once."""
 CONVERTERS = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HEADER_CONVERTER"}
 """The stages of Kafka Connect for parts of a record that cannot be read. The sink itself refuses the other kinds."""

@@ -39,7 +39,7 @@ from sink.operations.reset import (
     plan_reset,
     with_offsets,
 )
-from sink.operations.reset_checks import require_no_live_workers
+from sink.operations.reset_checks import require_no_live_workers, require_same_cluster
 from sink.operations.reset_writer import forget, recorded_paths, workers, write
 from sink.telemetry.terminal import console
 
@@ -114,6 +114,8 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     view = Keeper(client, settings.root_znode, lambda: None).read()
     log, request = _log(settings, request, at, view)
     table = _snapshot(settings, request)
+    if log is not None:
+        require_same_cluster(view, table.checkpoint, log)
     planned_reset = plan_reset(view, request, table, log)
     found = find_anchors(settings, planned_reset)
     _print_plan(out, planned_reset)
@@ -251,7 +253,9 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     with closing(Log(settings.kafka_native)) as reader:
         log = reader.view(settings.topics, settings.topic_pattern)
 
-    planned = adoption.adopt(Keeper(client, root, lambda: None).read(), settings.name, offsets, table, log)
+    view = Keeper(client, root, lambda: None).read()
+    require_same_cluster(view, table.checkpoint, log)
+    planned = adoption.adopt(view, settings.name, offsets, table, log)
     found = find_anchors(settings, planned)
 
     def plan_adoption(keeper_view: KeeperView) -> Reset:

@@ -29,7 +29,7 @@ from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.config import Settings
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
-from sink.hudi.conflicts import TableChanges, rollback_conflicting_clusterings, table_changes
+from sink.hudi.conflicts import TableChanges, table_changes
 from sink.hudi.creation import (
     columns_of_table,
     create_missing,
@@ -46,6 +46,7 @@ from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY
+from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
@@ -203,7 +204,7 @@ class Table:
                 self._roll_back(instant)
                 return TableOutcome.ROLLED_BACK
             with self._reading():
-                require_moment(self._hudi, snapshot, instant)
+                require_moment(self._hudi, snapshot)
             if snapshot.is_restored_since(instant):
                 return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):
@@ -221,7 +222,7 @@ class Table:
             avro = avro_schema(widened, self._settings.table_name)
             with self._reading():
                 self._hudi.keep_metadata_table()
-                rollback_conflicting_clusterings(self._hudi, changes.groups)
+                resolve_pending_clusterings(self._hudi, snapshot, changes.groups, self._settings.services_overdue_ms)
                 self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
                 parsed = self._hudi.write_stats(stats, avro)
@@ -272,9 +273,7 @@ class Table:
         return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
 
     def services(self) -> tuple[Service, ...]:
-        """Compacts, clusters, cleans, archives, off the commit path. Safe
-        beside everything but another run of this sink: a second one of the same process waits.
-        """
+        """Compacts, clusters, cleans, archives, off the commit path. Safe beside all but another run of this sink."""
         with self._serving, self._reading():
             return HudiTableServices(self._hudi, self._settings, self._locks).run()
 

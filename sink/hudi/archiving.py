@@ -53,9 +53,7 @@ class Archiving:
     base path of `hudi`. The caller holds the table lock; `require_held` raises if it has lost it.
     """
 
-    def __init__(
-        self, hudi: HudiObjects, table: Any, timeline: str, require_held: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, hudi: HudiObjects, table: Any, timeline: str, require_held: Callable[[], None]) -> None:
         self._hudi = hudi
         self._require_held = require_held
         self._table = table

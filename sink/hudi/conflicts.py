@@ -1,21 +1,17 @@
-"""Resolves concurrent changes to the same file groups and keys.
+"""Tells concurrent changes of the same file groups and keys.
 
-Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
-so that it can never complete with the earlier rows. If another writer has completed a change meanwhile
-(`HudiTimeline.changes_since`), that is a conflict, and the transaction is formed again: a change of the same file
-groups, or keys that both writers have added, because neither found the other's. A pending compaction conflicts with
-nothing: rows that are appended after its plan belong to the file slice that it makes. Voided by writers without the
-table lock. Raises what py4j raises.
+If another writer has completed a change meanwhile (`HudiTimeline.changes_since`), that is a conflict, and the
+transaction is formed again: a change of the same file groups, or keys that both writers have added, because neither
+found the other's. A pending compaction conflicts with nothing: rows that are appended after its plan belong to the file
+slice that it makes. Pure; raises nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from sink.hudi.client import HudiClient
 
 NEW = "null"
 """Hudi writes it as the earlier commit of a file group that has none."""
@@ -53,12 +49,3 @@ def grown_partitions(stats: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 def _is_new(stat: Mapping[str, Any]) -> bool:
     return stat["prevCommit"] in (None, NEW)
-
-
-def rollback_conflicting_clusterings(hudi: HudiClient, groups: Collection[str]) -> None:
-    """Rolls back every pending clustering that would replace one of these file groups."""
-    if groups:
-        for instant in sorted(
-            {clustering for group, clustering in hudi.pending_clusterings().items() if group in groups}
-        ):
-            hudi.roll_back_clustering(instant)

@@ -51,8 +51,9 @@ class ActiveTimeline:
         return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
 
     @property
-    def newest_completion(self) -> str:
-        return max((entry.completed for entry in self.instants if entry.completed), default="")
+    def newest_moment(self) -> str:
+        """When the newest instant was requested or completed, whichever is later."""
+        return max((max(entry.requested, entry.completed or "") for entry in self.instants), default="")
 
     @property
     def savepoints(self) -> tuple[Instant, ...]:

@@ -1,9 +1,9 @@
 """Cleans, compacts and archives Hudi's metadata table where no transaction waits for all of it at once.
 
 Hudi does the three in one go when a writer begins an instant. Guarantee: each runs under the table lock, which is free
-between them, so that a transaction waits for one of them at most; each does what Hudi does at that moment, with Hudi's
-own client of that table. A run that dies leaves a pending plan, which the next writer that begins an instant carries
-out. Never raises for a service that fails: its outcome says so.
+between them, so that a transaction waits for one of them at most, and asks ZooKeeper last whether it is still held;
+each does what Hudi does at that moment, with Hudi's own client of that table. A run that dies leaves a pending plan,
+which the next writer that begins an instant carries out. Never raises for a service that fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sink.hudi.metadata_timeline import (
     compaction_interval,
     completed,
     is_due,
+    newest_commit,
     pending,
     timeline_names,
 )
@@ -61,11 +62,11 @@ class MetadataTableServices:
                 services.append(run_service(f"metadata {name}", partial(self._under_lock, f"metadata {name}", step)))
             return tuple(services)
 
-    def _under_lock(self, name: str, step: Callable[[], str]) -> str:
-        with self._locks(name):
+    def _under_lock(self, name: str, step: Callable[[Callable[[], None]], str]) -> str:
+        with self._locks(name) as require_held:
             # What a restore does with the metadata table depends on what was compacted when it began.
             require_no_restore(self._hudi)
-            return step()
+            return step(require_held)
 
     @cached_property
     def _client(self) -> Any:
@@ -78,40 +79,46 @@ class MetadataTableServices:
         self._clients.callback(client.close)
         return client
 
-    def _clean(self) -> str:
+    def _clean(self, require_held: Callable[[], None]) -> str:
         names = timeline_names(self._hudi) or ()
         complete = completed(names)
         compacted = max((name.partition("_")[0] for name in names if name.endswith(".commit")), default="")
         if compacted and sum(1 for instant in complete if instant > compacted) < _LATE_READERS:
             return ""
+        require_held()
         cleaned = self._client.clean()
         return "" if cleaned is None else str(cleaned.getStartCleanTime())
 
-    def _compact(self) -> str:
+    def _compact(self, require_held: Callable[[], None]) -> str:
         """Carries out a dead writer's plan before it makes a new one."""
+        require_held()
         self._client.runAnyPendingCompactions()
         instant = self._compaction_instant()
-        if instant in completed(timeline_names(self._hudi) or ()):
+        if not instant or instant in completed(timeline_names(self._hudi) or ()):
             return ""
         if not self._client.scheduleCompactionAtInstant(instant, self._hudi.option()):
             return ""
         self._failpoints.reach("Metadata.compaction.scheduled")
+        require_held()
         self._client.compact(instant, True)
         return instant
 
     def _compaction_instant(self) -> str:
         """Returns a time before each transaction that the metadata table holds and the table does not yet, so that it
-        can be rolled back; without any, now.
+        can be rolled back; without any, the next after the newest commit. It is not the time of this host: readers
+        take a commit that is completed before a compaction's time for a part of it, and the clock of the host that
+        completes the next one may be behind. Empty without a commit.
         """
-        metadata_instants = completed(timeline_names(self._hudi) or ())
-        open_instants = pending(self._hudi.names(_TIMELINE)) & metadata_instants
-        if not open_instants:
-            return str(self._client.createNewInstantTime(False))
+        names = timeline_names(self._hudi) or ()
+        open_instants = pending(self._hudi.names(_TIMELINE)) & completed(names)
         times = self._hudi.java.common.table.timeline.HoodieInstantTimeGenerator
+        if not open_instants:
+            newest = newest_commit(names)
+            return str(times.instantTimePlusMillis(newest, 1)) if newest else ""
         return str(times.instantTimeMinusMillis(min(open_instants), 1))
 
-    def _archive(self) -> str:
+    def _archive(self, require_held: Callable[[], None]) -> str:
         config = self._client.getConfig()
         table = self._hudi.java.table.HoodieSparkTable.create(config, self._hudi.engine_context)
-        Archiving(self._hudi, table, METADATA_TIMELINE).run()
+        Archiving(self._hudi, table, METADATA_TIMELINE, require_held).run()
         return ""

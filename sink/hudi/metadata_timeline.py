@@ -63,6 +63,12 @@ def completed(names: Collection[str]) -> set[str]:
     return {match[1] for name in names if (match := _COMPLETED.fullmatch(name))}
 
 
+def newest_commit(names: Collection[str]) -> str:
+    """Returns when the newest commit was completed, which is no compaction; empty without one."""
+    commits = (match[2] for name in names if (match := _COMPLETED.fullmatch(name)) and match[3] == "deltacommit")
+    return max(commits, default="")
+
+
 def commits_since_compaction(names: Collection[str]) -> int:
     """Counts as Hudi does: without a commit that was begun before a compaction and became complete after the compaction
     was planned.

@@ -20,6 +20,7 @@ from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log, UnknownTopic
 from sink.config import Settings
 from sink.operations.control import SinkControl, describe_request
+from sink.operations.reset_checks import require_same_cluster
 
 TOPIC_GONE = "Kafka no longer has its topic; there is nothing to wait for"
 ASK_SECONDS = 10.0
@@ -72,10 +73,12 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
     """Returns the offsets up to the present high watermark of each partition, or up to its first record of the time
-    `at`: records of open Kafka transactions are acknowledged, and waited for.
+    `at`: records of open Kafka transactions are acknowledged, and waited for. Raises ConfigError for another cluster
+    than the sink reads.
     """
     unfinished = unfinished_topics(view.states, settings.topics)
     log_view = log.view(settings.topics, settings.topic_pattern, unfinished)
+    require_same_cluster(view, None, log_view)
     offsets = {} if at is None else positions_at(log, log_view, at)
     log_ranges = {
         partition: replace(log_range, end=_target_end(log_range, offsets.get(partition)))

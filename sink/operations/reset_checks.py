@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from coordination.errors import ConfigError, Conflict
-from coordination.state.model import NO_TRANSACTION, Checkpoint, Gap, TopicPartition
+from coordination.planning.planner import other_cluster
+from coordination.state.model import NO_TRANSACTION, Checkpoint, Gap, LogView, TableView, TopicPartition
 from coordination.state.tree import KeeperView, Ledger
 
 MAX_NAMED_PARTITIONS = 5
@@ -19,6 +20,12 @@ def require_no_live_workers(workers: Sequence[str]) -> None:
         raise Conflict(
             f"workers are alive ({', '.join(workers)}); stop them first, and wait until their sessions have ended"
         )
+
+
+def require_same_cluster(view: KeeperView, checkpoint: Checkpoint | None, log: LogView) -> None:
+    """Raises ConfigError if the sink has read another Kafka cluster than this log's."""
+    if difference := other_cluster(view, TableView(checkpoint, {}), log.cluster):
+        raise ConfigError(difference)
 
 
 def refuse_if_interrupted(view: KeeperView) -> None:

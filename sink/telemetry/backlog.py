@@ -99,8 +99,10 @@ class Backlog:
 
 
 def committed_offset(state: PartitionState | None, log_range: PartitionLog) -> int:
-    """Returns the offset after the last one in the table: the log's start while nothing is recorded."""
-    return log_range.start if state is None else state.end
+    """Returns the offset after the last one in the table: the log's start while nothing is recorded, or where what is
+    recorded is of a topic that was created again since.
+    """
+    return log_range.start if state is None or state.topic_id != log_range.topic_id else state.end
 
 
 def lag(state: PartitionState | None, log_range: PartitionLog) -> int:

@@ -21,7 +21,6 @@ DEFAULTS: Mapping[str, str] = {
     # librdkafka fetches again 5 ms after its queue was full. Its default of a second stalls every reader.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "20",
-    "fetch.max.bytes": str(16 << 20),
     # Twice the records of one `consume`. More would only be read beyond the end of a slice.
     "queued.min.messages": "16384",
 }

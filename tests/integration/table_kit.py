@@ -22,13 +22,15 @@ from coordination.errors import SinkError
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.spark import start_session
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.table_services import HudiTableServices
 from sink.schema import TableSchema
 from sink.write.row_spec import table_schema
+from tests.one_sink import load
 
 DDL = "id bigint, kind string"
 SINK = "orders"
@@ -198,9 +200,9 @@ class OtherProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def open(self, base: Path) -> None:
-        """Takes a driver of another table from now on."""
-        self.ask("open", str(base))
+    def open(self, base: Path, **more: str) -> None:
+        """Takes a driver of another table, or with other settings, from now on."""
+        self.ask("open", str(base), more)
 
     def ask(self, name: str, *arguments: Any) -> Any:
         assert self._process.stdin is not None
@@ -238,7 +240,8 @@ def _serve(base: str, zookeeper: str, log: str) -> None:
             name, *arguments = json.loads(line)
             if name == "open":
                 driver.table.stop_heartbeats()
-                driver = Driver(driver.spark, table_settings(Path(*arguments), zookeeper), client)
+                base, more = arguments
+                driver = Driver(driver.spark, table_settings(Path(base), zookeeper, **more), client)
                 print(json.dumps("ready"), flush=True)
                 continue
             try:
@@ -263,6 +266,11 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             return driver.table.complete(instant, stats, checkpoint(number), allow).name
         case "roll_back":
             return driver.table.roll_back(*arguments)
+        case "plan":
+            locks = driver.table._locks
+            return HudiTableServices(driver.table._hudi, driver.settings, locks)._plan(*arguments)
+        case "metadata_services":
+            return [service.reason for service in driver.table.metadata_services()]
     raise AssertionError(name)
 
 

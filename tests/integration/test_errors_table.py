@@ -262,10 +262,11 @@ def test_a_sink_neither_overwrites_nor_deletes_rows_of_another_sink_or_of_a_topi
 def test_an_errors_table_of_a_fleet_on_another_ensemble_is_refused_and_an_emptied_ensemble_goes_on(
     make_sink, zookeeper
 ) -> None:
-    """A chroot is what another ensemble is: no lock is shared."""
+    """A chroot is what another ensemble is: no lock is shared. A commit of neither is the newest."""
     ours = make_sink(RECORDS[:10])
     operation = ours.operation(*ours.write((0, 0, 10)))
     ours.publish(operation)
+    edit(ours)
     before = completed(ours.settings.errors_base_path)
     with connected(ours.settings.model_copy(update={"zookeeper": f"{zookeeper.address}/{ours.topic}"})) as elsewhere:
         elsewhere.ensure_path("/")
@@ -285,11 +286,9 @@ def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_al
     sink = make_sink(RECORDS[:10])
     errors_path = sink.settings.errors_base_path
     sink.land((0, 0, 5))
-    sink.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{errors_path}'")
-    sink.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
+    edit(sink)
     assert Path(errors_path, ".hoodie", "metadata").is_dir()
     sink.land((0, 5, 10))
-    sink.spark.sql("DROP TABLE quarantine")
     frame = sink.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(errors_path)
     assert sorted(row[0] for row in frame.select("_kafka_offset").collect()) == [0, 7]
     assert sorted(sink.bad_rows()) == [0, 7]
@@ -305,6 +304,13 @@ def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alon
         with pytest.raises(TableError, match=r"has the Hudi table others .* to an empty directory"):
             action()
     assert not completed(sink.settings.errors_base_path)
+
+
+def edit(sink: Sink) -> None:
+    """Changes a row of the errors table as a person does, in a commit that names no owner."""
+    sink.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{sink.settings.errors_base_path}'")
+    sink.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
+    sink.spark.sql("DROP TABLE quarantine")
 
 
 def completed(base_path: str) -> list[str]:

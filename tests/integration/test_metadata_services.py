@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import Driver, allow, checkpoint
+from tests.integration.table_kit import Driver, OtherProcess, allow, checkpoint
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -32,6 +32,28 @@ def test_a_transaction_leaves_the_metadata_table_to_the_services_and_serves_it_w
     for number in range(5, 9):
         driver.land(number)
     assert compactions(driver) == 1
+    assert driver.count() == driver.count(metadata=False) == 80
+
+
+def test_commits_after_a_compaction_on_a_host_whose_clock_is_ahead_are_read(make_driver: MakeDriver, zookeeper) -> None:
+    settings = {**METADATA_TABLE, "hoodie__metadata__compact__max__delta__commits": "3"}
+    driver = make_driver(**settings)
+    for number in range(1, 5):
+        driver.land(number)
+    base = Path(driver.settings.base_path)
+    ahead = OtherProcess(base, zookeeper.address)
+    try:
+        ahead.ask("set_clock_ahead")
+        ahead.open(base, **settings)
+        assert set(ahead.ask("metadata_services")) == {""}
+    finally:
+        ahead.kill()
+    assert compactions(driver) == 1
+    for number in range(5, 9):
+        driver.land(number)
+    assert driver.count() == driver.count(metadata=False) == 80
+    assert not any(service.reason for service in driver.table.metadata_services())
+    assert compactions(driver) == 2
     assert driver.count() == driver.count(metadata=False) == 80
 
 

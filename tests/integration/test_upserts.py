@@ -146,6 +146,25 @@ def test_a_pending_clustering_of_the_same_rows_gives_way_and_one_of_others_stays
     assert upserts.brief() == {1: (2, "b"), 2: (1, "a"), 3: (1, "c")}
 
 
+def test_a_clustering_of_the_same_rows_that_another_writer_carries_out_is_waited_for(
+    make_upserts: MakeUpserts, kafka
+) -> None:
+    upserts = make_upserts(**NO_METADATA)
+    send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), row(1, 2, "b")])
+    upserts.land((0, 0, 2))
+    clustering = plan_clustering(upserts)
+    Path(upserts.settings.base_path, ".hoodie", "timeline", f"{clustering}.clustering.inflight").touch()
+    instant = upserts.begin()
+    written = upserts.write(instant, (0, 2, 3))
+    with pytest.raises(Unavailable, match=f"another writer carries out clustering {clustering}"):
+        upserts.complete(instant, written)
+    run_clustering(upserts, clustering)
+    assert upserts.complete(instant, written) is TableOutcome.CONFLICT
+    upserts.table.roll_back(instant)
+    upserts.land((0, 2, 3))
+    assert upserts.brief() == {1: (2, "b"), 2: (1, "a")}
+
+
 def test_what_another_writer_has_replaced_meanwhile_is_a_conflict_and_is_formed_again(
     make_upserts: MakeUpserts, kafka
 ) -> None:

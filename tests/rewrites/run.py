@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from pathlib import Path
 
 from tests.jvm import start_fast
@@ -40,8 +41,9 @@ MINIMUM = {
 
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
-    """Returns the counts that are below the minimum for so many sequences."""
-    return {name: totals.get(name, 0) for name, least in MINIMUM.items() if totals.get(name, 0) < least * runs}
+    """Returns the counts that are two standard deviations below the minimum for so many sequences, or more."""
+    fewest = {name: least * runs - 2 * sqrt(least * runs) for name, least in MINIMUM.items()}
+    return {name: totals.get(name, 0) for name, count in fewest.items() if totals.get(name, 0) < count}
 
 
 def line_of(report: Report) -> str:

@@ -19,13 +19,26 @@ def restores_since_ignored(patch: Patch) -> None:
     patch(ActiveTimeline, "is_restored_since", lambda *_: False)
 
 
-def completions_ignored(patch: Patch) -> None:
-    patch(ActiveTimeline, "newest_completion", "")
+def moments_ignored(patch: Patch) -> None:
+    patch(ActiveTimeline, "newest_moment", "")
 
 
-def completed_before_its_own_time(patch: Patch) -> None:
-    original = table.require_moment
-    patch(table, "require_moment", lambda hudi, snapshot, _="": original(hudi, snapshot))
+def _newest(*requests: str) -> property:
+    """Returns the newest completion, or request of one of these actions."""
+
+    def newest(timeline: ActiveTimeline) -> str:
+        requested = (entry.requested for entry in timeline.instants if entry.action in requests)
+        return max((*requested, *(entry.completed or "" for entry in timeline.instants)), default="")
+
+    return property(newest)
+
+
+def requests_ignored(patch: Patch) -> None:
+    patch(ActiveTimeline, "newest_moment", _newest())
+
+
+def plans_of_compactions_ignored(patch: Patch) -> None:
+    patch(ActiveTimeline, "newest_moment", _newest(table.COMMIT))
 
 
 def planned_rollback_is_a_failure(patch: Patch) -> None:

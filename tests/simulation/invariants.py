@@ -29,7 +29,7 @@ from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
 from tests.simulation.reading import ReadInvariants, truths_of
-from tests.simulation.table import COMMIT, SimInstant, SimTable, slices_of
+from tests.simulation.table import COMMIT, COMPACTION, SimInstant, SimTable, slices_of
 from tests.simulation.tasks import TaskInvariants
 from tests.simulation.verbs import VerbInvariants
 from tests.simulation.violation import Violation
@@ -68,6 +68,8 @@ class Invariants:
         self._beyond_recall: set[str] = set()
         self._table_restored = False
         self._newest_completion = ""
+        self._newest_plan = ""
+        """When the newest compaction was requested: readers take earlier completions for a part of what it has read."""
         """The time of the newest completion on the timeline, as the clock of its host had it."""
         self._newest_commit = ""
         self._from_before_a_restore: set[str] = set()
@@ -425,6 +427,11 @@ class Invariants:
             raise Violation(
                 "incremental readers miss no commit", f"{instant.name} at {completed}, after {self._newest_commit}"
             )
+        if completed <= self._newest_plan:
+            raise Violation(
+                "what is completed after a compaction was planned is later than it",
+                f"{instant.name} at {completed}, before {self._newest_plan}",
+            )
         self._newest_commit = completed
         self._newest_completion = max(self._newest_completion, completed)
         assert self.table is not None
@@ -479,6 +486,11 @@ class Invariants:
         if is_commit:
             self._newest_commit = max(self._newest_commit, completed)
 
+    def compaction_planned(self, requested: str) -> None:
+        if requested <= self._newest_completion:
+            raise Violation("an instant is later than every completion before it", f"compaction {requested}")
+        self._newest_plan = requested
+
     @property
     def _has_pending_restore(self) -> bool:
         return self.table is not None and any(restore.completed is None for restore in self.table.restores)
@@ -493,6 +505,7 @@ class Invariants:
         # Readers that have seen what is gone begin anew.
         entries = self.table.timeline().instants
         self._newest_completion = max(entry.completed or "" for entry in entries)
+        self._newest_plan = max((entry.requested for entry in entries if entry.action == COMPACTION), default="")
         self._newest_commit = max((entry.completed or "" for entry in entries if entry.action == COMMIT), default="")
         self.visible.begin_again(
             (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint

@@ -115,6 +115,7 @@ FLUSHED = {"flushes": 0.5, "flush_only": True, "flush_size": 1000, "operated": 0
 SWITCHED = {"switchovers": 0.3, "workers": 3, "operated": 0.0, "tampering": 0.0}
 RESTORING = {"planned_restores": 0.3, "foreign_commits": 0.5, "tampering": 0.0}
 AHEAD_OF_TIME = {"clock_jumps": 0.3, "crashes": 0.2, "workers": 3}
+COMPACTED_AHEAD = {"clock_jumps": 0.3, "foreign_commits": 1.0, "workers": 3}
 PLANNED_ROLLBACKS = {"planned_rollbacks": 0.5, "write_seconds": 1.0}
 BEYOND = {"savepoints": 1.0, "foreign_commits": 0.5, "tampering": 0.0, "operated": 0.0}
 RECREATED = {"replacements": 0.3, "trusting_readers": True, "write_seconds": 2.5, "tampering": 0.0}
@@ -290,8 +291,9 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("never drop a switchover", verbs.switchover_never_dropped, faults=SWITCHED),
     Mutant("begin and complete while a restore is pending", table.pending_restores_ignored, faults=RESTORING),
     Mutant("commit files from before a restore", table.restores_since_ignored, faults=RESTORING, first=31),
-    Mutant("begin before the newest completion", table.completions_ignored, faults=AHEAD_OF_TIME, first=5),
-    Mutant("complete before its own time", table.completed_before_its_own_time, faults=AHEAD_OF_TIME, first=2),
+    Mutant("begin before the newest completion", table.moments_ignored, faults=AHEAD_OF_TIME, first=5),
+    Mutant("complete before its own time", table.requests_ignored, faults=AHEAD_OF_TIME, first=2),
+    Mutant("complete before a compaction's time", table.plans_of_compactions_ignored, faults=COMPACTED_AHEAD),
     Mutant("fail where a rollback is planned", table.planned_rollback_is_a_failure, faults=PLANNED_ROLLBACKS),
     Mutant(
         "complete over a planned rollback", table.completed_over_a_planned_rollback, faults=PLANNED_ROLLBACKS, first=1

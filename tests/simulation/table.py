@@ -27,7 +27,7 @@ from sink.layout import file_ids
 from tests.simulation.reading import SliceTruth
 
 TABLE, SINK = "orders", "orders"
-COMMIT, ROLLBACK, SAVEPOINT = "commit", "rollback", "savepoint"
+COMMIT, ROLLBACK, SAVEPOINT, COMPACTION = "commit", "rollback", "savepoint", "compaction"
 _ALIVE = (InstantState.PENDING, InstantState.COMPLETED)
 
 
@@ -80,6 +80,8 @@ class TableWatcher(Protocol):
 
     def completed_besides(self, completed: str, is_commit: bool) -> None: ...
 
+    def compaction_planned(self, requested: str) -> None: ...
+
     def rolling_back(self, instant: SimInstant) -> None: ...
 
     def rolled_back_by_others(self, instant: SimInstant) -> None: ...
@@ -97,6 +99,8 @@ class NoWatcher:
     def completing(self, *_: object) -> None: ...
 
     def completed_besides(self, *_: object, **__: object) -> None: ...
+
+    def compaction_planned(self, *_: object) -> None: ...
 
     def rolling_back(self, *_: object) -> None: ...
 
@@ -214,7 +218,7 @@ class SimTable:
         if instant.rollback_planned is not None:
             return self.finish_rollback(instant, clock)
         now = self._time(clock)
-        if (unavailable := self._unavailable(now, instant.requested)) is not None:
+        if (unavailable := self._unavailable(now)) is not None:
             return unavailable
         if self.timeline().is_restored_since(instant.requested):
             return Refused(f"the table was restored since instant {op.instant} was requested")
@@ -298,6 +302,21 @@ class SimTable:
 
     # Other writers
 
+    def rewrite(self, clock: float) -> None:
+        """A table service of the sink, on a host with this clock: completes a compaction that is planned, or plans one,
+        if the table may be changed at that moment."""
+        now = self._time(clock)
+        if self._unavailable(now) is not None:
+            return
+        plan = next((entry for entry in self._others if entry.action == COMPACTION), None)
+        if plan is None:
+            self._others.append(Instant(now, COMPACTION, "REQUESTED", None))
+            self._latest = max(self._latest, now)
+            self._watcher.compaction_planned(now)
+        else:
+            self._others.remove(plan)
+            self._note(COMMIT, clock, plan.requested)
+
     def foreign_commit(self, clock: float | None = None) -> None:
         self._note(COMMIT, clock)
 
@@ -327,7 +346,7 @@ class SimTable:
         """Archives the oldest completed instants up to the last `kept`, and returns how many. What a savepoint keeps
         stays, and what is later, unless `beyond_savepoints`. The newest completion stays on the active timeline: Hudi
         keeps more instants there than clocks differ by."""
-        entries: list[Instant | SimInstant] = [*self._others, *self.active_commits()]
+        entries: list[Instant | SimInstant] = [*filter(lambda entry: entry.done, self._others), *self.active_commits()]
         done = sorted(entries, key=lambda entry: entry.requested)
         newest = max((entry.completed or "" for entry in done), default="")
         count = 0
@@ -408,7 +427,7 @@ class SimTable:
 
         instants = (i for i in self.instants.values() if i.state in _ALIVE and not i.is_archived)
         planned = sorted(filter(is_later, instants), key=lambda instant: instant.requested)
-        others = [entry for entry in self._others if entry.action == COMMIT and is_later(entry)]
+        others = [entry for entry in self._others if entry.action in (COMMIT, COMPACTION) and is_later(entry)]
         restore = Restore(self._time(clock), target, planned, others)
         self.restores.append(restore)
         self._watcher.restore_planned()
@@ -439,9 +458,9 @@ class SimTable:
             self.commits = [instant for instant in self.commits if instant.state is InstantState.COMPLETED]
             self.existing_file_ids = {file_id(stat) for instant in self.commits for stat in instant.stats}
 
-    def _unavailable(self, now: str, instant: str = "") -> Failed | None:
+    def _unavailable(self, now: str) -> Failed | None:
         try:
-            require_moment(Clock(TABLE, now), self.timeline(), instant)  # type: ignore[arg-type]
+            require_moment(Clock(TABLE, now), self.timeline())  # type: ignore[arg-type]
         except Unavailable as error:
             return Failed(str(error))
         return None

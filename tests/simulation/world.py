@@ -325,7 +325,10 @@ class World:
                 return
 
     def _commit_as_another(self) -> None:
+        """Commits as another writer. A table service of the sink plans or completes a compaction, on the host whose
+        clock is ahead of the others."""
         self._under_table_lock(lambda: self.table.foreign_commit(self.now))
+        self._under_table_lock(lambda: self.table.rewrite(max(process.clock for process in self.processes)))
 
     def _under_table_lock(self, act: Callable[[], None]) -> None:
         """Lets another writer act once no completion is under way."""

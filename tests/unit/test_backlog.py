@@ -7,7 +7,7 @@ from dataclasses import replace
 from coordination.state.model import PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
-from sink.telemetry.backlog import LOOKS, NONE_WAITS, Age, Backlog, lag
+from sink.telemetry.backlog import LOOKS, NONE_WAITS, Age, Backlog, lag, readable_lag
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = 1_000_000.0
@@ -30,6 +30,11 @@ def test_a_record_that_came_while_a_transaction_committed_may_be_as_old_as_its_p
     backlog, tree = Backlog(), view(("COMMITTED", NOW - 300), p0=10)
     backlog.look(tree, logs(p0=11), NOW)
     assert backlog.oldest(tree.states, NOW) == Age(0.0, 300.0)
+
+
+def test_nothing_of_a_topic_that_was_created_again_is_committed_by_what_was_committed_of_the_one_before() -> None:
+    before, again = PartitionState("id", 0, 3000, 0), PartitionLog("created again", 5, 2000)
+    assert (lag(before, again), readable_lag(before, again)) == (1995, 1995)
 
 
 def test_each_partition_has_an_age_of_its_own() -> None:

@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.config.model import aliases
+from tests.one_sink import load
 
 SECRET = "hunter2-Tr0ub4dor"
 NAMES = sorted([*aliases(), "kafka.sasl.password", "spark.x", "hoodie.y", "kafka.ssl.key.password", "", "a.b", "<<"])

@@ -52,6 +52,11 @@ def read(consumer: LogConsumer, count: int = COUNT) -> list[Message]:
     return messages
 
 
+@pytest.mark.parametrize("most", ["1048576", "33554432"])
+def test_a_consumer_fetches_no_more_than_it_may_receive(clusters: tuple[Cluster, Cluster], most: str) -> None:
+    consumer_of(clusters[0], receive__message__max__bytes=most)
+
+
 def test_records_of_the_expected_topic_are_given_and_their_origin_is_known(
     clusters: tuple[Cluster, Cluster],
 ) -> None:

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import trustme
 
 from coordination.errors import ConfigError
+from sink.decode.fingerprints import fingerprint
+from sink.decode.formats import ValueFormat
 from sink.decode.registry import (
     RegisteredSchema,
     Registry,
@@ -24,6 +27,7 @@ from sink.decode.registry import (
     registry,
 )
 from sink.devtools.local.servers import LOOPBACK, free_ports
+from sink.schema import parse_ddl
 from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, StubRegistry
 
 LOGGER = "sink.decode.registry"
@@ -91,6 +95,16 @@ def server_side(authority: trustme.CA, name: str = LOOPBACK) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(name).configure_cert(context)
     return context
+
+
+def test_a_schema_that_does_not_fit_the_columns_is_reported_all_the_same() -> None:
+    text = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}'
+    used: dict[str, str] = {}
+    with StubRegistry(always(RegistryResponse(200, {"schema": text}))) as stub:
+        decoder = ValueFormat("avro-confluent", access=access(stub.url), used=used).decoder(parse_ddl("id BIGINT"))
+        decoded = decoder.decode(pa.array([b"\0\0\0\0\7\2a"]))
+    assert len(decoded.bad) == 1
+    assert list(used.values()) == [fingerprint(RegisteredSchema(7, "AVRO", text))]
 
 
 def test_a_schema_is_what_the_registry_says() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coordination.errors import Unavailable
 from sink.hudi.instants import ActiveTimeline, Instant
-from sink.hudi.moments import abandoned, require_ended
+from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.service_outcome import ServiceBlocked, run_service
 
 NOW = "20261127120000500"
@@ -47,6 +49,14 @@ def test_whatever_a_service_raises_is_its_reason(error: Exception) -> None:
 
 def test_a_service_that_another_writer_blocks_is_due_since_that_one_began() -> None:
     assert raising(ServiceBlocked("commit 1 of another writer", 77.0)).since == 77.0
+
+
+@pytest.mark.parametrize(("newest", "waits"), [("20261127120000520", True), ("20261127120001600", False)])
+def test_a_clock_that_is_a_little_behind_is_waited_for(newest: str, waits: bool) -> None:
+    times = iter((NOW, "20261127120000521"))
+    clock: Any = SimpleNamespace(base_path="/lake/orders", instant_now=lambda: next(times))
+    with nullcontext() if waits else pytest.raises(Unavailable, match=f"the timeline has {newest}"):
+        require_moment(clock, timeline((newest, "compaction", "REQUESTED")))
 
 
 def test_only_instants_that_are_pending_for_too_long_and_block_a_service_are_abandoned() -> None:
