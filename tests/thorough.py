@@ -13,6 +13,9 @@ from fnmatch import translate
 
 MOVED: Mapping[str, str] = {
     "tests/chaos/test_chaos.py*": "test_takeover kills and audits; its auditor's cells need its run",
+    "tests/integration/test_lost_lock.py*plan of a dead process*": "with a new plan here",
+    "tests/integration/test_lost_lock.py*cleaning*before completion*": "before files go here",
+    "tests/integration/test_lost_lock.py*clustering*": "a compaction here",
     "tests/integration/test_outages.py*": "the simulation takes ZooKeeper away and empties it; a real one only here",
     "tests/integration/test_prometheus.py*": "test_alerts where promtool is; test_monitoring the names",
     "tests/integration/test_cluster.py*": "only here, beside YARN: a cluster of its own",

@@ -635,9 +635,9 @@ def test_properties_that_another_worker_is_still_writing_are_read_again_under_th
                 checksum.unlink(missing_ok=True)
                 properties.write_text(half)
                 ensured = pool.submit(other.table.ensure)
-                eventually("it queues", lambda: len(zookeeper_client.get_children(locks.path)) == 2, 30)
+                eventually("it queues", lambda: len(zookeeper_client.get_children(locks.path)) == 2, 120)
                 properties.write_text(whole)
-            assert ensured.result(30) is False
+            assert ensured.result(120) is False
 
 
 @pytest.mark.parametrize("metadata", ["true", "false"])
