@@ -11,7 +11,7 @@ lock), and what py4j and Spark raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -60,12 +60,6 @@ _SMALL_FILE = 16 << 20
 """Hudi adds records to files below this size, and starts new files otherwise."""
 
 
-def _newest_first(timeline: Any) -> Iterator[Any]:
-    instants = timeline.getReverseOrderedInstants().iterator()
-    while instants.hasNext():
-        yield instants.next()
-
-
 class KeyedTable:
     """The errors table, created by the first `upsert`. Not thread-safe."""
 
@@ -94,9 +88,10 @@ class KeyedTable:
         """
         timeline = meta.reloadActiveTimeline()
         commits = timeline.getCommitsTimeline().filterCompletedInstants()
-        texts = (timeline.readCommitMetadata(commit).getMetadata(OWNER_KEY) for commit in _newest_first(commits))
+        newest_first = [*commits.getInstants()][::-1]
+        texts = (timeline.readCommitMetadata(commit).getMetadata(OWNER_KEY) for commit in newest_first)
         text = next(filter(None, texts), None)
-        if text is None and not commits.empty():
+        if text is None and newest_first:
             raise TableError(
                 f"{self.base_path}: no commit of the errors table names the sinks that it belongs to. {FIX}"
             )

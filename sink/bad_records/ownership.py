@@ -57,8 +57,8 @@ def place_of(settings: Settings) -> Place:
 def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, table: str) -> Owner:
     """Returns the owner that the next commit names.
 
-    `owner`: what the commits name, None before the first. `lock`: the identity of this ensemble's lock, None if
-    it has none yet. Raises TableError if the sink of this name and place may not write the table.
+    `owner`: what the commits name, None before the first. `lock`: the identity of this ensemble's lock, None if it has
+    none yet. Raises TableError if the sink of this name and place may not write the table.
     """
     if owner is None:
         return Owner(lock or uuid.uuid4().hex, {name: place})

@@ -1,4 +1,4 @@
-"""Serves routes by HTTP in one thread, within bounds, whoever asks.
+"""Serves routes by HTTP in one thread, within bounds for every client.
 
 Guarantee: no request stops the process. A client has 10 s for headers and for a body, 16 KiB for each, and 20 s to take
 an answer. There are at most 64 connections; a new one ends the oldest idle one. The thread takes at most half a core. A

@@ -89,6 +89,17 @@ def complete(base: str) -> set[str]:
     return {str(file.relative_to(base)) for timeline in timelines for file in Path(base, timeline).glob("**/[!.]*_*")}
 
 
+def reason_of_frozen(
+    monkeypatch: pytest.MonkeyPatch, late: Worker, service: str, is_pending: bool, meanwhile: Callable[[], None]
+) -> str:
+    """Freezes a rewrite at its last look before the step that changes the table. Returns why it failed then."""
+    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (HudiClient, "name_columns", 1)
+    frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
+    results = by_name(late.services.run())
+    assert frozen.woke
+    return results[service].reason
+
+
 @pytest.mark.parametrize("is_pending", [False, True], ids=["new plan", "plan of a dead process"])
 def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_nothing(
     open_upserts: Open,  # noqa: F811
@@ -112,12 +123,7 @@ def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_n
         assert by_name(successor.services.run())["compaction"].instant
         seen.append(complete(upserts.settings.base_path))
 
-    # Each is the last look before the step that changes the table.
-    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (HudiClient, "name_columns", 1)
-    frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
-    results = by_name(late.services.run())
-    assert frozen.woke
-    assert LOST in results["compaction"].reason
+    assert LOST in reason_of_frozen(monkeypatch, late, "compaction", is_pending, meanwhile)
     assert complete(upserts.settings.base_path) == seen[0]
     assert_rows(upserts, {key: {"at": 2, "number": 2} for key in range(10)})
     upserts.land((0, 20, 30))
@@ -148,11 +154,7 @@ def test_a_clustering_that_has_lost_the_table_lock_is_neither_completed_nor_drop
             assert by_name(successor.services.run())["clustering"].instant
         seen.append(complete(driver.settings.base_path))
 
-    owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (HudiClient, "name_columns", 1)
-    frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
-    results = by_name(late.services.run())
-    assert frozen.woke
-    assert LOST in results["clustering"].reason
+    assert LOST in reason_of_frozen(monkeypatch, late, "clustering", is_pending, meanwhile)
     assert seen[0] <= complete(driver.settings.base_path)
     assert not [name for name in complete(driver.settings.base_path) - seen[0] if "rollback" in name]
     assert driver.count() == driver.count(metadata=False) == 20

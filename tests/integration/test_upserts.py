@@ -146,13 +146,18 @@ def test_a_pending_clustering_of_the_same_rows_gives_way_and_one_of_others_stays
     assert upserts.brief() == {1: (2, "b"), 2: (1, "a"), 3: (1, "c")}
 
 
-def test_a_clustering_of_the_same_rows_that_another_writer_carries_out_is_waited_for(
-    make_upserts: MakeUpserts, kafka
-) -> None:
+def planned_clustering(make_upserts: MakeUpserts, kafka) -> tuple[Upserts, str]:
+    """Returns a table of two rows with a planned clustering, and its instant. A third record changes the first row."""
     upserts = make_upserts(**NO_METADATA)
     send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), row(1, 2, "b")])
     upserts.land((0, 0, 2))
-    clustering = plan_clustering(upserts)
+    return upserts, plan_clustering(upserts)
+
+
+def test_a_clustering_of_the_same_rows_that_another_writer_carries_out_is_waited_for(
+    make_upserts: MakeUpserts, kafka
+) -> None:
+    upserts, clustering = planned_clustering(make_upserts, kafka)
     Path(upserts.settings.base_path, ".hoodie", "timeline", f"{clustering}.clustering.inflight").touch()
     instant = upserts.begin()
     written = upserts.write(instant, (0, 2, 3))
@@ -168,10 +173,7 @@ def test_a_clustering_of_the_same_rows_that_another_writer_carries_out_is_waited
 def test_what_another_writer_has_replaced_meanwhile_is_a_conflict_and_is_formed_again(
     make_upserts: MakeUpserts, kafka
 ) -> None:
-    upserts = make_upserts(**NO_METADATA)
-    send(kafka.address, upserts.topic, [row(1, 1), row(2, 1), row(1, 2, "b")])
-    upserts.land((0, 0, 2))
-    clustering = plan_clustering(upserts)
+    upserts, clustering = planned_clustering(make_upserts, kafka)
     instant = upserts.begin()
     written = upserts.write(instant, (0, 2, 3))
     run_clustering(upserts, clustering)
