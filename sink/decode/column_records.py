@@ -156,7 +156,7 @@ def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     for byte in np.unique(first_bytes[invalid]).tolist():
         invalid_rows = rows[invalid & (first_bytes == byte)]
         # Without a header it is the first byte of the value.
-        found = str(byte) if quotes() else "another one"
+        found = str(byte) if quotes() else "neither 0 nor 1"
         cursors.fail(invalid_rows, f"its first byte is {found}; a schema registry's header begins with 0 or 1")
     ids: Rows = np.zeros(len(rows), np.int64)
     has_id, has_guid = ((first_bytes == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))

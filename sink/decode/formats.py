@@ -85,7 +85,10 @@ class ValueFormat:
             # what is suppressed. A fingerprint copies the namespaces of a schema, so the bounds come first.
             with suppress(ConfigError, ValueError):
                 texts = [registered.text, *referred(registered)]
-                self.bounds.check_text(*texts) if registered.kind == "PROTOBUF" else self.bounds.parse_all(texts)
+                if registered.kind == "PROTOBUF":
+                    self.bounds.check_text(*texts)
+                else:
+                    self.bounds.parse_all(texts)
                 self.used[self.access.qualified(schema_id)] = fingerprint(registered)
         return self.reader(schema, registered, message_path)
 

@@ -15,13 +15,13 @@ from typing import Any
 from jsonschema import Draft3Validator, Draft4Validator, Draft6Validator, Draft7Validator, SchemaError, ValidationError
 from jsonschema.validators import extend, validator_for
 
-_SELF = {"$ref": "#"}
-_SELVES = {"type": "object", "additionalProperties": _SELF}
+_SCHEMA = {"$ref": "#"}
+_SCHEMAS_BY_NAME = {"type": "object", "additionalProperties": _SCHEMA}
 _NEWER = {
-    "$defs": _SELVES,
-    "dependentSchemas": _SELVES,
+    "$defs": _SCHEMAS_BY_NAME,
+    "dependentSchemas": _SCHEMAS_BY_NAME,
     "prefixItems": {"$ref": "#/definitions/schemaArray"},
-    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _SELF),
+    **dict.fromkeys(("contentSchema", "unevaluatedItems", "unevaluatedProperties"), _SCHEMA),
 }
 """Keywords with schemas that dialects after draft 7 added. Their own metaschemas take six times as long, and for each
 schema as long as it is deep."""

@@ -1,8 +1,8 @@
 """Warnings about columns that were derived from another schema.
 
 A schema of 100 kB can have thousands of fields with long paths that no column holds. Guarantee: a warning has at most
-some hundred characters of a path and of a reason, whoever shows it, and `sentences` gives at most `MOST_SENTENCES`.
-Reasons why columns cannot become a table's are shown likewise.
+some hundred characters of a path and of a reason, and `sentences` gives at most `MOST_SENTENCES`. Reasons why columns
+cannot become a table's are shown likewise.
 """
 
 from __future__ import annotations

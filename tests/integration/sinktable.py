@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,18 @@ from confluent_kafka.admin import AdminClient
 from coordination.state.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings
+from sink.hudi.lock import BASE_PATH
 from tests.integration.reader_kit import kept_producer
 from tests.kafka_tools import topic_id_of
 from tests.one_sink import load
 
 FIRST_TIMESTAMP = int(time.time()) * 1000
 """Milliseconds of a partition's first record. It is recent, because the broker deletes by the records' own age."""
+
+
+def own_lock(base_path: str) -> dict[str, str]:
+    """Returns the settings of a table lock that no table of the same name has in another test process."""
+    return {BASE_PATH: f"/hudi/{uuid.uuid5(uuid.NAMESPACE_URL, base_path)}"}
 
 
 def make_settings(directory: Path, kafka: str, topic: str, ddl: str, **more: str) -> Settings:
@@ -33,6 +40,7 @@ def make_settings(directory: Path, kafka: str, topic: str, ddl: str, **more: str
         **({"schema.ddl": ddl} if ddl else {}),
         **{name.replace("__", "."): value for name, value in more.items()},
     }
+    properties = {**own_lock(properties["target.base.path"]), **properties}
     file = directory / "sink.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return load(file, {})

@@ -30,6 +30,7 @@ from sink.hudi.options import commit_options, service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.schema import TableSchema
 from sink.write.row_spec import table_schema
+from tests.integration.sinktable import own_lock
 from tests.one_sink import load
 
 DDL = "id bigint, kind string"
@@ -51,6 +52,7 @@ def table_settings(base: Path, zookeeper: str, **more: str) -> Settings:
         # The metadata table takes most of the time of a small commit: tests that are about it turn it on.
         "hoodie.metadata.enable": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
+        **own_lock(str(base)),
         **{name.replace("__", "."): value for name, value in more.items()},
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in values.items()))

@@ -34,7 +34,7 @@ class Overtaken(Archiving):
     """Calls `meanwhile` once, before the `turn`th of its steps."""
 
     def __init__(self, hudi: HudiClient, turn: int, meanwhile: Callable[[], None]) -> None:
-        super().__init__(hudi, hudi.table(), ".hoodie/timeline")
+        super().__init__(hudi, hudi.table(), ".hoodie/timeline", lambda: None)
         self._left = turn
         self._meanwhile = meanwhile
 

@@ -403,7 +403,12 @@ def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_ta
     table = HandmadeTable(Path(fleet.settings.base_path), topic=topic, topic_id=fleet.log.partitions[moved].topic_id)
     table.commit(span(0, 0, 12), span(1, 0, 13))
     fleet.record(end=9, generation=1)
-    code, out = sink("reset", "--config", fleet.config, "--offset", f"{topic}:0=5", "--yes")
+    command = ("reset", "--config", fleet.config, "--offset", f"{topic}:0=5", "--yes")
+    code, out = sink(*command)
+    assert (code, "the table was filled from the Kafka cluster cluster" in out) == (2, True), out
+    table.checkpoint["cluster"] = fleet.log.cluster
+    table.commit()
+    code, out = sink(*command)
     assert code == 0, out
     assert "Others go on where the table ends, which ZooKeeper is behind: 1." in out
     states = fleet.fresh().states

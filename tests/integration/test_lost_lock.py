@@ -96,7 +96,7 @@ def reason_of_frozen(
     owner, step, turn = (HudiTableServices, "_pending", 1) if is_pending else (HudiClient, "name_columns", 1)
     frozen = Frozen(monkeypatch, owner, step, turn, meanwhile)
     results = by_name(late.services.run())
-    assert frozen.woke
+    assert frozen.woke, results
     return results[service].reason
 
 
@@ -182,7 +182,7 @@ def test_a_cleaning_that_has_lost_the_table_lock_ends(
 
     frozen = Frozen(monkeypatch, cleaning, step, turn, meanwhile)
     results = by_name(late.services.run())
-    assert frozen.woke
+    assert frozen.woke, results
     assert LOST in results["cleaning"].reason
     assert cleanings(driver) == seen[0]
     assert driver.count() == driver.count(metadata=False) == 50
@@ -207,7 +207,7 @@ def test_an_archiving_that_has_lost_the_table_lock_publishes_nothing(
 
     frozen = Frozen(monkeypatch, Archiving, "_write", 1, meanwhile)
     results = by_name(late.services.run())
-    assert frozen.woke
+    assert frozen.woke, results
     assert LOST in results["archiving"].reason
     assert manifests(driver) == seen[0]
     assert not by_name(driver.table.services())["archiving"].reason

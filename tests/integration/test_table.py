@@ -17,7 +17,7 @@ from coordination.state.model import InstantState, TableView
 from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
-from sink.hudi.lock import TableLocks
+from sink.hudi.lock import TableLocks, lock_path
 from sink.hudi.options import commit_options
 from sink.schema import parse_ddl
 from sink.storage.files import PROBE_PREFIX
@@ -479,7 +479,7 @@ def test_a_table_is_made_where_a_validation_that_was_killed_has_left_its_probe(
         ({"hoodie__populate__meta__fields": "false"}, "meta columns: true; the settings ask for false"),
         (
             {"hoodie__write__lock__zookeeper__base_path": "/elsewhere"},
-            "lock: /hudi/orders; the settings ask for /elsewhere/orders",
+            "lock: {lock}; the settings ask for /elsewhere/orders",
         ),
     ],
 )
@@ -488,7 +488,7 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
 ) -> None:
     with pytest.raises(TableError) as refused:
         make_driver(**change)
-    assert error_text in str(refused.value)
+    assert error_text.format(lock=lock_path(driver.settings)) in str(refused.value)
 
 
 def test_nothing_is_begun_or_completed_before_the_newest_completion(

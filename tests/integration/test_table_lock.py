@@ -17,6 +17,7 @@ from coordination.errors import Unavailable
 from sink.config import Settings
 from sink.hudi.lock import TableLocks, lock_path
 from tests.integration.table_kit import connected, hudi_lock_provider, table_settings, try_lock
+from tests.unit.settings_kit import minimal_settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -174,7 +175,7 @@ def test_without_a_connection_nobody_waits(sink_settings: Settings, chroot: str)
 
 
 def test_the_path_is_where_hudi_is_told_to_lock(tmp_path: Path) -> None:
-    assert lock_path(table_settings(tmp_path / "a", "h:1")) == "/hudi/orders"
+    assert lock_path(minimal_settings(tmp_path)) == "/hudi/orders"
     lock_settings = {
         "hoodie__write__lock__zookeeper__base_path": "/locks/",
         "hoodie__write__lock__zookeeper__lock_key": "k",
