@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coordination.planning.slicing import Limits
-from coordination.state.model import Plan, TopicPartition
+from coordination.state.model import Plan, TopicPartition, worker_of
 
 FIRST_RETRY = 0.2
 LAST_RETRY = 10.0
@@ -56,7 +56,7 @@ class WorkerHealth:
     def note_commit(self, plan: Plan) -> None:
         """A transaction of `plan` has committed: its writers are trusted again, and keep their partitions."""
         for incarnation, tasks in plan.tasks.items():
-            worker = incarnation.rpartition(":")[0]
+            worker = worker_of(incarnation)
             self._strikes.pop(worker, None)
             for task in tasks:
                 for piece in task.slices:
@@ -65,7 +65,7 @@ class WorkerHealth:
     def blame(self, incarnations: Iterable[str], at: float) -> None:
         """A second failure in a row leaves a worker out for a while, a further one for longer."""
         for incarnation in incarnations:
-            worker = incarnation.rpartition(":")[0]
+            worker = worker_of(incarnation)
             strikes = self._strikes[worker] = self._strikes.get(worker, 0) + 1
             if strikes >= STRIKES:
                 self._left_out[worker] = at + LEFT_OUT * (strikes - STRIKES + 1)

@@ -321,6 +321,11 @@ class WorkerState(Enum):
     DRAINING = "draining"
 
 
+def worker_of(incarnation: str) -> str:
+    """Returns the worker's id of `<worker id>:<uuid of this start>`."""
+    return incarnation.rpartition(":")[0]
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class Member:
     """A live worker. `incarnation` is `<worker id>:<uuid of this start>`, never a bare worker id."""
@@ -337,7 +342,7 @@ class Member:
 
     @property
     def worker(self) -> str:
-        return self.incarnation.rpartition(":")[0]
+        return worker_of(self.incarnation)
 
 
 class InstantState(Enum):

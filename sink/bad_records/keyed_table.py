@@ -25,14 +25,12 @@ from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH, Locks, read_settled
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.hudi.shared_lock import LockIdentity
-from sink.schema import HEADERS_TYPE
+from sink.schema import HEADERS_TYPE, IS_DELETED
 from sink.schema.avro import avro_schema
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.redaction import Properties
 
 KEY = ("sink", "_kafka_topic", "topic_id", "_kafka_partition", "_kafka_offset", "generation")
-DELETED = "_hoodie_is_deleted"
-"""True in a row that deletes the row of its key."""
 COLUMNS = T.StructType(
     [
         T.StructField("sink", T.StringType()),
@@ -51,7 +49,7 @@ COLUMNS = T.StructType(
         T.StructField("transaction", T.LongType()),
         T.StructField("replayed_at", T.TimestampType()),
         T.StructField("replayed_instant", T.StringType()),
-        T.StructField(DELETED, T.BooleanType()),
+        T.StructField(IS_DELETED, T.BooleanType()),
     ]
 )
 Fence = Callable[[], None]

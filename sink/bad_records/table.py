@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
-from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
+from sink.bad_records.keyed_table import KEY, Fence, KeyedTable, lock_settings
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
@@ -33,6 +33,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
 from sink.layout.quarantine import QUARANTINE
 from sink.librdkafka import make_producer
+from sink.schema import IS_DELETED
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Columns that `sink errors replay` sets when it adds the record to the table."""
@@ -130,13 +131,13 @@ class ErrorsTable:
         """
         with self._working(f"publishing the bad records of transaction {operation.number}"):
             rows = self._quarantined(operation) if operation.errors else None
-            changed = None if rows is None else rows.withColumn(DELETED, F.lit(False))
+            changed = None if rows is None else rows.withColumn(IS_DELETED, F.lit(False))
             if operation.attempt > 1 and self._settings.tolerant and self._table.exists():
                 stale = self._stale_rows(operation.instant, operation.checkpoint)
                 if rows is not None:
                     stale = stale.join(rows, list(KEY), "left_anti")
                 if not stale.isEmpty():
-                    removals = stale.withColumn(DELETED, F.lit(True))
+                    removals = stale.withColumn(IS_DELETED, F.lit(True))
                     changed = removals if changed is None else changed.unionByName(removals)
             if changed is not None:
                 self._table.upsert(changed, fence)
@@ -159,7 +160,7 @@ class ErrorsTable:
 
     def replace(self, rows: DataFrame, fence: Fence) -> None:
         """Replaces the rows with these keys."""
-        self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
+        self._table.upsert(rows.withColumn(IS_DELETED, F.lit(False)), fence)
 
     def _quarantined(self, operation: Complete) -> DataFrame:
         expected = sum(quarantined.records for quarantined in operation.errors)

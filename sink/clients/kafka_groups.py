@@ -115,6 +115,11 @@ class GroupCommitter:
 
     def _perform(self, offer: Offer) -> bool:
         """Returns whether the offer was committed."""
+        is_committed = self._commit(offer)
+        self._look_at_retention(offer)
+        return is_committed
+
+    def _commit(self, offer: Offer) -> bool:
         try:
             if offer.group is not None and offer.states:
                 ends = ((p.topic, p.partition, state.end, state.topic_id) for p, state in offer.states.items())
@@ -125,7 +130,6 @@ class GroupCommitter:
             offer.metrics.group_committed("failed")
             self._warn(offer, error)
             return False
-        self._look_at_retention(offer)
         return True
 
     def _look_at_retention(self, offer: Offer) -> None:
@@ -147,7 +151,7 @@ class GroupCommitter:
         LOG.log(level, "kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=reason)
 
 
-class _Admin:
+class Admin:
     """Answers questions in the child: a `Commit` with None, names of topics with their retention in seconds."""
 
     def __init__(self, native: Mapping[str, str]) -> None:
@@ -164,21 +168,25 @@ class _Admin:
 
     def _commit(self, group: str, offsets: Sequence[tuple[str, int, int, str]]) -> None:
         """Commits the offsets of the topics that have the same id here: others would be those of another log. Raises
-        WrongLog and Unavailable for the rest, afterwards."""
+        WrongLog and Unavailable for the rest, afterwards; a topic that was deleted counts only if none is left."""
         expected = {topic: topic_id for topic, _, _, topic_id in offsets}
         problems: dict[str, SinkError] = {}
+        deleted: set[str] = set()
         described = self._admin.describe_topics(ck.TopicCollection(list(expected)), request_timeout=TIMEOUT_SECONDS)
         for topic, future in described.items():
             try:
                 found = url_safe(future.result(TIMEOUT_SECONDS).topic_id)
             except ck.KafkaException as error:
                 problems[topic] = Unavailable(f"topic {topic}: {error.args[0].str()}")
+                if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    deleted.add(topic)
                 continue
             if found != expected[topic]:
                 problems[topic] = WrongLog(topic, ("", expected[topic]), ("", found))
         same = [ck.TopicPartition(topic, number, end) for topic, number, end, _ in offsets if topic not in problems]
         if same:
             self._alter(group, same)
+            problems = {topic: problem for topic, problem in problems.items() if topic not in deleted}
         if problems:
             raise next(iter(problems.values()))
 
@@ -193,16 +201,24 @@ class _Admin:
             )
 
     def _retention(self, topics: Sequence[str]) -> Mapping[str, float]:
-        """Returns the retention, without topics that keep records for ever or are only compacted."""
+        """Returns the retention, without topics that keep records for ever, are only compacted or cannot be described.
+        Raises KafkaException if none can be."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         seconds: dict[str, float] = {}
+        problems: list[ck.KafkaException] = []
         for resource, future in self._admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS).items():
-            configs = future.result(TIMEOUT_SECONDS)
+            try:
+                configs = future.result(TIMEOUT_SECONDS)
+            except ck.KafkaException as problem:
+                problems.append(problem)
+                continue
             milliseconds = int(configs["retention.ms"].value)
             if milliseconds > 0 and "delete" in configs["cleanup.policy"].value:
                 seconds[resource.name] = milliseconds / 1000
+        if topics and len(problems) == len(topics):
+            raise problems[0]
         return seconds
 
 
 if __name__ == "__main__":
-    serve(_Admin)
+    serve(Admin)

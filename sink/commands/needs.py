@@ -13,12 +13,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from coordination.state.model import worker_of
 from coordination.state.tree import KeeperView
 from sink.commands.common import text_table
 from sink.config import Settings
 from sink.operations.health import Evidence, Judgement, duration, judge
 from sink.operations.remedies import Finding, finding
-from sink.operations.status import Status
+from sink.operations.status import FORMAT, Status
 from sink.telemetry.backlog import Trend, last_commit
 
 SHOWN = 10
@@ -58,7 +59,7 @@ class SinkReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the document of `sink status --json`: the status and the judgement."""
-        status_document = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
+        status_document = {"format": FORMAT, "sink": self.name} if self.status is None else self.status.to_json()
         return {
             **status_document,
             "healthy": self.judgement.healthy,
@@ -116,7 +117,7 @@ def _overview_row(report: SinkReport, now: float) -> Sequence[RenderableType]:
     return (
         Text(report.name, style="bold"),
         Text(report.state, style=_COLOURS[report.urgency]),
-        "" if status is None else (status.coordinator or "none").rpartition(":")[0],
+        "" if status is None else worker_of(status.coordinator) if status.coordinator else "none",
         "" if status is None else str(len(status.members)),
         "" if status is None or status.lag is None else f"{status.lag:,}",
         "" if report.committed_at is None else f"{duration(now - report.committed_at)} ago",

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
@@ -30,6 +29,7 @@ from sink.commands.common import ConfigOption, JsonOption, SinkOption, SinksOpti
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
+from sink.operations.health import moment
 from sink.operations.many_statuses import ManyStatuses, SinkLook
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, ended_status
 from sink.telemetry.backlog import Trend
@@ -309,7 +309,7 @@ def _number(value: int | None) -> str:
 
 
 def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if at else ""
+    return moment(at) if at else ""
 
 
 def history(

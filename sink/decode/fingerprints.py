@@ -4,14 +4,16 @@ Guarantee: two texts of one schema have one fingerprint if they differ in white 
 attributes, in documentation, in comments or in attributes that Avro and Protobuf give no meaning for decoding. Any
 other difference changes it: names, namespaces, order and types of fields, aliases, defaults, symbols, sizes, logical
 types with precision and scale, numbers and packing of Protobuf's fields, and all of that in schemas referred to. A text
-that cannot be parsed has the fingerprint of its bytes. Raises what `descriptor_set` raises for a Protobuf schema whose
-source this host cannot compile.
+that cannot be parsed has the fingerprint of its bytes. Imports that the registry does not have (google/protobuf) are
+left out: this host's packages have them, and another version of a package is no other schema. Raises what
+`descriptor_set` raises for a Protobuf schema whose source this host cannot compile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +38,9 @@ _HEX_DIGITS = 16
 def fingerprint(schema: RegisteredSchema) -> str:
     """Returns 16 hexadecimal digits of a SHA-256."""
     if schema.kind == "PROTOBUF":
-        content = _protobuf(FileDescriptorSet.FromString(descriptor_set(schema)))
+        *imported, root = FileDescriptorSet.FromString(descriptor_set(schema)).file
+        registered = _names_referred(schema)
+        content = _protobuf([file for file in imported if file.name in registered], root)
     else:
         texts = [*referred(schema), schema.text]
         content = json.dumps([schema.kind, *map(_avro if schema.kind == "AVRO" else _plain, texts)]).encode()
@@ -96,13 +100,20 @@ def _full_name(name: str, namespace: str) -> str:
     return name if "." in name or name in _PRIMITIVES or not namespace else f"{namespace}.{name}"
 
 
-def _protobuf(files: FileDescriptorSet) -> bytes:
+def _names_referred(schema: RegisteredSchema) -> set[str]:
+    return {name for own, reference in schema.references for name in (own, *_names_referred(reference))}
+
+
+def _protobuf(imported: Sequence[FileDescriptorProto], root: FileDescriptorProto) -> bytes:
     """Returns the files without their names, comments, services and options that change no value on the wire."""
-    for file in files.file:
+    for file in (*imported, root):
         _strip_file(file)
-    *imported, root = (file.SerializeToString(deterministic=True) for file in files.file)
     # Imports come in the order of their names, which registries choose.
-    return b"PROTOBUF" + b"".join(len(part).to_bytes(8, "big") + part for part in (*sorted(imported), root))
+    parts = [
+        *sorted(file.SerializeToString(deterministic=True) for file in imported),
+        root.SerializeToString(deterministic=True),
+    ]
+    return b"PROTOBUF" + b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 def _strip_file(file: FileDescriptorProto) -> None:

@@ -13,17 +13,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 
 from kazoo.client import KazooClient
 
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor
+from coordination.state.model import worker_of
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import worker_records
 from sink.config import Settings
+from sink.operations.health import moment
 
 TRIES = 20
 POLL_SECONDS = 2.0
@@ -286,8 +287,7 @@ def requester() -> str:
 
 def describe_request(request: RequestAuthor) -> str:
     """Returns the author, the time and the reason of a request as text."""
-    at = datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"by {request.by or 'somebody'} at {at}" + (f": {request.reason}" if request.reason else "")
+    return f"by {request.by or 'somebody'} at {moment(request.at)}" + (f": {request.reason}" if request.reason else "")
 
 
 def _incarnations(view: KeeperView, worker: str) -> tuple[str, ...]:
@@ -295,4 +295,4 @@ def _incarnations(view: KeeperView, worker: str) -> tuple[str, ...]:
 
 
 def _worker(incarnation: str | None) -> str:
-    return (incarnation or "").rpartition(":")[0]
+    return worker_of(incarnation or "")

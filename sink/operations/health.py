@@ -134,10 +134,9 @@ def _open_transactions(evidence: Evidence, are_too_long: bool) -> Iterator[Findi
     if not transactions:
         return
     oldest = min(transactions, key=lambda transaction: (transaction.since, transaction.partition))
-    since = datetime.fromtimestamp(oldest.since, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = (
-        f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, since {since}, and holds back"
-        f" {oldest.offsets:,} acknowledged offsets"
+        f"{oldest.partition}: a Kafka transaction is open at offset {oldest.offset}, since {moment(oldest.since)}, and"
+        f" holds back {oldest.offsets:,} acknowledged offsets"
     )
     if len(transactions) > 1:
         text += f"; so do transactions in {len(transactions) - 1} other partitions"
@@ -252,6 +251,11 @@ def _waits(evidence: Evidence) -> Iterator[Finding]:
         if f"{outsider.worker}: {outsider.reason}" not in refusals:
             text = f"{outsider.worker} hosts it and takes no part ({outsider.state}): {outsider.reason}"
             yield finding("outside", text)
+
+
+def moment(at: float) -> str:
+    """Returns a time, in seconds since 1970, for people."""
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(seconds: float) -> str:

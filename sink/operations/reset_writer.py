@@ -20,6 +20,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Conflict, Unavailable
 from coordination.state import tree
+from coordination.state.model import worker_of
 from coordination.state.tree import Check, Delete, KeeperView
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
@@ -68,7 +69,7 @@ def workers(client: KazooClient, root: str) -> list[str]:
     with _listing(root):
         stats = {path: client.exists(posixpath.join(root, path)) for path in member_paths}
     live_names = [posixpath.basename(path) for path, stat in stats.items() if stat and stat.ephemeralOwner]
-    return sorted(name.rpartition(":")[0] for name in live_names)
+    return sorted(worker_of(name) for name in live_names)
 
 
 def recorded_paths(client: KazooClient, root: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PartitionLog, TopicPartition
 from sink.clients import kafka as kafka_client
+from sink.clients import kafka_groups
 from sink.clients.kafka import AccessDenied, Log, UnknownTopic
 from sink.clients.record_times import begin_times
 from sink.devtools.local.kafka import KafkaServer
@@ -168,6 +169,28 @@ def test_an_optional_topic_that_is_gone_is_deleted_and_fails_no_view(admin: Admi
     assert log.view([], optional=[f"{name}-b"]).partitions == {}
     with pytest.raises(UnknownTopic):
         log.view([f"{name}-b"], optional=[f"{name}-b"])
+
+
+def test_a_topic_that_was_deleted_keeps_no_others_offsets_and_retention_back(
+    address: str, admin: AdminClient, log: Log, name: str
+) -> None:
+    create(admin, name, **{"retention.ms": "600000"})
+    produce(address, name, 3)
+    [found] = log.view([name]).partitions.values()
+    ask, group, gone = kafka_groups.Admin({"bootstrap.servers": address}), f"sink-{name}", f"{name}-gone"
+
+    def committed() -> bool:
+        with suppress(Unavailable):  # a new broker looks for the group's coordinator
+            ask((group, ((gone, 0, 5, "an id of before"), (name, 0, 2, found.topic_id))))
+            return True
+        return False
+
+    eventually("the group is committed", committed)
+    [asked] = admin.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)]).values()
+    assert [(offset.topic, offset.offset) for offset in asked.result().topic_partitions] == [(name, 2)]
+    assert ask((gone, name)) == {name: 600.0}
+    with pytest.raises(Unavailable, match=gone):
+        ask((group, ((gone, 0, 5, "an id of before"),)))
 
 
 def test_a_topic_is_seen_as_soon_as_it_is_made(admin: AdminClient, log: Log, name: str) -> None:

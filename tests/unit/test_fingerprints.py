@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from sink.decode import proto_files
 from sink.decode.fingerprints import fingerprint
 from sink.decode.proto_files import descriptor_set
 from sink.decode.registry import RegisteredSchema
@@ -127,6 +128,16 @@ def test_a_protobuf_schema_has_one_fingerprint_as_source_and_as_descriptor_under
 )
 def test_what_changes_protobufs_values_changes_the_fingerprint(before: str, after: str) -> None:
     assert of(PROTO.replace(before, after), kind="PROTOBUF") != of(PROTO, kind="PROTOBUF")
+
+
+def test_another_version_of_an_import_that_this_host_has_is_no_other_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = of(PROTO, kind="PROTOBUF")
+    known = proto_files._known_files()
+    newer = FileDescriptorProto()
+    newer.CopyFrom(known["google/protobuf/timestamp.proto"])
+    newer.message_type.add(name="Added")
+    monkeypatch.setattr(proto_files, "_known_files", lambda: {**known, newer.name: newer})
+    assert of(PROTO, kind="PROTOBUF", number=8) == before
 
 
 def _root(descriptors: bytes) -> bytes:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.state.model import Phase
+from coordination.state.model import Phase, worker_of
 from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.clients.child_environment import overrides_a_setting
@@ -168,7 +168,7 @@ def _kill_coordinator(
     cluster: DemoCluster, screen: Screen, progress: DemoProgress, view: KeeperView, landed: int
 ) -> None:
     assert view.coordinator is not None
-    progress.victim = view.coordinator.rpartition(":")[0]
+    progress.victim = worker_of(view.coordinator)
     worker = cluster.workers[progress.victim]
     worker.kill()
     progress.killed_at = time.monotonic()
@@ -186,7 +186,7 @@ def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, la
     seconds_since_kill = time.monotonic() - progress.killed_at
     if not progress.elected_after and view.epoch > progress.killed_epoch and view.coordinator:
         progress.elected_after = seconds_since_kill
-        successor = view.coordinator.rpartition(":")[0]
+        successor = worker_of(view.coordinator)
         screen.say(f"{successor} is coordinator, epoch {view.epoch}, {seconds_since_kill:.1f} s after the kill")
     if landed > progress.landed_at_kill and progress.elected_after:
         progress.takeover = seconds_since_kill

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from coordination.state.model import RangeStatus
+from coordination.state.model import RangeStatus, worker_of
 from coordination.state.tree import KeeperView
 from sink.devtools.local.workers import WorkerProcess
 from sink.telemetry.terminal import console
@@ -48,7 +48,7 @@ class Picture:
 
 def picture(view: KeeperView, workers: Mapping[str, WorkerProcess], produced: int, total: int) -> Picture:
     members = {member.worker for member in view.members}
-    coordinator = view.coordinator.rpartition(":")[0] if view.coordinator else ""
+    coordinator = worker_of(view.coordinator) if view.coordinator else ""
     lines = []
     for name, worker in workers.items():
         role = "starting"
