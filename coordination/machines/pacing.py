@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from coordination.planning.slicing import Limits
-from coordination.state.model import Plan, TopicPartition, worker_of
+from coordination.state.incarnations import worker_of
+from coordination.state.model import Plan, TopicPartition
 
 FIRST_RETRY = 0.2
 LAST_RETRY = 10.0

@@ -1,7 +1,6 @@
 """The protocol's vocabulary: frozen values for all other modules.
 
-Nothing here does I/O, reads a clock or draws a random number. A constructor checks its arguments, and raises ValueError
-for a value that cannot be: a value that exists is well formed.
+Nothing here does I/O, reads a clock or draws a random number. A constructor raises ValueError for what cannot be.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from coordination.state.incarnations import worker_of
 from coordination.state.log_records import Anchor, ReadRange
 
 NO_TRANSACTION = 0
@@ -319,11 +319,6 @@ class Checkpoint:
 class WorkerState(Enum):
     ACTIVE = "active"
     DRAINING = "draining"
-
-
-def worker_of(incarnation: str) -> str:
-    """Returns the worker's id of `<worker id>:<uuid of this start>`."""
-    return incarnation.rpartition(":")[0]
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from coordination.state.model import worker_of
+from coordination.state.incarnations import worker_of
 from coordination.state.tree import KeeperView
 from sink.commands.common import text_table
 from sink.config import Settings

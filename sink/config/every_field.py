@@ -11,6 +11,7 @@ from sink.config.groups.catalog import CatalogSettings
 from sink.config.groups.endpoints import EndpointSettings
 from sink.config.groups.files import FileSettings
 from sink.config.groups.http import HttpSettings
+from sink.config.groups.meanings import MeaningSettings
 from sink.config.groups.records import RecordSettings
 from sink.config.groups.rows import RowSettings
 from sink.config.groups.storage import StorageSettings
@@ -41,6 +42,7 @@ class SettingsFields(
     CatalogSettings,
     TransactionSettings,
     RowSettings,
+    MeaningSettings,
     RecordSettings,
     EndpointSettings,
     ProcessSettings,

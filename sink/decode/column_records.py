@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from sink.decode.cursors import Cursors, Rows, flags, scattered
+from sink.decode.fields import Columns
 from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry import SchemaId, UnknownSchema
-from sink.schema import TableSchema
 
 FIRST_MESSAGE = (0,)
 """The message indexes of the first message in a file, which most records use."""
@@ -52,21 +52,21 @@ ReaderOf = Callable[[SchemaId, tuple[int, ...]], Reader]
 class ColumnDecoder:
     """Decodes values of one schema, without a header. With `may_be_empty` a value of no bytes is valid."""
 
-    def __init__(self, schema: TableSchema, reader: Reader, may_be_empty: bool) -> None:
-        self._schema = schema
+    def __init__(self, columns: Columns, reader: Reader, may_be_empty: bool) -> None:
+        self._columns = columns
         self._reader = reader
         self._may_be_empty = may_be_empty
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _cursors_of(values, self._may_be_empty)
-        return _decoded(cursors, self._reader.read(cursors, rows), self._schema)
+        return _decoded(cursors, self._reader.read(cursors, rows), self._columns)
 
 
 class WireDecoder:
     """Decodes values in the wire format: each carries the id of its schema."""
 
-    def __init__(self, schema: TableSchema, reader_of: ReaderOf, message_paths: bool) -> None:
-        self._schema = schema
+    def __init__(self, columns: Columns, reader_of: ReaderOf, message_paths: bool) -> None:
+        self._columns = columns
         self._reader_of = reader_of
         self._message_paths = message_paths
         self._readers: dict[_Key, Reader] = {}
@@ -85,11 +85,11 @@ class WireDecoder:
                 cursors.fail(schema_rows, reader)
             else:
                 parts.append((schema_rows, reader.read(cursors, schema_rows)))
-        columns = [
+        read_columns = [
             scattered(len(rows), [(schema_rows, columns[number]) for schema_rows, columns in parts], field.type)
-            for number, field in enumerate(self._schema.stored_arrow)
+            for number, field in enumerate(self._columns.stored_arrow)
         ]
-        return _decoded(cursors, columns, self._schema)
+        return _decoded(cursors, read_columns, self._columns)
 
     def _reader(self, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader | str:
         """Returns the reader of a schema, or why all records of that schema are bad."""
@@ -130,10 +130,10 @@ class Unframed:
 class RawDecoder:
     """Takes the value as the only column, as string or binary; a null value is a null."""
 
-    def __init__(self, schema: TableSchema) -> None:
-        self._schema = schema
-        self._is_text = pa.types.is_string(schema.stored_arrow.field(0).type)
-        self._nullable = schema.stored_arrow.field(0).nullable
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._is_text = pa.types.is_string(columns.stored_arrow.field(0).type)
+        self._nullable = columns.stored_arrow.field(0).nullable
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors = Cursors(values)
@@ -145,7 +145,7 @@ class RawDecoder:
         column = cursors.utf8(rows, starts, lengths) if self._is_text else cursors.binary(starts, lengths)
         if nulls.any():
             column = scattered(len(rows), [(np.flatnonzero(~nulls), column.filter(pa.array(~nulls)))], column.type)
-        return _decoded(cursors, [column], self._schema)
+        return _decoded(cursors, [column], self._columns)
 
 
 def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
@@ -207,9 +207,9 @@ def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cur
     return cursors, rows
 
 
-def _decoded(cursors: Cursors, columns: list[pa.Array], schema: TableSchema) -> Decoded:
+def _decoded(cursors: Cursors, read_columns: list[pa.Array], columns: Columns) -> Decoded:
     bad = tuple(BadValue(row, reason) for row, reason in sorted(cursors.reasons.items()))
     if bad:
         is_good = pa.array(~cursors.failed)
-        columns = [column.filter(is_good) for column in columns]
-    return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema.stored_arrow), bad)
+        read_columns = [column.filter(is_good) for column in read_columns]
+    return Decoded(pa.RecordBatch.from_arrays(read_columns, schema=columns.stored_arrow), bad)

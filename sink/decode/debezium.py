@@ -8,6 +8,7 @@ decoder does not look for the placeholder inside arrays, structs and maps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
+from sink.decode.fields import NO_RULES, Columns, Field, Rule
 from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
@@ -56,10 +58,10 @@ class EventDecoder:
         self._row = TableSchema(row, provenance=False)
         self._ordering = ordering
         self._wrapped = form.name == "json" or form.name == "json-confluent"
-        event = event_type(row)
-        event_columns = T.StructType([*event.fields, T.StructField(_PAYLOAD, event)]) if self._wrapped else event
-        self._names = event.names
-        self._decoder = form.decoder(TableSchema(event_columns, provenance=False))
+        fields = _event_fields(form.columns(row).fields, row)
+        self._names = [field.name for field in fields]
+        payload = Field(_PAYLOAD, event_type(row), True, Rule(), _PAYLOAD, fields)
+        self._decoder = form.decoder_of(Columns((*fields, payload) if self._wrapped else fields, form.rules.exact_case))
 
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
@@ -123,6 +125,12 @@ def event_type(row: T.StructType) -> T.StructType:
             T.StructField("source", _SOURCE),
         ]
     )
+
+
+def _event_fields(row: Sequence[Field], kind: T.StructType) -> tuple[Field, ...]:
+    """Returns the fields of an event. Those of the changed row keep the paths of their columns."""
+    others = [*Columns.of(T.StructType(event_type(kind).fields[2:]), NO_RULES).fields]
+    return (*(Field(name, kind, True, Rule(), name, tuple(row)) for name in ("before", "after")), *others)
 
 
 def row_of_event(event: T.StructType, origin: str) -> T.StructType:

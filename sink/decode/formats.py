@@ -15,13 +15,13 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
+from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.fingerprints import fingerprint
 from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
-from sink.schema import TableSchema
 from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"
@@ -44,6 +44,8 @@ class ValueFormat:
     """Gets the fingerprint of each registered schema that decodes values, by its id; None: nobody asks."""
     quotes: bool = True
     """Whether reasons of bad records quote values."""
+    rules: ValueRules = NO_RULES
+    """How values are read whose meaning their type leaves open."""
 
     @property
     def is_wire(self) -> bool:
@@ -55,26 +57,34 @@ class ValueFormat:
         """Whether a value can only be read with its writer's schema."""
         return self.name.startswith(("avro", "protobuf"))
 
-    def decoder(self, schema: TableSchema) -> Decoder:
-        """Makes a decoder, for one thread. Raises ConfigError."""
+    def decoder(self, struct: T.StructType) -> Decoder:
+        """Makes a decoder of these columns, for one thread. Raises ConfigError."""
+        return self.decoder_of(self.columns(struct))
+
+    def columns(self, struct: T.StructType) -> Columns:
+        """Returns columns with the rules of their values."""
+        return Columns.of(struct, self.rules)
+
+    def decoder_of(self, columns: Columns) -> Decoder:
+        """Makes a decoder of columns that have their rules. Raises ConfigError."""
         kind, wire = self.name.removesuffix(WIRE), self.is_wire
         if kind in RAW:
-            return _raw(schema, kind)
+            return _raw(columns, kind)
         if kind == "json":
-            return Unframed(JsonDecoder(schema)) if wire else JsonDecoder(schema)
+            return Unframed(JsonDecoder(columns)) if wire else JsonDecoder(columns)
         if wire:
-            return WireDecoder(schema, partial(self._registered, schema), message_paths=kind == "protobuf")
+            return WireDecoder(columns, partial(self._registered, columns), message_paths=kind == "protobuf")
         try:
             if kind == "avro":
-                avro_reader = AvroReader(self.writer.decode(), schema.value_struct, bounds=self.bounds)
-                return ColumnDecoder(schema, avro_reader, may_be_empty=False)
+                avro_reader = AvroReader(self.writer.decode(), columns.struct, bounds=self.bounds)
+                return ColumnDecoder(columns, avro_reader, may_be_empty=False)
             # A Protobuf message whose fields all have their defaults has no bytes.
-            reader = ProtobufReader(self.writer, self.message, schema.value_struct, self.bounds)
-            return ColumnDecoder(schema, reader, may_be_empty=True)
+            reader = ProtobufReader(self.writer, self.message, columns.struct, self.bounds)
+            return ColumnDecoder(columns, reader, may_be_empty=True)
         except SchemaMismatch as error:
             raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
 
-    def _registered(self, schema: TableSchema, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
+    def _registered(self, columns: Columns, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None
         try:
             registered = registry(self.access).schema(schema_id)
@@ -90,9 +100,9 @@ class ValueFormat:
                 else:
                     self.bounds.parse_all(texts)
                 self.used[self.access.qualified(schema_id)] = fingerprint(registered)
-        return self.reader(schema, registered, message_path)
+        return self.reader(columns, registered, message_path)
 
-    def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
+    def reader(self, columns: Columns, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
         SchemaMismatch and UnusableSchema; MissingCompiler and Unavailable, which tell nothing of the schema."""
         kind = self.name.removesuffix(WIRE).upper()
@@ -101,8 +111,8 @@ class ValueFormat:
         try:
             self.bounds.check_text(registered.text, *referred(registered))
             if kind == "PROTOBUF":
-                return ProtobufReader(_descriptors(registered), message_path, schema.value_struct, self.bounds)
-            return AvroReader(registered.text, schema.value_struct, referred(registered), self.bounds)
+                return ProtobufReader(_descriptors(registered), message_path, columns.struct, self.bounds)
+            return AvroReader(registered.text, columns.struct, referred(registered), self.bounds)
         except MissingCompiler:
             raise
         except ConfigError as error:
@@ -127,13 +137,13 @@ def _compiled(schema: RegisteredSchema) -> bytes | ConfigError:
         return ConfigError(str(error))
 
 
-def _raw(schema: TableSchema, kind: str) -> Decoder:
-    fields = schema.value_struct.fields
+def _raw(columns: Columns, kind: str) -> Decoder:
+    fields = columns.struct.fields
     if len(fields) != 1 or not isinstance(fields[0].dataType, RAW[kind]):
         column_type = RAW[kind]().simpleString()
-        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+        given = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
         raise ConfigError(
-            f"value.format={kind} fills one column of type {column_type}, and the schema has {columns}. Correct one of"
+            f"value.format={kind} fills one column of type {column_type}, and the schema has {given}. Correct one of"
             " them."
         )
-    return RawDecoder(schema)
+    return RawDecoder(columns)

@@ -1,68 +1,103 @@
-"""Finds numbers that Arrow must not convert to decimals, because it reads its power of ten for them behind a table.
-
-Arrow shifts a number of more than 38 digits behind the point by such a power: it crashes, or returns another number. So
-the reference decides on batches with such numbers. Arrow refuses large positive exponents by itself.
-
-Guarantee: a text that passes has no such number, in quotes or bare, with or without escapes. A text that does not pass
-may still have none. Raises nothing.
-"""
+"""Decimals of JSON: numbers, texts of a format that is set, and numbers that carry their scale. Raises Undecodable."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import types as T
 
-from sink.decode.cursors import Bytes, Rows
+from sink.decode.fields import Field
+from sink.decode.json_reasons import Undecodable, mismatch, named
+from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
 
-MOST_DIGITS = 38
-_MOST_WITH_EXPONENT = 18
-"""Digits behind the point beside an exponent, which is below 20: what doubles have."""
-_MINUS, _POINT, _ZERO, _BACKSLASH, _LOWER_E, _TO_LOWER = (*b"-.0\\e", 0x20)
-_FAR = r"[eE]-([2-9][0-9]|[0-9]{3,})"
-_ESCAPED = re.compile(rb"\\u00(?:2[dDeE]|3[0-9]|[46]5)")
-"""A digit, `-`, `.` or `e`, which nobody escapes without a purpose."""
-
-
-def are_short_decimals(texts: pa.StringArray) -> bool:
-    """Whether bare numbers have at most 38 digits behind the point: they are not longer than that."""
-    _, offsets_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    longest = np.diff(offsets).max(initial=0)
-    if not (data | _TO_LOWER == _LOWER_E).any():
-        return bool(longest <= MOST_DIGITS + 2)
-    return bool(longest <= _MOST_WITH_EXPONENT and not pc.any(pc.match_substring_regex(texts, _FAR)).as_py())
+NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
+EXACT = Context(prec=4000, Emax=10**9, Emin=-(10**9), traps=[InvalidOperation, Overflow, Inexact])
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BLANK = re.compile(r"[\x00-\x20]")
+_LONGEST_SCALE = 6
+_MOST_UNSCALED_BYTES = 1000
 
 
-def has_only_short_decimals(text: pa.Buffer) -> bool:
-    """Whether a JSON text has no number of more digits, and no escapes that may be one."""
-    data = np.frombuffer(text, np.uint8)
-    # `-` and `.` are neighbours in ASCII.
-    positions = np.flatnonzero(data - np.uint8(_MINUS) < 2)
-    is_point = data[positions] == _POINT
-    minuses = positions[~is_point]
-    exponents = minuses[data[minuses - 1] | _TO_LOWER == _LOWER_E]
-    if len(exponents) and _is_digit(data, exponents[_is_digit(data, exponents, 2)], 3).any():
-        return False
-    if len(exponents) and (_is_digit(data, exponents, 2) & (data[exponents + 1] > _ZERO + 1)).any():
-        return False
-    if _has_fraction(data, positions[is_point], _MOST_WITH_EXPONENT if len(exponents) else MOST_DIGITS):
-        return False
-    return not (data == _BACKSLASH).any() or _ESCAPED.search(text) is None
+def exact(digits: str) -> Decimal:
+    """Returns the number; an infinite one for digits beyond what is counted."""
+    try:
+        return EXACT.create_decimal(digits)
+    except (InvalidOperation, Overflow, Inexact):
+        return Decimal("inf")
 
 
-def _is_digit(data: Bytes, positions: Rows, step: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    flags: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        data[np.minimum(positions + step, len(data) - 1)] - np.uint8(_ZERO) <= 9
-    )
-    return flags
+def decimal_converter(kind: T.DecimalType, field: Field) -> Callable[[Any], Decimal]:
+    fit = _fitting(kind, field.rule.rounds)
+
+    def convert(value: Any) -> Decimal:
+        if type(value) is JsonObject and sorted(name for name, _ in value) == ["scale", "value"]:
+            return fit(_of_variable_scale(dict(value)), value)
+        if type(value) is str:
+            return fit(_decimal_of_text(value, field.rule.decimal_format, kind.scale), value)
+        if type(value) not in (WholeNumber, FractionalNumber) or value in NOT_FINITE:
+            raise mismatch(value, kind)
+        return fit(exact(value), value)
+
+    return convert
 
 
-def _has_fraction(data: Bytes, points: Rows, digits: int) -> bool:
-    """Whether there may be more than so many digits behind one of the points."""
-    for step in (1, digits // 4, digits // 2, digits - 2, digits, digits + 1):
-        points = points[_is_digit(data, points, step)]
-    return bool(len(points))
+def _fitting(kind: T.DecimalType, rounds: bool) -> Callable[[Decimal, Any], Decimal]:
+    step = Decimal(1).scaleb(-kind.scale)
+    context = Context(prec=kind.precision, rounding=ROUND_HALF_UP, Emax=EXACT.Emax, Emin=EXACT.Emin)
+    context.traps[Inexact] = not rounds
+
+    def fit(number: Decimal, value: Any) -> Decimal:
+        try:
+            return context.quantize(number, step)
+        except Inexact:
+            raise Undecodable(
+                f"{named(value)} has more digits behind the point than {kind.simpleString()}. Set"
+                " decimal.rounding=half_up, or give the column more."
+            ) from None
+        except (InvalidOperation, Overflow):
+            raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}") from None
+
+    return fit
+
+
+def _decimal_of_text(value: str, decimal_format: str | None, scale: int) -> Decimal:
+    if decimal_format is None:
+        raise Undecodable(
+            f"{named(value)} where a decimal is needed, and nothing says how texts are decimals. Set decimal.format to"
+            " numeric (digits) or base64 (Debezium's decimal.handling.mode=precise), or have the producer write"
+            " numbers."
+        )
+    if decimal_format == "base64":
+        return _unscaled(binary(value)).scaleb(-scale, EXACT)
+    if not _DECIMAL.fullmatch(value):
+        raise Undecodable(f"{named(value)} is not a decimal number, which decimal.format=numeric asks for")
+    return exact(value)
+
+
+def _of_variable_scale(members: Mapping[str, Any]) -> Decimal:
+    """Reads Debezium's VariableScaleDecimal, which carries its scale."""
+    scale, value = members["scale"], members["value"]
+    if type(scale) is not WholeNumber or len(scale) > _LONGEST_SCALE or type(value) is not str:
+        raise Undecodable("an object where a decimal is needed: scale is not a number, or value not base64")
+    return _unscaled(binary(value)).scaleb(-int(scale), EXACT)
+
+
+def _unscaled(content: bytes) -> Decimal:
+    """Returns a number in two's complement, big-endian."""
+    if len(content) > _MOST_UNSCALED_BYTES:
+        raise Undecodable(f"a decimal of {len(content)} bytes")
+    return Decimal(int.from_bytes(content, "big", signed=True))
+
+
+def binary(value: Any) -> bytes:
+    if type(value) is not str:
+        raise mismatch(value, T.BinaryType())
+    try:
+        return base64.b64decode(_BLANK.sub("", value), validate=True)
+    except (binascii.Error, ValueError):
+        raise Undecodable(f"{named(value)} is not base64") from None

@@ -7,7 +7,7 @@ on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Bytes, Flags, cut, flags
-from sink.decode.json_columns import NotExact, exact_rows, read_type
-from sink.decode.json_decimals import are_short_decimals
+from sink.decode.fields import Columns, Field
+from sink.decode.json_columns import NotExact, exact_rows, read_type, unit_of
+from sink.decode.json_hazards import are_short_decimals
 from sink.decode.json_layout import Layout, Members, Span, layout_of
 from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
-from sink.schema import TableSchema
+from sink.decode.json_reasons import Undecodable
+from sink.decode.json_values import columns_of
 
 _WORTH = 64
 """The parser learns a new layout only for at least so many values without a known one."""
@@ -39,10 +41,10 @@ _FITTING: dict[type[T.DataType], str] = {
     T.ShortType: "-?(0|[1-9][0-9]{0,3})",
     T.IntegerType: "-?(0|[1-9][0-9]{0,8})",
     T.LongType: "-?(0|[1-9][0-9]{0,17})",
-    T.TimestampType: "-?(0|[1-9][0-9]{0,11})",
     T.FloatType: _FRACTIONAL,
     T.DoubleType: rf"{_FRACTIONAL}([eE][+-]?[0-9]{{1,2}})?",
     T.BooleanType: "true|false",
+    T.StringType: rf"{_FRACTIONAL}([eE][+-]?[0-9]{{1,2}})?|true|false",
 }
 """Bare values that certainly fit a column. The parser checks them only if some value of a batch does not fit."""
 
@@ -56,10 +58,10 @@ class ParsedRows:
 
 
 class LayoutParser:
-    """Parses values by one schema. It remembers the layouts that it met, the most frequent first."""
+    """Parses values for some columns. It remembers the layouts that it met, the most frequent first."""
 
-    def __init__(self, schema: TableSchema) -> None:
-        self._schema = schema
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
         self._layouts: list[Layout] = []
         self._scratch = Scratch()
         self._pause = 0
@@ -104,40 +106,66 @@ class LayoutParser:
 
     def _parse_layout(self, batch: BatchText, layout: Layout, matched: Matched) -> ParsedRows | None:
         """Returns the rows of all matched values, or else of those whose bare values certainly fit."""
-        columns = _Columns(batch, layout, matched)
+        cut_columns = _CutColumns(batch, layout, matched, self._columns)
         try:
-            return ParsedRows(matched.positions, columns.rows(self._schema))
+            return ParsedRows(matched.positions, cut_columns.rows())
         except (pa.ArrowInvalid, NotExact):
-            fits = columns.fitting(self._schema.value_struct)
+            fits = cut_columns.fitting()
         if fits.all() or not fits.any():
             return None
         return self._parse_layout(batch, layout, matched.only(fits))
 
 
-class _Columns:
+class _CutColumns:
     """Cuts the columns out of values of one layout, equal to those that `FastParser` would read."""
 
-    def __init__(self, batch: BatchText, layout: Layout, matched: Matched) -> None:
+    def __init__(self, batch: BatchText, layout: Layout, matched: Matched, columns: Columns) -> None:
+        self._columns = columns
         self._batch = batch
         self._layout = layout
         self._matched = matched
         self._count = len(matched.positions)
 
-    def rows(self, schema: TableSchema) -> pa.RecordBatch:
-        return exact_rows(schema, self._object(schema.value_struct, self._layout.members))
+    def rows(self) -> pa.RecordBatch:
+        return exact_rows(self._columns, self._object(self._columns.fields, self._layout.members))
 
-    def fitting(self, struct: T.StructType) -> Flags:
+    def fitting(self) -> Flags:
         """Flags the values whose bare values all certainly fit their columns."""
         fits = np.ones(self._count, np.bool_)
-        for span, kind in _bare(self._layout.members, struct):
-            pattern = f"{_FRACTIONAL}|true|false" if kind is None else _FITTING.get(type(kind), "null")
+        try:
+            bare = [*self._bare(self._layout.members, self._columns.fields)]
+        except NotExact:
+            return np.zeros(self._count, np.bool_)
+        for span, field in bare:
+            pattern = f"{_FRACTIONAL}|true|false" if field is None else _fitting(field)
             fits &= flags(pc.match_substring_regex(self._texts(span), rf"\A({pattern}|null)\z"))
         return fits
 
-    def _object(self, struct: T.StructType, members: Members) -> list[pa.Array]:
-        for name in members.keys() - set(struct.names):
+    def _object(self, fields: Sequence[Field], members: Members) -> list[pa.Array]:
+        chosen = self._chosen(members, fields)
+        for name in members.keys() - chosen.values():
             self._check(members[name])
-        return [self._member(column.dataType, members.get(column.name)) for column in struct.fields]
+        return [self._member(field, members.get(chosen.get(field.name, ""))) for field in fields]
+
+    def _chosen(self, members: Members, fields: Sequence[Field]) -> dict[str, str]:
+        """Returns the member of each column that has one. Raises NotExact where two differ in case only."""
+        names = {field.name: field for field in fields}
+        folded = {} if self._columns.exact_case else {name.lower(): name for name in names}
+        try:
+            return {column: name for name, column in columns_of(tuple(members), names, folded).items()}
+        except Undecodable:
+            raise NotExact from None
+
+    def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[Span, Field | None]]:
+        """Yields the spans of bare values, with their field, if it fills a column."""
+        columns = {name: column for column, name in self._chosen(members, fields).items()}
+        by_name = {field.name: field for field in fields}
+        for name, member in members.items():
+            field = by_name.get(columns.get(name, ""))
+            if not isinstance(member, Span):
+                yield from self._bare(member, field.inner if field and isinstance(field.kind, T.StructType) else ())
+            elif not member.quoted:
+                yield member, field
 
     def _check(self, member: Span | Members) -> None:
         """Checks that a member without a column is valid JSON."""
@@ -151,26 +179,39 @@ class _Columns:
                 self._require_json_numbers(member, texts, ~is_word, integers=False)
                 texts.filter(pa.array(~is_word)).cast(pa.float64())
 
-    def _member(self, kind: T.DataType, member: Span | Members | None) -> pa.Array:
-        form = read_type(kind, pa.string())
+    def _member(self, field: Field, member: Span | Members | None) -> pa.Array:
+        kind, form = field.kind, read_type(field, frozenset(), {})
         if member is None:
             return pa.nulls(self._count, form)
         if not isinstance(member, Span):
             if not isinstance(kind, T.StructType):
                 raise NotExact
-            return pa.StructArray.from_arrays(self._object(kind, member), fields=list(form))
+            inner = self._object(field.inner, member)
+            return pa.StructArray.from_arrays(inner, [child.name for child in field.inner])
         texts = self._texts(member)
         if member.quoted:
-            if not isinstance(kind, (T.StringType, T.BinaryType, T.DateType, T.TimestampType)):
+            if not isinstance(kind, (T.StringType, T.BinaryType, T.DecimalType, T.DateType, T.TimestampType)):
                 raise NotExact
             return texts
         if isinstance(kind, T.BooleanType):
             return _booleans(texts)
-        if isinstance(kind, (T.IntegralType, T.FractionalType, T.TimestampType)):
-            return self._numbers(member, texts, pa.int64() if isinstance(kind, T.TimestampType) else form)
-        if not pc.all(pc.equal(texts, "null")).as_py():
-            raise NotExact
-        return pa.nulls(self._count, form)
+        if isinstance(kind, (T.IntegralType, T.FractionalType)):
+            return self._numbers(member, texts, form)
+        if pc.all(pc.equal(texts, "null")).as_py():
+            return pa.nulls(self._count, form)
+        if unit_of(field) is not None:
+            return self._numbers(member, texts, pa.int64())
+        if isinstance(kind, T.StringType):
+            return self._written(member, texts)
+        raise NotExact
+
+    def _written(self, span: Span, texts: pa.StringArray) -> pa.StringArray:
+        """Returns numbers and booleans as texts."""
+        is_word = flags(pc.is_in(texts, _WORDS))
+        if not is_word.all():
+            self._require_json_numbers(span, texts, ~is_word, integers=False)
+            texts.filter(pa.array(~is_word)).cast(pa.float64())
+        return pc.if_else(pc.equal(texts, "null"), None, texts)
 
     def _numbers(self, span: Span, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         nulls = pc.equal(texts, "null")
@@ -213,15 +254,16 @@ class _Columns:
         return cut(self._batch.data, matched.starts[span.number], matched.ends[span.number], pa.string())
 
 
-def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:
-    """Yields the spans of bare values, with the type of their column, if they have one."""
-    kinds = {column.name: column.dataType for column in struct.fields} if struct is not None else {}
-    for name, member in members.items():
-        kind = kinds.get(name)
-        if not isinstance(member, Span):
-            yield from _bare(member, kind if isinstance(kind, T.StructType) else None)
-        elif not member.quoted:
-            yield member, kind
+def _fitting(field: Field) -> str:
+    """Returns a pattern of bare values that certainly fit a column."""
+    kind = field.kind
+    if isinstance(kind, T.DecimalType):
+        whole, scale = kind.precision - kind.scale, kind.scale
+        digits = f"(0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
+        return f"-?{digits}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
+    if unit_of(field) is not None:
+        return "-?(0|[1-9][0-9]{0,8})"
+    return _FITTING.get(type(kind), "null")
 
 
 def _booleans(texts: pa.StringArray) -> pa.BooleanArray:

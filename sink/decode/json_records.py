@@ -2,9 +2,7 @@
 
 Guarantee: the result for a value depends on that value alone, not on where batches end or which path decoded it. First
 `json_layouts` decodes values with a common layout. The fast parser decodes the rest; a batch that it cannot decode is
-cut until the values concerned are alone, and for those the reference decides. A value that the reference refuses but
-the fast parser accepts alone (infinities and very deep nesting inside unknown members) is good. Bad values are
-returned, never dropped.
+cut until the values concerned are alone, and for those the reference decides. Bad values are returned, never dropped.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sink.decode.fields import Columns
 from sink.decode.json_columns import FastParser
 from sink.decode.json_layouts import LayoutParser, ParsedRows
-from sink.decode.json_values import Undecodable, record_decoder
+from sink.decode.json_reasons import Undecodable
+from sink.decode.json_values import record_decoder
 from sink.decode.records import BadValue, Decoded
-from sink.schema import TableSchema
 
 _ALONE = 8
 """Up to so many values are decoded one by one."""
@@ -26,13 +25,13 @@ _PIECES = 8
 
 
 class JsonDecoder:
-    """Decodes JSON values by one schema. Not thread-safe."""
+    """Decodes JSON values for some columns. Not thread-safe."""
 
-    def __init__(self, schema: TableSchema) -> None:
-        self._schema = schema
-        self._layouts = LayoutParser(schema)
-        self._fast = FastParser(schema)
-        self._slow = record_decoder(schema.value_struct)
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._layouts = LayoutParser(columns)
+        self._fast = FastParser(columns)
+        self._slow = record_decoder(columns)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         parsed = self._layouts.parse(values)
@@ -73,18 +72,13 @@ class JsonDecoder:
     def _one_by_one(
         self, values: pa.BinaryArray, first_position: int, parts: list[pa.RecordBatch], bad: list[BadValue]
     ) -> None:
-        pending: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         for index, value in enumerate(values):
             try:
-                pending.append(self._slow(value.as_py()))
+                records.append(self._slow(value.as_py()))
             except Undecodable as error:
-                rows = self._fast.parse(values.slice(index, 1))
-                if rows is None:
-                    bad.append(BadValue(first_position + index, str(error)))
-                    continue
-                parts.extend((_rows(pending, self._schema.stored_arrow), rows))
-                pending = []
-        parts.append(_rows(pending, self._schema.stored_arrow))
+                bad.append(BadValue(first_position + index, str(error)))
+        parts.append(_rows(records, self._columns.stored_arrow))
 
 
 def _in_order(parts: list[ParsedRows]) -> pa.RecordBatch:

@@ -1,102 +1,81 @@
 """Decodes JSON values one at a time: the reference for the meaning of a record, and the slow path.
 
-Guarantee: a record is valid if Spark's `from_json` with `FROM_JSON_OPTIONS` accepts it, and gets the same values. The
-sink refuses some that Spark would change silently: a null or empty value, invalid UTF-8, half a surrogate pair, text
-after the document, null in a NOT NULL column, 128 to 255 in a byte, a time of day without a day, a bare number of days
-as date, Java's old zones `SystemV/...`. Unknown members are ignored. If a member occurs twice, the last one counts and
-all must be valid. Voided by a session time zone other than UTC. Raises Undecodable.
+Guarantee: a value is what `docs/values.md` says, or bad. Nothing is guessed: a number that is a time, and a text that
+is a decimal, need a unit or a format from the settings; a number keeps its digits as text, and becomes no other number
+but the nearest FLOAT or DOUBLE. Members that fill no column are passed over. If a member occurs twice, the last one
+counts and all must be valid. Raises Undecodable.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import math
-import re
-from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from sink.decode import spark_times
+from sink.decode import time_texts
+from sink.decode.fields import Columns, Field, Unit
+from sink.decode.json_decimals import EXACT, NOT_FINITE, binary, decimal_converter, exact
+from sink.decode.json_reasons import Undecodable, mismatch, named
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
-from sink.decode.quoting import quoted, quotes
+from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE
 
-FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
-"""The options of `from_json` for which this module is the reference; tests compare the two."""
-
+DEEPEST = 500
+"""Levels of objects and arrays in a value."""
 _RANGES: dict[type[T.DataType], tuple[int, int]] = {
     kind: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     for kind, bits in ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
 }
-_SPECIAL = {
-    "NaN": "nan",
-    "+INF": "inf",
-    "+Infinity": "inf",
-    "Infinity": "inf",
-    "INF": "inf",
-    "-INF": "-inf",
-    "-Infinity": "-inf",
-}
-# Numbers to Jackson, beside the three that Python's parser takes.
-_PYTHON_INFINITE = {"+INF": "Infinity", "+Infinity": "Infinity", "-INF": "-Infinity"}
-_STRING_OR_INFINITE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<![+-])(?:[+-]INF|\+Infinity)', re.DOTALL)
-_JAVA_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_EXACT = Context(prec=4096, rounding=ROUND_HALF_UP, Emax=10**9, Emin=-(10**9))
-_BLANK = re.compile(r"[\x00-\x20]")
-_LONG_MIN, _LONG_MAX = _RANGES[T.LongType]
+_LONGEST_INTEGER = 20
+_MOST_LAYOUTS = 100
+"""Lists of member names whose columns are remembered."""
+_TIME_UNITS: tuple[Unit, ...] = ("s", "ms", "us", "ns")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Converter = Callable[[Any], Any]
 
 
-class Undecodable(Exception):
-    """A value is not a record of the schema: the text says why. The caller adds the coordinates."""
-
-
-def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, Any]]:
+def record_decoder(columns: Columns) -> Callable[[bytes | None], dict[str, Any]]:
     """Returns a function from the bytes of a value to a dict with every column; it raises Undecodable."""
-    convert = _struct(struct)
+    convert = _struct(columns.struct, columns.fields, columns.exact_case)
 
     def decode(value: bytes | None) -> dict[str, Any]:
         if value is None:
             raise Undecodable(TOMBSTONE)
-        try:
-            value_document = document(value.decode())
-            if type(value_document) is not JsonObject:
-                raise Undecodable(f"a JSON object is needed, found {_name(value_document)}")
-            record: dict[str, Any] = convert(value_document)
-        except UnicodeDecodeError as error:
-            raise Undecodable(f"not UTF-8 at byte {error.start}") from None
-        except json.JSONDecodeError as error:
-            reason = (
-                f"not one JSON document: {error.msg} at character {error.pos}"
-                if value.strip()
-                else "the value is empty"
-            )
-            raise Undecodable(reason) from None
-        except RecursionError:
-            raise Undecodable("nested too deeply") from None
+        found = document_of(value)
+        if type(found) is not JsonObject:
+            raise Undecodable(f"a JSON object is needed, found {named(found)}")
+        record: dict[str, Any] = convert(found)
         return record
 
     return decode
 
 
-def document(text: str) -> Any:
+def document_of(value: bytes) -> Any:
+    """Parses a value. Raises Undecodable."""
     try:
-        return _loads(text)
-    except json.JSONDecodeError:
-        # Only a document that does not parse is searched: hardly any has such a number.
-        spelled = _STRING_OR_INFINITE.sub(lambda match: _PYTHON_INFINITE.get(match[0], match[0]), text)
-        if spelled == text:
-            raise
-        return _loads(spelled)
+        parsed = document(value.decode())
+    except UnicodeDecodeError as error:
+        raise Undecodable(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        if not value.strip():
+            raise Undecodable("the value is empty") from None
+        if value.startswith(_BYTE_ORDER_MARK):
+            raise Undecodable("it begins with a byte order mark (EF BB BF). Have the producer leave it out.") from None
+        raise Undecodable(f"not one JSON document: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        parsed = None
+    if (parsed is None and value.strip() != b"null") or (len(value) > 2 * DEEPEST and is_too_deep(parsed)):
+        raise Undecodable(f"it is nested deeper than {DEEPEST} levels")
+    return parsed
 
 
-def _loads(text: str) -> Any:
+def document(text: str) -> Any:
+    """Parses JSON, with NaN, Infinity and -Infinity. Raises JSONDecodeError and RecursionError."""
     return json.loads(
         text,
         parse_int=WholeNumber,
@@ -106,36 +85,61 @@ def _loads(text: str) -> Any:
     )
 
 
-def _converter(kind: T.DataType) -> Converter:
+def is_too_deep(parsed: Any) -> bool:
+    """Whether a document has more levels than `DEEPEST`."""
+    level = [parsed]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inner_of(outer) if isinstance(inner, list)]
+    return bool(level)
+
+
+def _inner_of(outer: list[Any]) -> Sequence[Any]:
+    return [inner for _, inner in outer] if type(outer) is JsonObject else outer
+
+
+def _converter(field: Field, exact_case: bool) -> Converter:
+    kind = field.kind
     if isinstance(kind, T.StructType):
-        return _struct(kind)
+        return _struct(kind, field.inner, exact_case)
     if isinstance(kind, T.ArrayType):
-        return _array(kind)
+        return _array(kind, _converter(field.element, exact_case))
     if isinstance(kind, T.MapType):
-        return _map(kind)
+        return _map(kind, _converter(field.element, exact_case))
     if isinstance(kind, T.DecimalType):
-        return _decimal(kind)
+        return decimal_converter(kind, field)
+    if isinstance(kind, T.DateType):
+        return _date(field)
+    if isinstance(kind, T.TimestampType):
+        return _timestamp(field)
     if type(kind) in _RANGES:
         return _integer(kind)
     return _SCALARS[type(kind)]
 
 
-def _struct(kind: T.StructType) -> Converter:
-    converters = {field.name: (_converter(field.dataType), field.nullable) for field in kind.fields}
+def _struct(kind: T.StructType, fields: Sequence[Field], exact_case: bool) -> Converter:
+    converters = {field.name: _converter(field, exact_case) for field in fields}
+    folded = {} if exact_case else {name.lower(): name for name in converters}
     empty = dict.fromkeys(converters)
-    required = [field.name for field in kind.fields if not field.nullable]
+    required = [field.name for field in fields if not field.nullable]
+    known: dict[tuple[str, ...], Mapping[str, str]] = {}
 
     def convert(value: Any) -> dict[str, Any]:
         if type(value) is not JsonObject:
-            raise _mismatch(value, kind)
+            raise mismatch(value, kind)
         record: dict[str, Any] = empty.copy()
+        names = tuple([name for name, _ in value])
+        columns = known.get(names)
+        if columns is None:
+            columns = columns_of(names, converters, folded)
+            if len(known) < _MOST_LAYOUTS:
+                known[names] = columns
         for name, inner in value:
-            converter = converters.get(name)
-            if converter is not None:
+            column = columns.get(name)
+            if column is not None:
                 try:
-                    record[name] = None if inner is None else converter[0](inner)
+                    record[column] = None if inner is None else converters[column](inner)
                 except Undecodable as error:
-                    raise Undecodable(_with_column(name, error)) from None
+                    raise Undecodable(_with_column(column, error)) from None
         for name in required:
             if record[name] is None:
                 raise Undecodable(f"column {name!r} is NOT NULL, and it is null or missing")
@@ -144,17 +148,35 @@ def _struct(kind: T.StructType) -> Converter:
     return convert
 
 
+def columns_of(names: Sequence[str], columns: Mapping[str, object], folded: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the column of each member that fills one. A member has the column's name; or it is the only one that
+    differs from it in case, and no other has the name. `folded` has the columns by their names in lower case; if it is
+    empty, names have to be the same. Raises Undecodable where two members differ in case only."""
+    filled = {name: name for name in names if name in columns}
+    if len(filled) == len(columns) or not folded:
+        return filled
+    variants: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        column = folded.get(name.lower()) if name.isascii() else None
+        if column is not None and column not in filled:
+            if column in variants:
+                raise Undecodable(
+                    f"column {column!r}: the fields {variants[column]!r} and {name!r} differ in case only. Name the"
+                    " column like one of them, or set field.case=exact."
+                )
+            variants[column] = name
+    return {**filled, **{name: column for column, name in variants.items()}}
+
+
 def _with_column(name: str, error: Undecodable) -> str:
     reason = str(error)
     return f"column '{name}.{reason[8:]}" if reason.startswith("column '") else f"column {name!r}: {reason}"
 
 
-def _array(kind: T.ArrayType) -> Converter:
-    convert = _converter(kind.elementType)
-
+def _array(kind: T.ArrayType, convert: Converter) -> Converter:
     def convert_all(value: Any) -> list[Any]:
         if type(value) is not list:
-            raise _mismatch(value, kind)
+            raise mismatch(value, kind)
         if not kind.containsNull and None in value:
             raise Undecodable("its elements are NOT NULL, and one is null")
         return [None if inner is None else convert(inner) for inner in value]
@@ -162,12 +184,10 @@ def _array(kind: T.ArrayType) -> Converter:
     return convert_all
 
 
-def _map(kind: T.MapType) -> Converter:
-    convert = _converter(kind.valueType)
-
+def _map(kind: T.MapType, convert: Converter) -> Converter:
     def convert_all(value: Any) -> list[tuple[str, Any]]:
         if type(value) is not JsonObject:
-            raise _mismatch(value, kind)
+            raise mismatch(value, kind)
         entries = {_string(key): None if inner is None else convert(inner) for key, inner in value}
         if not kind.valueContainsNull and None in entries.values():
             raise Undecodable("its values are NOT NULL, and one is null")
@@ -179,60 +199,50 @@ def _map(kind: T.MapType) -> Converter:
 def _integer(kind: T.DataType) -> Converter:
     low, high = _RANGES[type(kind)]
 
-    def convert(value: Any) -> int:
+    def convert(written: Any) -> int:
+        value = written
+        if type(value) is FractionalNumber and value not in NOT_FINITE:
+            number = exact(value)
+            if number != EXACT.to_integral_value(number):
+                raise Undecodable(f"{named(value)} is not whole, and {kind.simpleString()} is needed")
+            is_short = number.adjusted() < _LONGEST_INTEGER
+            value = WholeNumber(int(number) if is_short else "9" * (_LONGEST_INTEGER + 1))
         if type(value) is not WholeNumber:
-            raise _mismatch(value, kind)
-        # Too long for any integer column. Python refuses to parse more than 4,300 digits.
-        number = int(value) if len(value) <= 20 else high + 1
-        if not low <= number <= high:
-            raise Undecodable(f"{_number(value)} does not fit {kind.simpleString()}")
-        return number
-
-    return convert
-
-
-def _decimal(kind: T.DecimalType) -> Converter:
-    step = Decimal(1).scaleb(-kind.scale)
-    # It refuses a number that has more digits at this scale.
-    fitting = Context(prec=kind.precision, rounding=ROUND_HALF_UP, Emax=_EXACT.Emax, Emin=_EXACT.Emin)
-
-    def convert(value: Any) -> Decimal:
-        if type(value) not in (WholeNumber, FractionalNumber, str):
-            raise _mismatch(value, kind)
-        digits = value.replace(",", "") if type(value) is str else value
-        if not _JAVA_DECIMAL.fullmatch(digits):
-            raise Undecodable(f"{quoted(value, repr(_shorten(value)))} is not a decimal number")
-        try:
-            return fitting.quantize(_EXACT.create_decimal(digits), step)
-        except (InvalidOperation, Overflow):
-            raise Undecodable(f"{_number(value)} does not fit {kind.simpleString()}") from None
+            raise mismatch(value, kind)
+        whole = int(value) if len(value) <= _LONGEST_INTEGER else high + 1
+        if not low <= whole <= high:
+            raise Undecodable(f"{named(written)} does not fit {kind.simpleString()}")
+        return whole
 
     return convert
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise _mismatch(value, T.BooleanType())
+        raise mismatch(value, T.BooleanType())
     return value
 
 
+def _double(value: Any) -> float:
+    return _nearest(value, float, T.DoubleType())
+
+
 def _float(value: Any) -> float:
-    if type(value) is str and value in _SPECIAL:
-        return float(_SPECIAL[value])
+    # Rounds the digits as written to 32 bits; rounding to 64 bits first would round twice.
+    return _nearest(value, lambda digits: pa.scalar(digits).cast(pa.float32()).as_py(), T.FloatType())
+
+
+def _nearest(value: Any, parse: Callable[[str], float], kind: T.DataType) -> float:
+    if type(value) in (str, FractionalNumber) and value in NOT_FINITE:
+        return float(NOT_FINITE[value])
     if type(value) not in (WholeNumber, FractionalNumber):
-        raise _mismatch(value, T.DoubleType())
-    return float(value)
-
-
-def _float32(value: Any) -> float:
-    """Rounds the digits as written to 32 bits; rounding to 64 bits first would round twice."""
-    number = _float(value)
-    if math.isfinite(number):
-        try:
-            single: float = pa.scalar(str(value)).cast(pa.float32()).as_py()
-        except pa.ArrowInvalid:
-            return math.copysign(math.inf, number)
-        return single
+        raise mismatch(value, kind)
+    try:
+        number = parse(str(value))
+    except pa.ArrowInvalid:
+        number = math.inf
+    if math.isinf(number):
+        raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}")
     return number
 
 
@@ -245,66 +255,52 @@ def _string(value: Any) -> str:
     return as_text
 
 
-def _binary(value: Any) -> bytes:
-    if type(value) is not str:
-        raise _mismatch(value, T.BinaryType())
-    try:
-        return base64.b64decode(_BLANK.sub("", value), validate=True)
-    except (binascii.Error, ValueError):
-        raise Undecodable("not base64") from None
+def _date(field: Field) -> Converter:
+    units: tuple[Unit, ...] = ("days", *_TIME_UNITS)
+    return _moment(field, field.rule.date_unit, units, "date.unit", time_texts.days, time_texts.days_of_number)
 
 
-def _date(value: Any) -> int:
-    if type(value) is not str:
-        raise _mismatch(value, T.DateType())
-    try:
-        return spark_times.days(value)
-    except ValueError as error:
-        raise Undecodable(str(error)) from None
+def _timestamp(field: Field) -> Converter:
+    texts, numbers = time_texts.micros, time_texts.micros_of_number
+    return _moment(field, field.rule.time_unit, _TIME_UNITS, "time.unit", texts, numbers)
 
 
-def _timestamp(value: Any) -> int:
-    if type(value) is WholeNumber and len(value) <= 20:
-        micros = int(value) * 1_000_000
-        if _LONG_MIN <= micros <= _LONG_MAX:
-            return micros
-    if type(value) is not str:
-        raise _mismatch(value, T.TimestampType())
-    try:
-        return spark_times.micros(value)
-    except ValueError as error:
-        raise Undecodable(str(error)) from None
+def _moment(
+    field: Field,
+    unit: Unit | None,
+    units: tuple[Unit, ...],
+    setting: str,
+    of_text: Callable[[str], int],
+    of_number: Callable[[str, Unit], int],
+) -> Converter:
+    def convert(value: Any) -> int:
+        is_number = type(value) in (WholeNumber, FractionalNumber) and value not in NOT_FINITE
+        try:
+            if type(value) is str:
+                return of_text(value)
+            if is_number and unit is not None:
+                return of_number(value, unit)
+        except ValueError as error:
+            raise Undecodable(str(error)) from None
+        if not is_number:
+            raise mismatch(value, field.kind)
+        raise Undecodable(
+            f"{mismatch(value, field.kind)}, and nothing says what it counts. {_units(value, units, setting)}"
+        )
+
+    return convert
+
+
+def _units(number: str, units: tuple[Unit, ...], setting: str) -> str:
+    dates = time_texts.plausible(number, units) if quotes() else ""
+    hint = f"; dates between 1970 and 2100: {dates}" if dates else ""
+    return f"Set {setting} to one of {', '.join(units)}{hint}"
 
 
 _SCALARS: dict[type[T.DataType], Converter] = {
     T.BooleanType: _boolean,
-    T.FloatType: _float32,
-    T.DoubleType: _float,
+    T.FloatType: _float,
+    T.DoubleType: _double,
     T.StringType: _string,
-    T.BinaryType: _binary,
-    T.DateType: _date,
-    T.TimestampType: _timestamp,
+    T.BinaryType: binary,
 }
-
-
-def _mismatch(value: Any, kind: T.DataType) -> Undecodable:
-    return Undecodable(f"{_name(value)} where {kind.simpleString()} is needed")
-
-
-def _name(value: Any) -> str:
-    # The length of a boolean would tell which it is.
-    boolean = str(value).lower() if quotes() else "a boolean"
-    names = {JsonObject: "an object", list: "an array", bool: boolean, type(None): "null"}
-    if type(value) in names:
-        return names[type(value)]
-    if type(value) is str:
-        return quoted(value, f"the string {_shorten(value)!r}", "a string")
-    return quoted(value, f"the number {_shorten(value)}", "a number")
-
-
-def _number(value: str) -> str:
-    return quoted(value, _shorten(value), "a number")
-
-
-def _shorten(text: str) -> str:
-    return str(text) if len(text) <= 60 else f"{text[:60]}..."

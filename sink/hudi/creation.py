@@ -262,8 +262,9 @@ def _compared(settings: Settings, properties: Mapping[str, str]) -> list[tuple[s
             "hoodie.populate.meta.fields",
         ),
         *(
-            (placement.label, properties.get(name, placement.value), placement.value, placement.remedy)
+            (placement.label, noted, placement.noted_as(noted), placement.remedy)
             for name, placement in notes(settings).items()
+            for noted in [properties.get(name, placement.value)]
         ),
     ]
     if settings.operation == "upsert":

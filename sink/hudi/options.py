@@ -18,7 +18,7 @@ from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
 from sink.config.hudi_keys import accepted
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
-from sink.layout.partition_times import TIME_TYPES, BadPartition, PartitionTime
+from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY, KEY_TYPES
 from sink.schema import IS_DELETED, KEY, RESERVED_PREFIXES, TableSchema
 from sink.storage.files import require_reachable
@@ -78,8 +78,14 @@ def partition_time(settings: Settings) -> PartitionTime | None:
         settings.partition_time_format,
         settings.partition_time_zone,
         settings.partition_time_column or "",
-        settings.partition_time_unit,
+        _time_unit(settings, settings.partition_time_field),
     )
+
+
+def _time_unit(settings: Settings, column: str) -> str:
+    """Returns what numbers of a column count; empty if nothing says it."""
+    units = dict(settings.time_unit)
+    return units.get(column, units.get("", ""))
 
 
 def partition_paths(settings: Settings) -> PartitionPaths:
@@ -338,6 +344,11 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
     if errors := list(schema.column_errors([time.field], "partition.time.field", TIME_TYPES)):
         yield from errors
         return
+    if isinstance(schema.spark[time.field].dataType, T.LongType) and not time.unit:
+        yield ConfigError(
+            f"partition.time.field: column {time.field!r} is a number, and nothing says what it counts since 1970. Set"
+            f" time.unit to {', '.join(UNITS)}, or for this column alone: {time.field}=ms."
+        )
     day = isinstance(schema.spark[time.field].dataType, T.DateType)
     if day and time.pattern.finest in ("hour", "minute"):
         yield ConfigError(

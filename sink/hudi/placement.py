@@ -31,6 +31,10 @@ class Placement:
     value: str
     remedy: str
 
+    def noted_as(self, noted: str) -> str:
+        """Returns the value as a table would have noted it: a unit that was added later decides nothing."""
+        return noted if self.value.startswith(f"{noted}, ") else self.value
+
 
 def notes(settings: Settings) -> dict[str, Placement]:
     """Returns everything that a table notes of these settings, by the names of the properties."""
@@ -40,7 +44,8 @@ def notes(settings: Settings) -> dict[str, Placement]:
 def placements(settings: Settings) -> dict[str, Placement]:
     """Returns the placements by the names of their properties."""
     time = partition_time(settings)
-    time_text = "" if time is None else f"{time.field}, {time.format}, {time.zone}, {time.unit}"
+    parts = () if time is None else (time.field, time.format, time.zone, *([time.unit] if time.unit else []))
+    time_text = ", ".join(parts)
     return {
         BUCKETS: Placement(
             "buckets", _of_buckets(settings, "num.buckets"), "index.type, hoodie.bucket.index.num.buckets"
@@ -51,7 +56,7 @@ def placements(settings: Settings) -> dict[str, Placement]:
         PARTITION_TIME: Placement(
             "partitions by time",
             time_text,
-            "partition.time.field, partition.time.format, partition.time.zone, partition.time.unit",
+            "partition.time.field, partition.time.format, partition.time.zone, time.unit",
         ),
     }
 

@@ -4,6 +4,7 @@ kinds, forms of text, and the first value that needs a wider type.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any
 
-from sink.decode import spark_times
+from sink.decode import time_texts
+from sink.decode.json_decimals import NOT_FINITE
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
 from sink.schema.avro import AVRO_NAME
 
@@ -66,6 +68,8 @@ class FieldStats:
         """The index of the first integer that no double represents exactly."""
         self.lossy: int | None = None
         """The index of the first fraction with more digits than a double keeps."""
+        self.beyond: int | None = None
+        """The index of the first fraction that is larger than any double."""
         self.nanos: int | None = None
         """The index of the first timestamp with more digits than microseconds."""
         self.unzoned: int | None = None
@@ -84,6 +88,8 @@ class FieldStats:
         elif kind is Kind.FRACTION:
             if self.lossy is None and _loses_digits(value):
                 self.lossy = index
+            if self.beyond is None and value not in NOT_FINITE and math.isinf(float(value)):
+                self.beyond = index
         elif kind is Kind.TEXT:
             self._add_text(value, index)
         elif kind is Kind.OBJECT:
@@ -112,9 +118,9 @@ class FieldStats:
     def _add_text(self, text: str, index: int) -> None:
         if Form.OTHER in self.forms:
             return
-        if _ISO_DATE.fullmatch(text) and _parses(spark_times.days, text):
+        if _ISO_DATE.fullmatch(text) and _parses(time_texts.days, text):
             self.forms.add(Form.DATE)
-        elif (match := _ISO_TIME.fullmatch(text)) and _parses(spark_times.micros, text):
+        elif (match := _ISO_TIME.fullmatch(text)) and _parses(time_texts.micros, text):
             self.forms.add(Form.TIME)
             if self.nanos is None and len(match["fraction"] or "") > _MICROS:
                 self.nanos = index
@@ -128,7 +134,7 @@ class FieldStats:
         for kind, index in other.first.items():
             self.first.setdefault(kind, index)
         self.forms |= other.forms
-        for name in ("wide", "wider", "inexact", "lossy", "nanos", "unzoned"):
+        for name in ("wide", "wider", "inexact", "lossy", "beyond", "nanos", "unzoned"):
             if getattr(self, name) is None:
                 setattr(self, name, getattr(other, name))
         self.objects += other.objects

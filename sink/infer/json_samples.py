@@ -25,7 +25,9 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.json_values import Undecodable, document, record_decoder
+from sink.decode.fields import NO_RULES, Columns
+from sink.decode.json_reasons import Undecodable
+from sink.decode.json_values import document, record_decoder
 from sink.decode.records import BadValue
 from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind
 from sink.schema import RESERVED_PREFIXES
@@ -68,7 +70,7 @@ def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], s
 
 
 def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int, str]:
-    decode = record_decoder(columns)
+    decode = record_decoder(Columns.of(columns, NO_RULES))
     reasons: dict[int, str] = {}
     for index, value in values.items():
         try:
@@ -131,8 +133,18 @@ def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[Sc
         usable.append(best)
         if len(group) > 1:
             dropped = [name for name in group if name != best]
-            warnings.append(f"left out, because only its case differs from {path}{best}: {prefix}{_listed(dropped)}")
+            warnings.append(f"no column, because only its case differs from {path}{best}: {prefix}{_listed(dropped)}")
     return usable
+
+
+def _together(alike: Sequence[FieldStats]) -> FieldStats:
+    """Returns the statistics of all members that fill a column: its own, and those that differ in case."""
+    if len(alike) == 1:
+        return alike[0]
+    together = FieldStats()
+    for stats in alike:
+        together.absorb(stats)
+    return together
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -157,10 +169,14 @@ class _TypeBuilder:
 
     def _struct(self, stats: FieldStats, path: str) -> T.StructType:
         fields = []
+        alike: dict[str, list[FieldStats]] = {}
+        for name, member in stats.members.items():
+            alike.setdefault(name.lower(), []).append(member)
         for name in _usable_names(stats.members, stats.holders, self.warnings, path):
             if stats.holders[name] < stats.objects:
                 self.missing.append(shown_path(f"{path}{name}"))
-            fields.append(T.StructField(name, self._type(stats.members[name], shown_path(f"{path}{name}"))))
+            kind = self._type(_together(alike[name.lower()]), shown_path(f"{path}{name}"))
+            fields.append(T.StructField(name, kind))
         return T.StructType(fields)
 
     def _type(self, stats: FieldStats, path: str) -> T.DataType:
@@ -214,6 +230,8 @@ class _TypeBuilder:
         return self._double(stats, path)
 
     def _double(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.beyond is not None:
+            return self._string(path, f"it holds a number beyond any DOUBLE ({self._coordinates_of(stats.beyond)})")
         if stats.lossy is not None:
             reason = f"it holds more digits than that keeps ({self._coordinates_of(stats.lossy)})"
             self.warnings.append(f"{path} is DOUBLE: {reason}; make it a DECIMAL if they matter")

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.quoting import quoted
-from sink.decode.spark_times import DAYS_OF_400_YEARS
+from sink.decode.time_texts import DAYS_OF_400_YEARS, FIRST_MICRO, LAST_MICRO
 
 TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
 PRESETS = {
@@ -33,7 +33,7 @@ PRESETS = {
 }
 """The column name and the pattern of each preset. The texts sort like the times and need no escaping."""
 PATTERN_COLUMN = "partition_time"
-UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of a BIGINT column: how many of them are a second."""
 
 _TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])|(?P<open>')")
@@ -52,8 +52,7 @@ _FIRST_DAY = -98_616
 _LAST_DAY = 47_482
 """1 January 2100: after it every zone follows a rule, which repeats with the calendar every 400 years."""
 _BLOCK_DAYS = 512
-_LAST_SECOND = 1 << 55
-"""The latest second, in a billion years: calculations with it do not overflow."""
+_FIRST_SECOND, _LAST_SECOND = FIRST_MICRO // 1_000_000, LAST_MICRO // 1_000_000
 
 Numbers = npt.NDArray[np.int64]
 
@@ -151,7 +150,8 @@ class PartitionTime:
     format: str = "daily"
     zone: str = "UTC"
     column: str = ""
-    unit: str = "ms"
+    unit: str = ""
+    """The unit of a BIGINT."""
 
     @property
     def name(self) -> str:
@@ -176,11 +176,12 @@ class PartitionTime:
         finest = self.pattern.finest
         if pa.types.is_date32(valid.type):
             seconds = valid.cast(pa.int32()).to_numpy().astype(np.int64) * _DAY
+            self._refuse_other_years(times.cast(pa.int32()), seconds, "days")
         else:
             counts = valid.cast(pa.int64()).to_numpy()
             scale = UNITS[valid.type.unit if pa.types.is_timestamp(valid.type) else self.unit]
             seconds = counts if scale == 1 else counts // scale
-            self._refuse_the_impossible(times, seconds, scale)
+            self._refuse_other_years(times.cast(pa.int64()), seconds, self.unit or "us")
             if self.zone != "UTC":
                 seconds = seconds + _zone(self.zone).offsets(seconds)
         # Usually few are distinct: only those are formatted.
@@ -192,14 +193,17 @@ class PartitionTime:
         positions[times.is_valid().to_numpy(zero_copy_only=False)] = np.arange(len(valid))
         return texts.take(pa.array(positions, mask=positions < 0))
 
-    def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
-        if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            impossible = {row: time for row, time in enumerate(times.to_pylist()) if time and abs(time) > _LAST_SECOND}
+    def _refuse_other_years(self, counts: pa.Array, seconds: Numbers, unit: str) -> None:
+        """Raises BadPartition for times whose year a directory would show otherwise. `seconds` are those of the counts
+        that are not null."""
+        is_outside = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)
+        if is_outside.any():
+            rows = np.flatnonzero(counts.is_valid().to_numpy(zero_copy_only=False))[is_outside].tolist()
             raise BadPartition(
                 {
-                    row: f"{self.field} is {quoted(time, str(time), 'a number')}, which is out of range for seconds"
-                    " since 1970"
-                    for row, time in impossible.items()
+                    row: f"{self.field}, {quoted(counts[row], str(counts[row]), 'a number')} {unit} since 1970, is"
+                    " outside the years 0001 to 9999"
+                    for row in rows
                 }
             )
 

@@ -10,7 +10,7 @@ from datetime import date
 
 import pyarrow as pa
 
-from sink.decode.spark_times import DAYS_OF_400_YEARS
+from sink.decode.time_texts import DAYS_OF_400_YEARS
 
 
 def value_texts(values: pa.Array) -> pa.StringArray:

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor
-from coordination.state.model import worker_of
+from coordination.state.incarnations import worker_of
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import worker_records

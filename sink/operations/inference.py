@@ -147,9 +147,8 @@ def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
 
 def _undecodable(settings: Settings, columns: T.StructType, sample: Sample, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Returns the values that the sink's decoder cannot decode."""
-    decoder = value_format(settings).decoder(
-        parse_ddl(to_ddl(columns), settings.provenance, bounds=settings.schema_bounds)
-    )
+    declared = parse_ddl(to_ddl(columns), settings.provenance, bounds=settings.schema_bounds)
+    decoder = value_format(settings).decoder(declared.value_struct)
     bad_values = dict(bad)
     remaining = [index for index in range(len(sample.values)) if index not in bad_values]
     for start in range(0, len(remaining), BATCH):

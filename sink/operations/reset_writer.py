@@ -20,7 +20,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Conflict, Unavailable
 from coordination.state import tree
-from coordination.state.model import worker_of
+from coordination.state.incarnations import worker_of
 from coordination.state.tree import Check, Delete, KeeperView
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper

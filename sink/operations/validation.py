@@ -1,8 +1,7 @@
 """Checks a configuration against the live servers, the storage and the table, and reports all problems at once.
 
 Each check is independent of the others and leaves no change: at most it makes an ephemeral znode and a file that it
-deletes again. Results hold for the moment of the check only. Raises nothing of its own: a check that cannot be made is
-a finding.
+deletes again. Results hold for the moment of the check only. Raises nothing: a check that cannot be made is a finding.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.changes import Changes
-from sink.write.row_spec import change_spec, registry_access, table_schema, value_format
+from sink.write.row_spec import change_spec, registry_access, row_spec, table_schema, value_format
 from sink.write.task_input import require_reader
+from sink.write.value_rules import left_open
 
 METASTORE_SECONDS = 5.0
 REGISTRY_SECONDS = 5.0
@@ -69,7 +69,7 @@ class CheckResult:
 
 
 def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
-    """Returns all findings, in the order of the parts. `jvm` returns the JVM that tries the table's store."""
+    """Returns each finding once, in the order of the parts. `jvm` returns the JVM that tries the table's store."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", lambda: _java(settings)),
@@ -90,7 +90,6 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
             findings += check()
         except SinkError as error:
             findings.append(CheckResult(part, str(error), wrong=True))
-    # Several checks may report the same unreachable location.
     return list({finding.sentence: finding for finding in reversed(findings)}.values())[::-1]
 
 
@@ -102,7 +101,7 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
         schema = table_schema(settings, origin, warnings.append)
         setting_errors = list(preflight_errors(settings, schema))
         if settings.operation != "upsert":
-            value_format(settings).decoder(schema)
+            row_spec(settings, schema).decoder()
         elif not setting_errors:
             Changes(change_spec(settings, schema))
     except SinkError as error:
@@ -110,7 +109,8 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
     columns = schema.spark.names
     summary = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
     findings = [CheckResult("schema", sentence) for sentence in (summary, *warnings)]
-    return schema, [*findings, *(CheckResult("settings", str(error), wrong=True) for error in setting_errors)]
+    findings += [CheckResult("values", sentence, note=True) for sentence in left_open(settings, schema)]
+    return schema, findings + [CheckResult("settings", str(error), wrong=True) for error in setting_errors]
 
 
 def _java(settings: Settings) -> Iterator[CheckResult]:
@@ -234,7 +234,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         elif schema is not None and form.columnar:
             latest = schema_registry.latest(subject)
             try:
-                form.reader(schema, latest, FIRST_MESSAGE)
+                form.reader(form.columns(schema.value_struct), latest, FIRST_MESSAGE)
             except (SchemaMismatch, UnusableSchema) as error:
                 yield CheckResult(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)
             else:

@@ -51,6 +51,7 @@ from sink.telemetry.metrics import SinkMetrics
 from sink.telemetry.version import sink_version
 from sink.write.engine import engine_of
 from sink.write.row_spec import table_schema
+from sink.write.value_rules import left_open
 
 LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
@@ -255,6 +256,8 @@ class Sink:
         if schema is None:
             return
         require_usable(settings, schema)
+        for sentence in left_open(settings, schema):
+            LOG.info("values.left_open", note=sentence)
         self.schema = schema
         LOG.debug("worker.reached", phase="schema")
         shared = self._shared.result()

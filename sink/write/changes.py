@@ -68,7 +68,7 @@ class KeyBytes:
             key = T.StructType([T.StructField(self._fields[0], T.StringType())])
         elif self._wrapped:
             key = T.StructType([*key.fields, T.StructField(_PAYLOAD, key)])
-        self._decoder = form.decoder(TableSchema(key, provenance=False))
+        self._decoder = form.decoder(key)
 
     def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, needs_key: Flags) -> dict[int, str]:
         """Fills the key columns of the `needs_key` rows from their Kafka keys. Returns the bad rows with reasons."""
@@ -255,7 +255,7 @@ class _PlainValues:
     def __init__(self, spec: ChangeSpec) -> None:
         marker = [T.StructField(IS_DELETED, T.BooleanType())] if spec.format.name not in RAW else []
         columns = T.StructType([*spec.schema.unchecked.fields, *marker])
-        self._decoder = spec.format.decoder(TableSchema(columns, provenance=False))
+        self._decoder = spec.format.decoder(columns)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)

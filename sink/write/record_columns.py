@@ -114,7 +114,7 @@ class RowDecoder:
 
     def __init__(self, spec: RowSpec) -> None:
         self._spec = spec
-        self._decoder = spec.format.decoder(spec.schema)
+        self._decoder = spec.format.decoder(spec.schema.value_struct)
 
     def decode_for_java(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """Decodes good records, with the types that the JVM takes: no dictionaries."""

@@ -44,6 +44,7 @@ from sink.schema.evolution import Compatibility, evolved
 from sink.schema.warnings import OmittedField, SchemaWarning, sentences
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
+from sink.write.value_rules import require_columns, value_rules
 
 LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
@@ -127,6 +128,7 @@ def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator
 
 
 def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
+    require_columns(settings, schema)
     form = replace(value_format(settings), quotes=settings.errors_quote_values)
     return RowSpec(schema, form, record_keys(settings), partition_paths(settings))
 
@@ -158,20 +160,21 @@ def key_format(settings: Settings) -> ValueFormat | None:
     if name == "none":
         return None
     access = registry_access(settings) if name.endswith("-confluent") else None
-    return ValueFormat(name, access=access, bounds=settings.schema_bounds)
+    return ValueFormat(name, access=access, bounds=settings.schema_bounds, rules=value_rules(settings))
 
 
 def value_format(settings: Settings) -> ValueFormat:
-    file, bounds = settings.value_schema_file, settings.schema_bounds
+    file, bounds, rules = settings.value_schema_file, settings.schema_bounds, value_rules(settings)
     match settings.value_format:
         case "avro":
             writer = file.read_bytes() if file else settings.schema_text.encode()
-            return ValueFormat("avro", writer, bounds=bounds)
+            return ValueFormat("avro", writer, bounds=bounds, rules=rules)
         case "protobuf":
             assert file is not None
-            return ValueFormat("protobuf", descriptor_set_of_file(file), settings.value_message or "", bounds=bounds)
+            message = settings.value_message or ""
+            return ValueFormat("protobuf", descriptor_set_of_file(file), message, bounds=bounds, rules=rules)
         case name:
-            return ValueFormat(name, access=registry_access(settings), bounds=bounds)
+            return ValueFormat(name, access=registry_access(settings), bounds=bounds, rules=rules)
 
 
 def registry_access(settings: Settings) -> RegistryAccess | None:

@@ -27,6 +27,7 @@ from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from tests.bench.orders import DDL, order
 from tests.bench.workloads import AVRO
+from tests.columns_kit import columns
 
 ROWS = 16_384
 ROUNDS = 30
@@ -69,14 +70,14 @@ def main() -> None:
     }
     framed = [struct.pack(">bI", 0, 1 + number % 2) + value for number, value in enumerate(written["avro"])]
     readers = {number: AvroReader(json.dumps(AVRO), schema.value_struct) for number in (1, 2)}
-    two_schemas = WireDecoder(schema, lambda schema_id, _: readers[schema_id], message_paths=False)
+    two_schemas = WireDecoder(columns(schema), lambda schema_id, _: readers[schema_id], message_paths=False)
     cases: dict[str, tuple[list[bytes], Callable[[Any], Any]]] = {}
     for name, values in written.items():
         writer = {"avro": json.dumps(AVRO).encode(), "protobuf": descriptors()}.get(name, b"")
-        decoder = ValueFormat(name, writer, "bench.Order" if name == "protobuf" else "").decoder(schema)
+        decoder = ValueFormat(name, writer, "bench.Order" if name == "protobuf" else "").decoder(schema.value_struct)
         cases[name] = values, decoder.decode
     cases["avro-confluent, two schemas by turns"] = framed, two_schemas.decode
-    cases["bytes"] = written["json"], ValueFormat("bytes").decoder(parse_ddl("value binary")).decode
+    cases["bytes"] = written["json"], ValueFormat("bytes").decoder(parse_ddl("value binary").value_struct).decode
     arrays = {name: pa.array(values, pa.binary()) for name, (values, _) in cases.items()}
     fastest: dict[str, float] = {}
 

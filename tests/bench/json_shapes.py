@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from sink.decode.json_records import JsonDecoder
-from sink.schema import parse_ddl
 from tests.bench.orders import DDL, order
+from tests.columns_kit import columns
 
 ROWS = 8_192
 ROUNDS = 7
@@ -105,7 +105,7 @@ class WithoutArrow(JsonDecoder):
     """Layouts, then the reference."""
 
     def __init__(self, ddl: str) -> None:
-        super().__init__(parse_ddl(ddl))
+        super().__init__(columns(ddl))
         self._fast.supported = False
 
 
@@ -114,7 +114,7 @@ def measured() -> Iterator[tuple[str, float, float]]:
     for name, (ddl, value) in SHAPES.items():
         rng = random.Random(1)
         values = pa.array([value(number, rng) for number in range(ROWS)], pa.binary())
-        decoders = (JsonDecoder(parse_ddl(ddl)), WithoutArrow(ddl))
+        decoders = (JsonDecoder(columns(ddl)), WithoutArrow(ddl))
         fastest = [float("inf")] * 2
         for _ in range(ROUNDS):
             rows = []

@@ -31,6 +31,7 @@ from sink.write.base_file import Attempt
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.slice_files import FileLimits, SliceFiles
 from tests.bench.orders import DDL, order
+from tests.columns_kit import columns
 
 BATCHES, ROWS = 16, 16_384
 ROUNDS = 20
@@ -53,8 +54,8 @@ class Steps:
         self._duckdb.execute("SET threads = 1")
 
     def run(self) -> None:
-        decoder, row_decoder = self.spec.format.decoder(self.schema), RowDecoder(self.spec)
-        fast_parser = FastParser(self.schema)
+        decoder, row_decoder = self.spec.format.decoder(self.schema.value_struct), RowDecoder(self.spec)
+        fast_parser = FastParser(columns(self.schema))
         values = [batch.column("value") for batch in self.batches]
         self._clock("decode: json", lambda: [decoder.decode(column) for column in values])
         self._clock("decode: pyarrow.json alone", lambda: [fast_parser.parse(column) for column in values])

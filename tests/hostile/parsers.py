@@ -43,6 +43,7 @@ from sink.infer.registered import columns_of_avro
 from sink.schema import parse_ddl
 from sink.schema.bounds import SchemaBounds
 from sink.telemetry.redaction import redact_text
+from tests.columns_kit import columns
 from tests.http_fleet import StubFacts, settings_in
 
 REFUSALS = (SinkError, SchemaMismatch, UnusableSchema)
@@ -99,12 +100,14 @@ DESCRIPTORS = FileDescriptorSet(file=[_file()]).SerializeToString()
 
 @cache
 def _avro() -> ColumnDecoder:
-    return ColumnDecoder(SCHEMA, AvroReader(AVRO, SCHEMA.value_struct, (), BOUNDS), may_be_empty=False)
+    return ColumnDecoder(columns(SCHEMA), AvroReader(AVRO, SCHEMA.value_struct, (), BOUNDS), may_be_empty=False)
 
 
 @cache
 def _protobuf() -> ColumnDecoder:
-    return ColumnDecoder(SCHEMA, ProtobufReader(DESCRIPTORS, "M", SCHEMA.value_struct, BOUNDS), may_be_empty=True)
+    return ColumnDecoder(
+        columns(SCHEMA), ProtobufReader(DESCRIPTORS, "M", SCHEMA.value_struct, BOUNDS), may_be_empty=True
+    )
 
 
 def _values(data: bytes) -> pa.BinaryArray:
@@ -150,8 +153,8 @@ def protobuf_schema(data: bytes) -> object:
 
 
 def json_values(data: bytes) -> object:
-    JsonDecoder(WITHOUT_MAPS).decode(_values(data))
-    return JsonDecoder(SCHEMA).decode(_values(data))
+    JsonDecoder(columns(WITHOUT_MAPS)).decode(_values(data))
+    return JsonDecoder(columns(SCHEMA)).decode(_values(data))
 
 
 def json_sample(data: bytes) -> object:
@@ -173,7 +176,7 @@ def _reader_of(schema_id: object, message_path: tuple[int, ...]) -> Reader:
 def framing(data: bytes) -> object:
     values = _values(data)
     for with_paths in (False, True):
-        decoder = WireDecoder(SCHEMA, _reader_of, message_paths=with_paths)
+        decoder = WireDecoder(columns(SCHEMA), _reader_of, message_paths=with_paths)
         decoder.decode(values)
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([[{"key": "__value_schema_id", "value": data[:20]}]] * len(values), kind)

@@ -90,7 +90,7 @@ def test_texts_are_those_of_hudis_generator_for_times(spark: SparkSession, zone:
     values += [rng.randrange(-2_000_000_000_000, 2_000_000_000_000) for _ in range(150)]
     values += [1_729_994_400_000 + step * 600_000 for step in range(-12, 12)]
     by_hudi = hudis_generator(spark, output__dateformat=pattern, timezone=zone)
-    texts = PartitionTime("ms", pattern, zone).texts(pa.array(values)).to_pylist()
+    texts = PartitionTime("ms", pattern, zone, unit="ms").texts(pa.array(values)).to_pylist()
     assert texts == [by_hudi(value) for value in values]
 
 
@@ -107,7 +107,12 @@ TIMES = [
     {"partition__time__field": "at", "partition__time__format": "hourly", "partition__time__zone": ZONE},
     {"partition__time__field": "at", "partition__time__format": "yyyy/MM/dd", "partition__hive__style": "false"},
     {"partition__time__field": "day_of", "partition__time__format": "monthly", "partition__field__name": "kind"},
-    {"partition__time__field": "ms", "partition__time__column": "when", "partition__hive__style": "false"},
+    {
+        "partition__time__field": "ms",
+        "time__unit": "ms=ms",
+        "partition__time__column": "when",
+        "partition__hive__style": "false",
+    },
     {"partition__time__field": "_kafka_timestamp", "partition__time__format": "yyyy/MM", "record__key__fields": "id"},
 ]
 

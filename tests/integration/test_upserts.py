@@ -253,7 +253,7 @@ def test_a_table_keeps_the_buckets_that_it_was_made_with(make_upserts: MakeUpser
         (
             {"partition__time__format": "daily"},
             {"partition__time__format": "daily", "partition__time__zone": "Asia/Tokyo"},
-            r"the table's partitions by time: seen, daily, UTC, \w+; the settings ask for seen, daily, Asia/Tokyo",
+            r"the table's partitions by time: seen, daily, UTC; the settings ask for seen, daily, Asia/Tokyo",
         ),
         (
             {**BUCKETS, "hoodie__bucket__index__hash__field": "kind"},

@@ -70,6 +70,7 @@ NOT_NUMBERS = [
     "--1",
     "0x10",
     "Inf",
+    "-Inf",
     "nan",
     "1e",
     "1e+",
@@ -176,8 +177,11 @@ class Cases:
         members = []
         for field in self.random.sample(kind.fields, self.random.randint(0, len(kind.fields))):
             name = json.dumps(field.name)
-            if self.random.random() < 0.05:
+            draw = self.random.random()
+            if draw < 0.03:
                 name = f'"\\u{ord(field.name[0]):04x}{field.name[1:]}"'
+            elif draw < 0.08:
+                name = self.random.choice((name.upper(), name.title(), name.replace("s", "\u017f")))
             members.append((name, self._any(field.dataType)))
         if self.random.random() < 0.2:
             members.append(('"unknown"', self._wild(2)))
@@ -207,13 +211,21 @@ class Cases:
         if isinstance(kind, (T.StringType, T.BinaryType)):
             return self.random.choice(TEXTS)
         if isinstance(kind, (T.DateType, T.TimestampType)):
+            if self.random.random() < 0.3:
+                return self._count()
             return json.dumps(self.random.choice(TIMES))
         if isinstance(kind, T.DecimalType) and self.random.random() < 0.5:
-            return f"{self.random.randint(-(10**12), 10**12)}e-{self.random.randrange(8)}"
+            number = f"{self.random.randint(-(10**12), 10**12)}e-{self.random.randrange(8)}"
+            return number if self.random.random() < 0.7 else json.dumps(number)
         if isinstance(kind, (T.DoubleType, T.FloatType)) and self.random.random() < 0.5:
             return repr(self.random.uniform(-1, 1) * 10 ** self.random.randint(-45, 38))
         fitting = [text for text in NUMBERS if len(text) < 4] if self.random.random() < 0.7 else NUMBERS
         return self.random.choice(fitting)
+
+    def _count(self) -> str:
+        """Returns a number that may count days, seconds, milliseconds, microseconds or nanoseconds since 1970."""
+        digits = str(self.random.randint(-(10 ** self.random.randrange(22)), 10 ** self.random.randrange(22)))
+        return digits + self.random.choice(("", "", "", ".0", ".5", "e0", "e3"))
 
     def _wild(self, depth: int) -> str:
         draw = self.random.random()

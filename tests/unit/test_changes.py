@@ -68,7 +68,14 @@ def test_a_delete_says_in_which_partition_its_row_is_unless_the_index_knows(
     tmp_path: Path, index: str, partitioned_by: str
 ) -> None:
     column = "name" if partitioned_by == "field" else "at"
-    partitioning = {"partition__field__name": "name"} if partitioned_by == "field" else {"partition__time__field": "at"}
+    partitioning = (
+        {"partition__field__name": "name"}
+        if partitioned_by == "field"
+        else {
+            "partition__time__field": "at",
+            "time__unit": "ms",
+        }
+    )
     ddl = "id bigint, name string, at bigint"
     settings = settings_of(tmp_path, index__type=index, schema__ddl=ddl, **partitioning)
     deleted = {"id": 1, "name": "n", "at": 1, "_hoodie_is_deleted": True}

@@ -56,7 +56,7 @@ def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[
     settings = settings_with(extra)
     schema = table_schema(settings)
     assert schema.value_struct.simpleString() == columns
-    value_format(settings).decoder(schema)
+    value_format(settings).decoder(schema.value_struct)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(s
         settings, _ = settings_with(**UPSERTS, **time, **change)
         assert list(schema_conflicts(settings, properties)) == []
         (sentence,) = schema_conflicts(settings, properties | noted)
-        assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC, ms; the settings ask")
+        assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC; the settings ask")
+    settings, _ = settings_with(**UPSERTS, **time, time__unit="ms")
+    assert list(schema_conflicts(settings, properties | noted)) == [], "numbers in a TIMESTAMP move no row"
     buckets = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
     hashed, _ = settings_with(**UPSERTS, **buckets, hoodie__bucket__index__hash__field="kind")
     noted = {name: placement.value for name, placement in placements(hashed).items()}

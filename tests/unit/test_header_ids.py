@@ -75,7 +75,7 @@ def batch_of(records: list[tuple[bytes | None, Headers]], name: str = "value") -
 
 def decoded(form: str, batch: pa.RecordBatch, schema: TableSchema = SCHEMA) -> Decoded:
     value_format = ValueFormat(form, access=ACCESS)
-    return value_format.decoder(schema).decode(wire_column(batch, "value", value_format))
+    return value_format.decoder(schema.value_struct).decode(wire_column(batch, "value", value_format))
 
 
 def ids(result: Decoded) -> list[Any]:

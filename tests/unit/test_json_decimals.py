@@ -7,18 +7,19 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from sink.decode.fields import Choices, ValueRules
 from sink.decode.json_columns import FastParser
-from sink.decode.json_decimals import are_short_decimals, has_only_short_decimals
+from sink.decode.json_hazards import are_short_decimals, has_only_short_decimals
 from sink.decode.json_records import JsonDecoder
-from sink.schema import parse_ddl
+from tests.columns_kit import columns
 
-SCHEMA = parse_ddl("d decimal(10,2), x double")
+COLUMNS = columns("d decimal(10,2), x double", ValueRules(decimal_format=Choices("numeric"), rounds=True))
 LONG = "0." + "0" * 60 + "1"
 
 
 def decoded(number: str, copies: int = 1) -> list[Decimal | None]:
     values = [f'{{"d":{number},"x":1}}'.encode()] * copies
-    return [row["d"] for row in JsonDecoder(SCHEMA).decode(pa.array(values, pa.binary())).rows.to_pylist()]
+    return [row["d"] for row in JsonDecoder(COLUMNS).decode(pa.array(values, pa.binary())).rows.to_pylist()]
 
 
 @pytest.mark.parametrize("copies", [1, 200], ids=["alone", "of one layout"])
@@ -28,7 +29,7 @@ def decoded(number: str, copies: int = 1) -> list[Decimal | None]:
      '"0.' + "\\u0030" * 60 + '1"', "1.000000000000000001e-70", "0.5e-100"],
 )  # fmt: skip
 def test_a_number_of_many_decimals_is_rounded_and_crashes_nothing(number: str, copies: int) -> None:
-    assert FastParser(SCHEMA).parse(pa.array([f'{{"d":{number}}}'.encode()], pa.binary())) is None
+    assert FastParser(COLUMNS).parse(pa.array([f'{{"d":{number}}}'.encode()], pa.binary())) is None
     assert decoded(number, copies) == [Decimal("0.00")] * copies
 
 

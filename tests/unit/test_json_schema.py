@@ -218,7 +218,11 @@ def test_values_of_each_type_go_into_their_columns() -> None:
     columns = "a STRING, b BIGINT, c DOUBLE, d BOOLEAN, e ARRAY<STRING>, f MAP<STRING, BIGINT>"
     assert schema == (columns, [])
     values = {"a": "12:00", "b": 2**63 - 1, "c": 1, "d": True, "e": ["x", None], "f": {"y": -1}}
-    decoded = ValueFormat("json").decoder(parse_ddl(columns, False)).decode(pa.array([json.dumps(values).encode()]))
+    decoded = (
+        ValueFormat("json")
+        .decoder(parse_ddl(columns, False).value_struct)
+        .decode(pa.array([json.dumps(values).encode()]))
+    )
     assert not decoded.bad
     assert decoded.rows.to_pylist() == [{**values, "f": [("y", -1)]}]
 

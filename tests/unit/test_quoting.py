@@ -40,7 +40,7 @@ BAD: Mapping[str, tuple[str, Any, Any, dict[str, str]]] = {
         "id bigint",
         None,
         {"id": int(f"{CANARY}000")},
-        {**APPEND, "partition__time__field": "id", "partition__time__unit": "s"},
+        {**APPEND, "partition__time__field": "id", "time__unit": "s"},
     ),
     "a key of another type": ("id int", f'"{CANARY}"', None, KEYED),
     "a key that is no number": ("id int", {"id": CANARY}, None, KEYED),

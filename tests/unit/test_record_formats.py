@@ -84,7 +84,7 @@ def framed(schema_id: int, value: bytes) -> bytes:
 def decode(name: str, values: list[bytes | None], ddl: str = "", **options: Any) -> Decoded:
     schema = parse_ddl(ddl) if ddl else SCHEMA
     travelled = pickle.loads(pickle.dumps(ValueFormat(name, **options)))
-    return travelled.decoder(schema).decode(pa.array(values, pa.binary()))
+    return travelled.decoder(schema.value_struct).decode(pa.array(values, pa.binary()))
 
 
 def reasons(decoded: Decoded) -> dict[int, str]:
@@ -192,7 +192,7 @@ def test_a_value_is_blamed_for_a_schema_that_the_compiler_refuses(local_registry
 
 
 def test_a_schema_is_asked_for_once_by_a_decoder(local_registry: LocalRegistry) -> None:
-    decoder = ValueFormat("avro-confluent", access=ACCESS).decoder(SCHEMA)
+    decoder = ValueFormat("avro-confluent", access=ACCESS).decoder(SCHEMA.value_struct)
     for _ in range(3):
         assert decoder.decode(pa.array([framed(1, avro(ORDER, id=1, name="a")), framed(9, b"\0")], pa.binary())).bad
     assert local_registry.requested == [1, 9]

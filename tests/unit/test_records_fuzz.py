@@ -1,28 +1,29 @@
-"""One record, one meaning: the fast path, the reference and Spark's `from_json` are compared with each other."""
+"""One record, one meaning: the fast path, the reference and the auditor's decoder are compared with each other."""
 
 from __future__ import annotations
 
 import json
-import re
+import struct
 from decimal import Decimal
-from pathlib import Path
+from functools import partial
 from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES, Cases
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.rules import Bad, Rules
+from sink.decode.fields import NO_RULES, Choices, ValueRules
 from sink.decode.json_columns import FastParser
 from sink.decode.json_records import JsonDecoder
-from sink.decode.json_values import FROM_JSON_OPTIONS, Undecodable, record_decoder
+from sink.decode.json_values import record_decoder
 from sink.schema import TableSchema, parse_ddl
+from tests.columns_kit import columns
 
 FLAT = (
     "bo boolean, b tinyint, sh smallint, i int, l bigint, f float, d double, dec decimal(10,2), big decimal(38,10),"
@@ -33,6 +34,22 @@ NESTED = (
     " rows array<struct<k: string, v: double, b: binary>>, deep array<array<float>>"
 )
 MAPS = "m map<string, int>, n map<string, struct<x: date>>, i int"
+RULES = {
+    "no rules": (NO_RULES, Rules()),
+    "digits": (
+        ValueRules(Choices("ms"), Choices("days"), Choices("numeric"), rounds=True),
+        Rules({"": "ms"}, {"": "days"}, {"": "numeric"}, rounds=True),
+    ),
+    "base64": (
+        ValueRules(Choices("s"), Choices("ms"), Choices("base64")),
+        Rules({"": "s"}, {"": "ms"}, {"": "base64"}),
+    ),
+    "one column": (
+        ValueRules(Choices("ns", (("ts", "us"), ("st.z.d", "ms"))), Choices("us", (("dt", "ns"), ("st.z.d", "s")))),
+        Rules({"": "ns", "ts": "us", "st.z.d": "ms"}, {"": "us", "dt": "ns", "st.z.d": "s"}),
+    ),
+    "exact case": (ValueRules(exact_case=True), Rules(exact_case=True)),
+}
 SCHEMAS = {name: parse_ddl(ddl) for name, ddl in {"flat": FLAT, "nested": NESTED, "maps": MAPS}.items()}
 
 
@@ -71,7 +88,7 @@ def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
     random, schema = Random(seed), SCHEMAS[name]
     cases = Cases(random, schema.value_struct)
     values = [cases.value() if random.random() < 0.3 else cases.plain() for _ in range(120)]
-    decoder = JsonDecoder(schema)
+    decoder = JsonDecoder(columns(schema))
     together = decoder.decode(pa.array(values, pa.binary()))
     alone = [decode_alone(decoder, value) for value in values]
     assert same(python_rows(together.rows), [row for rows, _ in alone for row in rows])
@@ -85,107 +102,83 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
     schema = SCHEMAS[name]
     cases, fast, slow = (
         Cases(Random(seed), schema.value_struct),
-        FastParser(schema),
-        record_decoder(schema.value_struct),
+        FastParser(columns(schema)),
+        record_decoder(columns(schema)),
     )
     taken_count = 0
     for value in (cases.value() for _ in range(60)):
         rows = fast.parse(pa.array([value], pa.binary()))
         if rows is None:
             continue
-        try:
-            record = slow(value)
-        except Undecodable:
-            # Inf and nan outside any column: no column's value depends on them.
-            if b"Inf" not in value and b"nan" not in value:
-                raise
-            continue
-        expected = pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow)
+        expected = pa.RecordBatch.from_pylist([slow(value)], schema=schema.stored_arrow)
         assert same(python_rows(rows), python_rows(expected)), value
         taken_count += 1
     assert taken_count > 0
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("name", SCHEMAS)
-@pytest.mark.parametrize(("seed", "count"), [(0, 1500), pytest.param(1, 4000, marks=pytest.mark.thorough)])
-def test_from_json_agrees_on_what_is_valid_and_on_every_value(spark: SparkSession, tmp_path: Path, name, seed, count):
+@pytest.mark.parametrize("rules", RULES)
+@given(seed=st.integers(0, 2**64))
+@settings(max_examples=settings.default.max_examples // 10)
+def test_the_auditor_reads_each_value_alike_or_both_refuse_it(name, rules, seed):
+    ours, auditors = RULES[rules]
     schema = SCHEMAS[name]
     cases = Cases(Random(seed), schema.value_struct)
-    values = [cases.value() for _ in range(count)]
-    expected = from_json(spark, tmp_path, schema, values)
-    decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
-    refused, rows, valid = {bad.index: bad.reason for bad in decoded.bad}, iter(python_rows(decoded.rows)), 0
-    for at, (value, spark_row) in enumerate(zip(values, expected, strict=True)):
-        if at in refused:
-            assert spark_row is None or refused_on_purpose(refused[at]), (value, refused[at], spark_row)
+    compare_with_the_auditor(schema, ours, auditors, [cases.value() for _ in range(100)])
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_auditor_reads_every_odd_number_text_and_time_alike(rules):
+    ours, auditors = RULES[rules]
+    columns_of_texts = {
+        "d": NUMBERS + NOT_NUMBERS + TEXTS,
+        "f": NUMBERS + NOT_NUMBERS,
+        "dec": NUMBERS + NOT_NUMBERS + TEXTS,
+        "s": NUMBERS + TEXTS + [f'{{"x":[{text}]}}' for text in NUMBERS + TEXTS],
+        "i": NUMBERS + NOT_NUMBERS,
+        "unknown": NUMBERS + NOT_NUMBERS,
+    }
+    moments = [*map(json.dumps, TIMES), *NUMBERS]
+    columns_of_texts |= {"ts": moments, "dt": moments}
+    values = [f'{{"{name}":{text}}}'.encode() for name, texts in columns_of_texts.items() for text in texts]
+    compare_with_the_auditor(SCHEMAS["flat"], ours, auditors, values)
+
+
+def compare_with_the_auditor(schema: TableSchema, rules: ValueRules, auditors: Rules, values: list[bytes]) -> None:
+    decoded = JsonDecoder(columns(schema, rules)).decode(pa.array(values, pa.binary()))
+    refused, rows = {bad.index: bad.reason for bad in decoded.bad}, iter(decoded.rows.to_pylist())
+    declared = json.loads(schema.value_struct.json())
+    for at, value in enumerate(values):
+        audited, reason = audited_row(value, declared, auditors)
+        assert (audited is None) == (at in refused), (value, audited, reason, refused.get(at))
+        if audited is None:
             continue
-        our_row = next(rows)
-        if spark_row is None and b"Inf" in value:
-            # The fast path takes Inf, which is not JSON, inside members that are no columns.
-            continue
-        assert same(our_row, spark_row), (value, our_row, spark_row)
-        valid += 1
-    assert valid > count / 8
+        row = next(rows)
+        assert same_row(row, audited, schema.value_struct), (value, row, audited)
 
 
-@pytest.mark.integration
-def test_from_json_agrees_on_every_odd_number_text_and_time(spark: SparkSession, tmp_path: Path):
-    """Compares every odd value, for the random values above may miss one."""
-    columns = {"d": NUMBERS + NOT_NUMBERS, "f": NUMBERS, "dec": NUMBERS, "ts": TIMES, "dt": TIMES}
-    # Java 17 writes 5e-324 as 4.9E-324: the last digit, for which `json_text` does not answer.
-    columns["s"] = [text for text in NUMBERS + TEXTS if text != "5e-324"]
-    columns["s"] += [f'{{"x":[{text}]}}' for text in columns["s"]]
-    # A column of the fast path, and a member beside the columns.
-    columns |= {"i": NUMBERS, "unknown": NUMBERS + NOT_NUMBERS}
-    quoted = {name: map(json.dumps, texts) if texts is TIMES else texts for name, texts in columns.items()}
-    values = [f'{{"{name}":{text}}}'.encode() for name, texts in quoted.items() for text in texts]
-    schema = SCHEMAS["flat"]
-    decoder = JsonDecoder(schema)
-    for value, spark_row in zip(values, from_json(spark, tmp_path, schema, values), strict=True):
-        rows, reason = decode_alone(decoder, value)
-        if spark_row is None or not rows:
-            assert not rows or b"unknown" in value, (value, rows)
-            assert spark_row is None or refused_on_purpose(reason), (value, reason, spark_row)
-        else:
-            assert same(rows[0], spark_row), (value, rows[0], spark_row)
+def audited_row(value: bytes, declared: Any, rules: Rules) -> tuple[dict[str, Any] | None, str]:
+    try:
+        return json_row(value, declared, rules), ""
+    except Bad as error:
+        return None, str(error)
 
 
-def from_json(
-    spark: SparkSession, directory: Path, schema: TableSchema, values: list[bytes]
-) -> list[dict[str, Any] | None]:
-    """Returns each value as Spark reads it in the table's types; None for a corrupt one."""
-    pq.write_table(
-        pa.table({"at": range(len(values)), "value": pa.array(values, pa.binary())}), directory / "in.parquet"
-    )
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
-    spark.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")
-    record_type = T.StructType([*schema.value_struct.fields, T.StructField("_corrupt", T.StringType())])
-    options = {**FROM_JSON_OPTIONS, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-    parsed = F.from_json(F.col("value").cast("string"), record_type, options).alias("record")
-    frame = spark.read.parquet(str(directory / "in.parquet")).select("at", parsed)
-    frame.write.parquet(str(directory / "out"))
-    rows = pq.read_table(directory / "out").sort_by("at").select(["record"]).combine_chunks().to_batches()[0]
-    fields = pa.struct([*schema.stored_arrow, pa.field("_corrupt", pa.string())])
-    records = []
-    for record in [row["record"] for row in python_rows(rows.cast(pa.schema([("record", fields)])))]:
-        corrupt = record is None or record.pop("_corrupt") is not None
-        records.append(None if corrupt else record)
-    return records
-
-
-def refused_on_purpose(reason: str) -> bool:
-    """Whether `json_values` lists the reason as an exception: Spark takes or changes such a value silently."""
-    patterns = (
-        r"Extra data",
-        r"half a surrogate",
-        r"does not fit tinyint",
-        r"'-?\d+' is not a date",
-        # Spark makes another time, or 1970, of a number whose seconds do not fit.
-        r"the number -?\d{15,} where timestamp",
-    )
-    return any(re.search(pattern, reason) for pattern in patterns)
+def same_row(row: Any, audited: Any, kind: T.DataType) -> bool:
+    """Whether Arrow's value is the auditor's: maps are pairs in Arrow."""
+    if row is None or audited is None:
+        return row is audited
+    if isinstance(kind, T.StructType):
+        return all(same_row(row[field.name], audited[field.name], field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return len(row) == len(audited) and all(map(partial(same_row, kind=kind.elementType), row, audited))
+    if isinstance(kind, T.MapType):
+        return [*dict(row)] == [*audited] and all(
+            same_row(value, audited[key], kind.valueType) for key, value in dict(row).items()
+        )
+    if isinstance(row, float):
+        return struct.pack("<d", row) == struct.pack("<d", audited) or (row != row and audited != audited)
+    return bool(row == audited and type(row) is type(audited))
 
 
 @pytest.mark.parametrize(
@@ -203,31 +196,42 @@ def refused_on_purpose(reason: str) -> bool:
         (b'{"l":1},', "Extra data"),
         (b'{"l":1', "not one JSON document"),
         (b"{'l':1}", "not one JSON document"),
-        (b'\xef\xbb\xbf{"l":1}', "not one JSON document"),
+        (b'\xef\xbb\xbf{"l":1}', "it begins with a byte order mark"),
         (b'{"s":"\xff"}', "not UTF-8 at byte 6"),
         (b'{"s":"\\ud800"}', "column 's': half a surrogate pair"),
         (b'{"s":"a\nb"}', "not one JSON document"),
-        (b'{"l":1.0}', "column 'l': the number 1.0 where bigint is needed"),
+        (b'{"l":1.5}', "column 'l': the number 1.5 is not whole, and bigint is needed"),
         (b'{"l":"1"}', "column 'l': the string '1' where bigint is needed"),
         (b'{"l":9223372036854775808}', "9223372036854775808 does not fit bigint"),
         (b'{"b":200}', "200 does not fit tinyint"),
         (b'{"dec":123456789.5}', "does not fit decimal(10,2)"),
         (b'{"dec":1e999999999}', "does not fit decimal(10,2)"),
         (b'{"dec":1e9999999999}', "does not fit decimal(10,2)"),
-        (b'{"dec":"x"}', "'x' is not a decimal number"),
-        (b'{"dec":NaN}', "'NaN' is not a decimal number"),
+        (b'{"dec":"1"}', "the string '1' where a decimal is needed"),
+        (b'{"dec":"1"}', "Set decimal.format to numeric"),
+        (b'{"dec":0.145}', "Set decimal.rounding=half_up"),
+        (b'{"dec":NaN}', "the number NaN where decimal(10,2) is needed"),
+        (b'{"d":1e400}', "the number 1e400 does not fit double"),
         (b'{"d":Inf}', "not one JSON document"),
         (b'{"bo":1}', "column 'bo': the number 1 where boolean is needed"),
         (b'{"dt":"2023-02-29"}', "column 'dt'"),
-        (b'{"dt":19000}', "the number 19000 where date is needed"),
-        (b'{"ts":"T12:00:00"}', "is not a timestamp"),
+        (
+            b'{"dt":19000}',
+            "Set date.unit to one of days, s, ms, us, ns; dates between 1970 and 2100: days (2022-01-08)",
+        ),
+        (
+            b'{"ts":1714979280000}',
+            "Set time.unit to one of s, ms, us, ns; dates between 1970 and 2100: ms (2024-05-06)",
+        ),
+        (b'{"ts":"T12:00:00"}', "is not a time"),
+        (b'{"L":1,"l ":2,"Dt":null,"dT":null}', "column 'dt': the fields 'Dt' and 'dT' differ in case only"),
         (b'{"bin":"a"}', "not base64"),
         (b'{"l":' + b"9" * 5000 + b"}", "does not fit bigint"),
     ],
 )
 def test_a_bad_record_says_why_wherever_it_stands(value, reason):
     good = [b'{"l":%d}' % number for number in range(50)]
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([*good, value, *good], pa.binary()))
+    decoded = JsonDecoder(columns(SCHEMAS["flat"])).decode(pa.array([*good, value, *good], pa.binary()))
     assert [bad.index for bad in decoded.bad] == [50]
     assert reason in decoded.bad[0].reason
     assert decoded.rows.column("l").to_pylist() == [*range(50), *range(50)]
@@ -235,14 +239,14 @@ def test_a_bad_record_says_why_wherever_it_stands(value, reason):
 
 def test_three_values_and_three_documents_shifted_are_not_three_records():
     values = [b'{"l":1}{"l":2}', b"", b'{"l":3}']
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(columns(SCHEMAS["flat"])).decode(pa.array(values, pa.binary()))
     assert [bad.index for bad in decoded.bad] == [0, 1]
     assert decoded.rows.column("l").to_pylist() == [3]
 
 
 def test_two_documents_cannot_make_up_for_two_values_that_are_one():
     values = [b'{"s":"x}', b'{"}', b'{"l":1}{"l":2}']
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(columns(SCHEMAS["flat"])).decode(pa.array(values, pa.binary()))
     assert [bad.index for bad in decoded.bad] == [0, 1, 2]
 
 
@@ -250,44 +254,42 @@ def test_two_documents_cannot_make_up_for_two_values_that_are_one():
 def test_null_where_the_schema_says_not_null_is_a_bad_record(value):
     schema = parse_ddl("id bigint not null, st struct<x: int not null>")
     good = b'{"id":1,"st":{"x":1}}'
-    decoded = JsonDecoder(schema).decode(pa.array([good, value, good], pa.binary()))
+    decoded = JsonDecoder(columns(schema)).decode(pa.array([good, value, good], pa.binary()))
     assert [bad.index for bad in decoded.bad] == [1]
     assert "NOT NULL" in decoded.bad[0].reason
 
 
 def test_decimals_take_no_detour_over_floats():
-    value = b'{"big":1234567890123456789012345678.0123456789,"dec":0.145}'
-    rows, _ = decode_alone(JsonDecoder(SCHEMAS["flat"]), value)
+    value = b'{"big":1234567890123456789012345678.0123456789,"dec":0.15}'
+    rows, _ = decode_alone(JsonDecoder(columns(SCHEMAS["flat"])), value)
     assert rows[0]["big"] == Decimal("1234567890123456789012345678.0123456789")
     assert rows[0]["dec"] == Decimal("0.15")
 
 
-def test_a_record_of_ten_megabytes_and_deep_nesting_beside_the_columns_are_taken():
-    long = b'{"s":"' + b"x" * 10_000_000 + b'"}'
-    deep = b'{"u":' + b"[" * 5000 + b"]" * 5000 + b',"l":7}'
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([long, deep, long], pa.binary()))
-    assert not decoded.bad
-    assert [row and len(row) for row in decoded.rows.column("s").to_pylist()] == [
-        10_000_000,
-        None,
-        10_000_000,
-    ]
+def test_a_record_of_ten_megabytes_and_500_levels_beside_the_columns_are_taken():
+    long = b'{"s":"' + b"[" * 10_000_000 + b'"}'
+    deep, too_deep = (b'{"u":' + b"[" * levels + b'"[{"' + b"]" * levels + b',"l":7}' for levels in (499, 500))
+    decoded = JsonDecoder(columns(SCHEMAS["flat"])).decode(pa.array([long, deep, too_deep, long], pa.binary()))
+    assert [(bad.index, bad.reason) for bad in decoded.bad] == [(2, "it is nested deeper than 500 levels")]
+    assert [text and len(text) for text in decoded.rows.column("s").to_pylist()] == [10_000_000, None, 10_000_000]
     assert decoded.rows.column("l").to_pylist() == [None, 7, None]
 
 
 def test_a_slice_of_a_larger_array_is_read_from_its_own_beginning():
     values = pa.array([b'{"l":%d}' % number for number in range(100)], pa.binary())
-    assert JsonDecoder(SCHEMAS["flat"]).decode(values.slice(40, 20)).rows.column("l").to_pylist() == [*range(40, 60)]
+    assert JsonDecoder(columns(SCHEMAS["flat"])).decode(values.slice(40, 20)).rows.column("l").to_pylist() == [
+        *range(40, 60)
+    ]
 
 
-def test_timestamps_as_text_and_as_seconds_may_alternate():
-    values = [b'{"ts":1700000000}', b'{"ts":"2023-11-14T22:13:20Z"}'] * 40
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+def test_times_as_text_and_as_numbers_may_alternate():
+    values = [b'{"ts":1700000000000}', b'{"ts":"2023-11-14T22:13:20Z"}'] * 40
+    decoded = JsonDecoder(columns(SCHEMAS["flat"], ValueRules(Choices("ms")))).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
     assert len(set(decoded.rows.column("ts").to_pylist())) == 1
 
 
 def test_an_empty_batch_has_the_columns():
-    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([], pa.binary()))
+    decoded = JsonDecoder(columns(SCHEMAS["flat"])).decode(pa.array([], pa.binary()))
     assert decoded.rows.schema == SCHEMAS["flat"].stored_arrow
     assert decoded.rows.num_rows == 0

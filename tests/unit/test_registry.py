@@ -101,7 +101,9 @@ def test_a_schema_that_does_not_fit_the_columns_is_reported_all_the_same() -> No
     text = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}'
     used: dict[str, str] = {}
     with StubRegistry(always(RegistryResponse(200, {"schema": text}))) as stub:
-        decoder = ValueFormat("avro-confluent", access=access(stub.url), used=used).decoder(parse_ddl("id BIGINT"))
+        decoder = ValueFormat("avro-confluent", access=access(stub.url), used=used).decoder(
+            parse_ddl("id BIGINT").value_struct
+        )
         decoded = decoder.decode(pa.array([b"\0\0\0\0\7\2a"]))
     assert len(decoded.bad) == 1
     assert list(used.values()) == [fingerprint(RegisteredSchema(7, "AVRO", text))]

@@ -28,6 +28,7 @@ from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
 from sink.schema import parse_ddl
 from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from tests.columns_kit import columns
 
 BOUNDS = SchemaBounds()
 SECONDS = 5.0
@@ -171,7 +172,7 @@ def test_records_of_a_schema_beyond_the_bounds_are_bad_and_its_columns_a_configu
     schema = RegisteredSchema(7, "AVRO", wide(11))
     narrow = SchemaBounds(columns=10)
     with pytest.raises(UnusableSchema, match="more than 10 columns"):
-        ValueFormat("avro-confluent", bounds=narrow).reader(parse_ddl("a0 string"), schema, ())
+        ValueFormat("avro-confluent", bounds=narrow).reader(columns("a0 string"), schema, ())
     with pytest.raises(ConfigError, match=r"^schema id 7: the schema has more than 10 columns"):
         columns_of_registered(SchemaSelection(schema), "AVRO", [], narrow)
 
@@ -274,8 +275,8 @@ def test_a_fingerprint_is_taken_only_of_a_schema_within_the_bounds(monkeypatch: 
     monkeypatch.setattr("sink.decode.formats.registry", lambda _access: registered)
     used: dict[str, str] = {}
     form = ValueFormat("avro-confluent", access=RegistryAccess(("http://registry",)), bounds=BOUNDS, used=used)
-    columns = parse_ddl("x int")
+    x_column = columns("x int")
     with pytest.raises(UnusableSchema, match="has 100,000 characters"):
-        form._registered(columns, 1, ())
-    form._registered(columns, 2, ())
+        form._registered(x_column, 1, ())
+    form._registered(x_column, 2, ())
     assert [*used] == ["2"]

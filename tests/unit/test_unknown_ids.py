@@ -18,6 +18,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.registry import BrokenSchema, RegisteredSchema, Registry, RegistryAccess, UnknownSchema
 from sink.decode.unknown_ids import MOST, SECONDS, UnknownIds
 from sink.schema import parse_ddl
+from tests.columns_kit import columns
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
 
 NO_SCHEMA = RegistryResponse(404, {"error_code": 40403, "message": "Schema not found"})
@@ -52,7 +53,7 @@ def test_a_flood_of_made_up_ids_is_bad_records_and_the_good_ones_land() -> None:
     flood = [record(1_000_000 + number) for number in range(8_000)]
     values = [*flood[:4_000], record(7), record(7), *flood[4_000:], record(9)]
     with StubRegistry(known(7, 9)) as server:
-        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA)
+        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA.value_struct)
         start = time.process_time()
         first = decoder.decode(pa.array(values[:4_002], pa.binary()))
         second = decoder.decode(pa.array(values, pa.binary()))
@@ -72,7 +73,7 @@ def test_a_flood_of_made_up_ids_is_bad_records_and_the_good_ones_land() -> None:
 def test_a_new_schema_of_several_records_is_asked_for_before_ids_of_one_record() -> None:
     values = [record(500 + number) for number in range(300)] + [record(9_999)] * 2
     with StubRegistry(known(9_999)) as server:
-        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA)
+        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA.value_struct)
         decoded = decoder.decode(pa.array(values, pa.binary()))
     assert decoded.rows.num_rows == 2
     assert [bad.index for bad in decoded.bad] == [*range(300)]
@@ -113,7 +114,9 @@ def test_made_up_message_indexes_compile_a_schema_once(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(formats, "descriptor_set", compile_it)
     form = ValueFormat("protobuf-confluent")
-    decoder = WireDecoder(SCHEMA, lambda _, path: form.reader(SCHEMA, source, path), message_paths=True)
+    decoder = WireDecoder(
+        columns(SCHEMA), lambda _, path: form.reader(columns(SCHEMA), source, path), message_paths=True
+    )
     made_up = [record(7, bytes([4, number % 64 * 2, number // 64 * 2, 8, 1])) for number in range(3_000)]
     decoded = decoder.decode(pa.array([record(7, b"\x00\x08\x05"), *made_up], pa.binary()))
     assert compiled == [7]
@@ -153,7 +156,7 @@ def test_references_within_the_bounds_are_resolved() -> None:
 @pytest.mark.usefixtures("registries")
 def test_records_of_a_schema_of_an_unknown_kind_are_bad() -> None:
     with StubRegistry(lambda _: RegistryResponse(200, {"schema": "x", "schemaType": "XSD"})) as server:
-        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA)
+        decoder = ValueFormat("avro-confluent", access=RegistryAccess((server.url,))).decoder(SCHEMA.value_struct)
         decoded = decoder.decode(pa.array([record(7)], pa.binary()))
     assert "is of kind XSD" in decoded.bad[0].reason
 

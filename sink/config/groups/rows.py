@@ -55,7 +55,7 @@ class RowSettings(Group):
     partition_time_field: Column | None = setting(
         "partition.time.field",
         "Column whose time the table is partitioned by, after `partition.field.name`: a TIMESTAMP, a DATE, a BIGINT"
-        " (see `partition.time.unit`), or `_kafka_timestamp`. The table gets a column of text for it. Default: none.",
+        " (see `time.unit`), or `_kafka_timestamp`. The table gets a column of text for it. Default: none.",
         also=("timestamp.field",),
         default=None,
         fleet=True,
@@ -81,9 +81,6 @@ class RowSettings(Group):
         " `partition_time` with a pattern.",
         default=None,
         fleet=True,
-    )
-    partition_time_unit: Annotated[Literal["s", "ms", "us"], Choice] = setting(
-        "partition.time.unit", "What a BIGINT in `partition.time.field` counts since 1970.", default="ms", fleet=True
     )
     hive_style: Flag = setting(
         "partition.hive.style",

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.state.model import Phase, worker_of
+from coordination.state.incarnations import worker_of
+from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.clients.child_environment import overrides_a_setting

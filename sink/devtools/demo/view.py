@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from coordination.state.model import RangeStatus, worker_of
+from coordination.state.incarnations import worker_of
+from coordination.state.model import RangeStatus
 from coordination.state.tree import KeeperView
 from sink.devtools.local.workers import WorkerProcess
 from sink.telemetry.terminal import console

@@ -1,0 +1,355 @@
+"""Decodes JSON values for the auditor, with the standard library's parser. Raises Bad."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
+from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type
+
+_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
+_DEEPEST = 500
+_DIGITS = frozenset("0123456789")
+_FLOAT_DIGITS = 400
+_WIDE = Context(prec=5000, Emax=10**12, Emin=-(10**12), rounding=ROUND_HALF_UP)
+
+
+class _Number(str):
+    """A number as written."""
+
+
+class _Members(tuple[tuple[str, Any], ...]):
+    """The members of an object, in their order."""
+
+
+def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Returns the row of a value. `columns` is a struct as Spark writes it in JSON."""
+    if value is None:
+        raise Bad("a tombstone")
+    found = _parsed(value)
+    if not isinstance(found, _Members):
+        raise Bad("no object")
+    row = _struct(found, columns, rules, "")
+    assert isinstance(row, dict)
+    return row
+
+
+def _parsed(value: bytes) -> Any:
+    try:
+        text = value.decode("utf-8", "strict")
+        if text.startswith("\ufeff"):
+            raise Bad("a byte order mark")
+        found = json.loads(
+            text,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_Number,
+            object_pairs_hook=lambda members: _Members(members),
+        )
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise Bad(f"no JSON: {error}") from None
+    if _depth(value) > _DEEPEST:
+        raise Bad("nested too deeply")
+    return found
+
+
+def _depth(value: bytes) -> int:
+    depth = deepest = 0
+    in_text = escaped = False
+    for sign in value:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif sign == 0x5C:
+                escaped = True
+            elif sign == 0x22:
+                in_text = False
+        elif sign == 0x22:
+            in_text = True
+        elif sign in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in b"}]":
+            depth -= 1
+    return deepest
+
+
+def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
+    if found is None:
+        return None
+    if isinstance(kind, Mapping):
+        return {"struct": _struct, "array": _array, "map": _map}[kind["type"]](found, kind, rules, path)
+    if decimal_type(kind) is not None:
+        return _decimal(found, kind, rules, path)
+    if kind in _BITS:
+        return _integer(found, _BITS[kind])
+    if kind == "date":
+        return _day(found, chosen(rules.date_unit, path))
+    if kind == "timestamp":
+        return _moment(found, chosen(rules.time_unit, path))
+    return _PLAIN[kind](found)
+
+
+def _struct(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dict[str, Any]:
+    if not isinstance(found, _Members):
+        raise Bad("no object")
+    row: dict[str, Any] = {}
+    for field in kind["fields"]:
+        column = field["name"]
+        inner = [
+            _value(value, field["type"], rules, f"{path}{column}" if not path else f"{path}.{column}")
+            for value in _members_for(column, found, rules.exact_case)
+        ]
+        row[column] = inner[-1] if inner else None
+        if row[column] is None and not field["nullable"]:
+            raise Bad(f"{column} is null, and NOT NULL")
+    return row
+
+
+def _members_for(column: str, found: _Members, exact_case: bool) -> list[Any]:
+    same = [value for name, value in found if name == column]
+    if same or exact_case:
+        return same
+    spelled = {name for name, _ in found if name.isascii() and name.lower() == column.lower()}
+    if len(spelled) > 1:
+        raise Bad(f"{sorted(spelled)} differ in case only")
+    return [value for name, value in found if name in spelled]
+
+
+def _array(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> list[Any]:
+    if not isinstance(found, list):
+        raise Bad("no array")
+    elements = [_value(value, kind["elementType"], rules, path) for value in found]
+    if not kind["containsNull"] and any(value is None for value in elements):
+        raise Bad("an element is null")
+    return elements
+
+
+def _map(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dict[str, Any]:
+    if not isinstance(found, _Members):
+        raise Bad("no object")
+    entries = {_text(name): _value(value, kind["valueType"], rules, path) for name, value in found}
+    if not kind["valueContainsNull"] and any(value is None for value in entries.values()):
+        raise Bad("a value is null")
+    return entries
+
+
+def _boolean(found: Any) -> bool:
+    if found is True or found is False:
+        return bool(found)
+    raise Bad("no boolean")
+
+
+def _integer(found: Any, bits: int) -> int:
+    number = _finite(found)
+    if number.adjusted() > 20:
+        raise Bad("too large")
+    if number != number.to_integral_value(context=_WIDE) or not -(1 << bits - 1) <= int(number) < 1 << bits - 1:
+        raise Bad(f"no whole number of {bits} bits")
+    return int(number)
+
+
+def _finite(found: Any) -> Decimal:
+    """Returns the number as written."""
+    if not isinstance(found, _Number) or found in _NOT_FINITE:
+        raise Bad("no number")
+    return _exact(found)
+
+
+def _exact(digits: str) -> Decimal:
+    try:
+        number = Decimal(digits)
+    except InvalidOperation:
+        raise Bad("a number beyond what is counted") from None
+    if len(number.as_tuple().digits) > 4000 and number.normalize(_WIDE) != number.normalize(Context(prec=4000)):
+        raise Bad("more digits than are counted")
+    return number or Decimal(0)
+
+
+def _decimal(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
+    declared = decimal_type(kind)
+    assert declared is not None
+    precision, scale = declared
+    if isinstance(found, str) and not isinstance(found, _Number):
+        number = _decimal_of_text(found, chosen(rules.decimal_format, path), scale)
+    elif isinstance(found, _Members) and sorted(name for name, _ in found) == ["scale", "value"]:
+        own = dict(found)
+        if not isinstance(own["scale"], _Number) or not _is_whole(own["scale"]) or not _is_text(own["value"]):
+            raise Bad("no decimal with its scale")
+        number = Decimal(_unscaled(own["value"])).scaleb(-int(own["scale"]), _WIDE)
+    else:
+        number = _finite(found)
+    if number and number.adjusted() > 40:
+        raise Bad(f"does not fit {kind}")
+    step = Decimal(1).scaleb(-scale)
+    rounded = number.quantize(step, context=_WIDE)
+    if rounded != number and not rules.rounds:
+        raise Bad(f"more digits behind the point than {kind}")
+    if abs(rounded) >= Decimal(10) ** (precision - scale):
+        raise Bad(f"does not fit {kind}")
+    return rounded
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, _Number)
+
+
+def _is_whole(number: str) -> bool:
+    return set(number.removeprefix("-")) <= _DIGITS and len(number) <= 6
+
+
+def _decimal_of_text(text: str, decimal_format: str | None, scale: int) -> Decimal:
+    if decimal_format == "base64":
+        return Decimal(_unscaled(text)).scaleb(-scale, _WIDE)
+    if decimal_format != "numeric":
+        raise Bad("a text, and decimal.format is not set")
+    mantissa, e, exponent = text.replace("E", "e").partition("e")
+    unsigned = mantissa[1:] if mantissa[:1] in ("+", "-") else mantissa
+    whole, _, behind = unsigned.partition(".")
+    power = exponent[1:] if exponent[:1] in ("+", "-") else exponent
+    if not set(whole + behind + power) <= _DIGITS or not whole + behind or (e and not power):
+        raise Bad("no digits of a number")
+    return _exact(text)
+
+
+def _unscaled(text: str) -> int:
+    content = _bytes(text)
+    if len(content) > 1000:
+        raise Bad("too long a decimal")
+    return int.from_bytes(content, "big", signed=True)
+
+
+def _double(found: Any) -> float:
+    if isinstance(found, str) and found in _NOT_FINITE:
+        return float(_NOT_FINITE[found])
+    if not isinstance(found, _Number):
+        raise Bad("no number")
+    number = float(found)
+    if number in (float("inf"), float("-inf")):
+        raise Bad("beyond DOUBLE")
+    return number
+
+
+def _float(found: Any) -> float:
+    wide = _double(found)
+    if wide != wide or wide in (float("inf"), float("-inf")):
+        return wide
+    exact = _fraction(found)
+    try:
+        (near,) = struct.unpack("<f", struct.pack("<f", wide))
+    except OverflowError:
+        raise Bad("beyond FLOAT") from None
+    (bits,) = struct.unpack("<i", struct.pack("<f", near))
+    around = [value for value in (_float_of(bits - 1), near, _float_of(bits + 1)) if value - value == 0]
+    nearest = min(
+        around, key=lambda value: (abs(Fraction(value) - exact), struct.unpack("<i", struct.pack("<f", value))[0] & 1)
+    )
+    if abs(exact) >= Fraction(2) ** 128 - Fraction(2) ** 103:
+        raise Bad("beyond FLOAT")
+    return -0.0 if nearest == 0 and str(found).startswith("-") else float(nearest)
+
+
+def _float_of(bits: int) -> float:
+    try:
+        (value,) = struct.unpack("<f", struct.pack("<i", bits))
+    except struct.error:
+        return float("nan")
+    return float(value)
+
+
+def _fraction(digits: str) -> Fraction:
+    mantissa, _, exponent = str(digits).lower().partition("e")
+    power = int(exponent or 0)
+    if power < -5000:
+        return Fraction(0)
+    return Fraction(mantissa) * Fraction(10) ** power
+
+
+def _text(found: Any) -> str:
+    text = found if _is_text(found) else _written(found)
+    try:
+        text.encode("utf-8", "strict")
+    except UnicodeEncodeError:
+        raise Bad("half a surrogate pair") from None
+    return str(text)
+
+
+def _written(found: Any) -> str:
+    """Writes a value that is no text. It goes level by level, for Python's own depth is limited."""
+    done: dict[int, str] = {}
+    levels = [[found]]
+    while levels[-1]:
+        levels.append(
+            [inner for outer in levels[-1] for inner in _inside(outer) if isinstance(inner, (_Members, list))]
+        )
+    for level in reversed(levels):
+        for outer in level:
+            if isinstance(outer, _Members):
+                members = (f"{_quoted(name)}:{_plain(inner, done)}" for name, inner in outer)
+                done[id(outer)] = "{" + ",".join(members) + "}"
+            elif isinstance(outer, list):
+                done[id(outer)] = "[" + ",".join(_plain(inner, done) for inner in outer) + "]"
+    return _plain(found, done)
+
+
+def _inside(outer: Any) -> list[Any]:
+    return (
+        [inner for _, inner in outer] if isinstance(outer, _Members) else list(outer) if isinstance(outer, list) else []
+    )
+
+
+def _plain(value: Any, done: Mapping[int, str]) -> str:
+    if isinstance(value, (_Members, list)):
+        return done[id(value)]
+    if isinstance(value, str):
+        return str(value) if isinstance(value, _Number) else _quoted(value)
+    return {True: "true", False: "false", None: "null"}[value]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _bytes(found: Any) -> bytes:
+    if not _is_text(found):
+        raise Bad("no text")
+    bare = "".join(sign for sign in found if sign > " ")
+    try:
+        content = base64.b64decode(bare.encode("ascii"), validate=True)
+    except ValueError:
+        raise Bad("no base64") from None
+    return content
+
+
+def _day(found: Any, unit: str | None) -> Any:
+    if _is_text(found):
+        return day_of_text(found)
+    _finite(found)
+    if unit is None:
+        raise Bad("a number, and date.unit is not set")
+    return day_of_number(found, unit)
+
+
+def _moment(found: Any, unit: str | None) -> Any:
+    if _is_text(found):
+        return in_utc(moment_of_text(found))
+    _finite(found)
+    if unit is None:
+        raise Bad("a number, and time.unit is not set")
+    return in_utc(moment_of_number(found, unit))
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "boolean": _boolean,
+    "float": _float,
+    "double": _double,
+    "string": _text,
+    "binary": _bytes,
+}

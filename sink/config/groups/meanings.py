@@ -1,0 +1,80 @@
+"""The meaning of values where neither their type nor their message says it. Without a setting such a value is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from sink.config.fields import Choice, Group, setting
+from sink.config.values import items
+
+ByColumn = tuple[tuple[str, str], ...]
+"""Values by the path of a column; that of the empty path is for all others."""
+
+
+def by_column(choices: Sequence[str]) -> Callable[[Any], ByColumn]:
+    """Returns a parser of one value for all columns, and of others for one column each: `ms, order.placed=us`."""
+
+    def parse(value: Any) -> ByColumn:
+        if value == ():
+            return ()
+        pairs = [(column, choice) for column, choice in value] if _are_pairs(value) else [*map(_pair, items(value))]
+        for _, choice in pairs:
+            if choice not in choices:
+                raise ValueError(f"names {choice!r}; use one of {', '.join(choices)}, or column=value")
+        if len({column for column, _ in pairs}) != len(pairs):
+            raise ValueError("names a column twice, or two values for all columns; keep one")
+        return tuple(sorted(pairs))
+
+    return parse
+
+
+def _are_pairs(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(item, (tuple, list)) for item in value)
+
+
+def _pair(item: str) -> tuple[str, str]:
+    column, _, choice = item.rpartition("=")
+    return column.strip(), choice.strip().lower()
+
+
+_DATES = ("days", "s", "ms", "us", "ns")
+_FOR_ONE = "For one column, an inner one too: `=`, as in"
+
+
+class MeaningSettings(Group):
+    time_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES[1:]))] = setting(
+        "time.unit",
+        "What a number in a TIMESTAMP, and a BIGINT in `partition.time.field`, counts since 1970: `s`, `ms`, `us` or"
+        f" `ns`. {_FOR_ONE} `ms, order.placed=us`. A type or a schema in the message that says it wins.",
+        default=(),
+        fleet=True,
+    )
+    date_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES))] = setting(
+        "date.unit",
+        f"What a number in a DATE counts since 1970: `days`, `s`, `ms`, `us` or `ns`. {_FOR_ONE} `days, born=ms`. Of a"
+        " unit of time the column gets the day in UTC.",
+        default=(),
+        fleet=True,
+    )
+    decimal_format: Annotated[ByColumn, BeforeValidator(by_column(("numeric", "base64")))] = setting(
+        "decimal.format",
+        "What a text in a DECIMAL is: `numeric`, digits; or `base64`, the number without its point, which Debezium"
+        f" writes by default. {_FOR_ONE} `base64, rate=numeric`.",
+        default=(),
+        fleet=True,
+    )
+    decimal_rounding: Annotated[Literal["none", "half_up"], Choice] = setting(
+        "decimal.rounding",
+        "`half_up`: a number with more digits behind the point than its DECIMAL is rounded. `none`: it is bad.",
+        default="none",
+        fleet=True,
+    )
+    field_case: Annotated[Literal["any", "exact"], Choice] = setting(
+        "field.case",
+        "`any`: a column without a field of its name takes the only one that differs in case. `exact`: it is null.",
+        default="any",
+        fleet=True,
+    )

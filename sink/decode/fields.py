@@ -1,0 +1,140 @@
+"""The fields that decoders read for the columns of a table, each with what its type leaves open.
+
+A type says what a column holds, but not what a number in a TIMESTAMP counts, how a text is a DECIMAL, and which field
+is meant where the case of its name differs. `ValueRules` says that, by the settings; `Columns` carries it to each
+field, nested ones too. Raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Literal, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from sink.schema import arrow_schema
+from sink.schema.storage_types import storage_struct
+
+Unit = Literal["days", "s", "ms", "us", "ns"]
+MICROS: Mapping[Unit, tuple[int, int]] = {
+    "days": (86_400_000_000, 1),
+    "s": (1_000_000, 1),
+    "ms": (1000, 1),
+    "us": (1, 1),
+    "ns": (1, 1000),
+}
+"""Microseconds in a unit, as a fraction."""
+DecimalFormat = Literal["numeric", "base64"]
+_Choice = TypeVar("_Choice")
+_LONGEST_PATH = 1000
+"""The most characters of a path that grows: a record may have long names on many levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices(Generic[_Choice]):
+    """Values of a setting: one for all columns, and others by the path of a column (`order.lines.at`)."""
+
+    default: _Choice | None = None
+    by_path: tuple[tuple[str, _Choice], ...] = ()
+
+    def at(self, path: str) -> _Choice | None:
+        return dict(self.by_path).get(path, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the values of one field are read. None: the values that need it are bad."""
+
+    time_unit: Unit | None = None
+    date_unit: Unit | None = None
+    decimal_format: DecimalFormat | None = None
+    rounds: bool = False
+    """Whether a number with more digits behind the point than its DECIMAL is rounded, half up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRules:
+    """The rules of a sink."""
+
+    time_unit: Choices[Unit] = Choices()
+    date_unit: Choices[Unit] = Choices()
+    decimal_format: Choices[DecimalFormat] = Choices()
+    rounds: bool = False
+    exact_case: bool = False
+    """Whether a field has the name of its column exactly. If not, the only field that differs in case will do."""
+
+    def at(self, path: str) -> Rule:
+        return Rule(self.time_unit.at(path), self.date_unit.at(path), self.decimal_format.at(path), self.rounds)
+
+
+NO_RULES = ValueRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record. `inner` are the fields of a struct, or the element of an array, or the value of a map."""
+
+    name: str
+    kind: T.DataType
+    nullable: bool
+    rule: Rule
+    path: str
+    """The path of its column. Elements and values have that of their array or map."""
+    inner: tuple[Field, ...] = ()
+
+    @property
+    def element(self) -> Field:
+        """The element of an array, or the value of a map."""
+        return self.inner[0]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a decoder fills, as fields of a record."""
+
+    fields: tuple[Field, ...]
+    exact_case: bool = False
+
+    @classmethod
+    def of(cls, struct: T.StructType, rules: ValueRules) -> Columns:
+        return cls(tuple(_fields(struct, rules, "")), rules.exact_case)
+
+    @cached_property
+    def struct(self) -> T.StructType:
+        return T.StructType([T.StructField(field.name, field.kind, field.nullable) for field in self.fields])
+
+    @cached_property
+    def stored_arrow(self) -> pa.Schema:
+        """The columns in the types of the table."""
+        return arrow_schema(storage_struct(self.struct))
+
+    @cached_property
+    def all_fields(self) -> tuple[Field, ...]:
+        """All fields, nested ones too."""
+        return tuple(_all(self.fields))
+
+
+def _fields(struct: T.StructType, rules: ValueRules, prefix: str) -> Iterator[Field]:
+    for column in struct.fields:
+        path = f"{prefix}{column.name}" if len(prefix) <= _LONGEST_PATH else prefix
+        yield _field(column.name, column.dataType, column.nullable, rules, path)
+
+
+def _field(name: str, kind: T.DataType, nullable: bool, rules: ValueRules, path: str) -> Field:
+    inner: Sequence[Field] = ()
+    if isinstance(kind, T.StructType):
+        inner = [*_fields(kind, rules, f"{path}." if len(path) <= _LONGEST_PATH else path)]
+    elif isinstance(kind, T.ArrayType):
+        inner = [_field("element", kind.elementType, kind.containsNull, rules, path)]
+    elif isinstance(kind, T.MapType):
+        inner = [_field("value", kind.valueType, kind.valueContainsNull, rules, path)]
+    return Field(name, kind, nullable, rules.at(path), path, tuple(inner))
+
+
+def _all(fields: Sequence[Field]) -> Iterator[Field]:
+    for inner in fields:
+        yield inner
+        yield from _all(inner.inner)

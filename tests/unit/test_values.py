@@ -1,0 +1,103 @@
+"""`docs/values.md` is true: each row of its tables, through the writer's decoder and through the auditor's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from settings_kit import minimal_settings
+
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.rules import Bad, Rules
+from sink.config import Settings
+from sink.decode.fields import NO_RULES, ValueRules
+from sink.decode.formats import ValueFormat
+from sink.schema import parse_ddl
+from sink.write.value_rules import value_rules
+
+PAGE = Path(__file__).parents[2] / "docs" / "values.md"
+BAD = "bad"
+_ROW = re.compile(r"\| `(?P<kind>[^`]+)` \| (?P<setting>[^|]*)\| `(?P<written>.+)` \| (?P<becomes>.*) \|")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of a table: what is written for a column of a type becomes a value, or is bad."""
+
+    kind: str
+    setting: str
+    written: str
+    becomes: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.setting} {self.written}"
+
+    def rules(self, directory: Path) -> tuple[ValueRules, Rules]:
+        """Returns the writer's rules and the auditor's, by the settings of the row."""
+        if not self.setting:
+            return NO_RULES, Rules()
+        name, _, value = self.setting.partition("=")
+        settings = minimal_settings(directory, **{name: value})
+        return value_rules(settings), audit_rules(settings)
+
+
+def facts(section: str) -> Iterator[Fact]:
+    """Yields the rows of the table below a heading."""
+    text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    for row in rows:
+        match = _ROW.fullmatch(row)
+        assert match, row
+        yield Fact(*(part.strip() for part in match.groups()))
+
+
+@pytest.mark.parametrize("fact", [*facts("JSON")], ids=str)
+def test_json_becomes_what_the_page_says(fact: Fact, tmp_path: Path) -> None:
+    rules, auditors = fact.rules(tmp_path)
+    value = f'{{"c":{fact.written}}}'.encode()
+    struct = parse_ddl(f"c {fact.kind}").value_struct
+    form = ValueFormat("json", rules=rules)
+    decoded = form.decoder(struct).decode(pa.array([value] * 300, pa.binary()))
+    assert len(decoded.bad) == (300 if fact.becomes == BAD else 0), decoded.bad[:1]
+    assert {text_of(row["c"]) for row in decoded.rows.to_pylist()} == (set() if decoded.bad else {fact.becomes})
+    try:
+        audited = text_of(json_row(value, json.loads(struct.json()), auditors)["c"])
+    except Bad:
+        audited = BAD
+    assert audited == fact.becomes
+
+
+def audit_rules(settings: Settings) -> Rules:
+    return Rules(
+        dict(settings.time_unit),
+        dict(settings.date_unit),
+        dict(settings.decimal_format),
+        rounds=settings.decimal_rounding == "half_up",
+        exact_case=settings.field_case == "exact",
+    )
+
+
+def text_of(value: Any) -> str:
+    """Returns a value as the page writes it."""
+    if isinstance(value, (list, dict)):
+        pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
+        return json.dumps(dict(value) if pairs else value)
+    if isinstance(value, datetime):
+        whole, _, fraction = value.strftime("%Y-%m-%dT%H:%M:%S.%f").partition(".")
+        return f"{whole}.{fraction}".rstrip("0").rstrip(".") + "Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return f"base64:{base64.b64encode(value).decode()}"
+    if isinstance(value, float):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), str(value))
+    return str(value).lower() if isinstance(value, bool) else f"{value:f}" if isinstance(value, Decimal) else str(value)
