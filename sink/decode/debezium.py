@@ -8,8 +8,7 @@ decoder does not look for the placeholder inside arrays, structs and maps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +57,7 @@ class EventDecoder:
         self._row = TableSchema(row, provenance=False)
         self._ordering = ordering
         self._wrapped = form.name == "json" or form.name == "json-confluent"
-        fields = _event_fields(form.columns(row).fields, row)
+        fields = _event_fields(form.columns(row))
         self._names = [field.name for field in fields]
         payload = Field(_PAYLOAD, event_type(row), True, Rule(), _PAYLOAD, fields)
         self._decoder = form.decoder_of(Columns((*fields, payload) if self._wrapped else fields, form.rules.exact_case))
@@ -127,10 +126,10 @@ def event_type(row: T.StructType) -> T.StructType:
     )
 
 
-def _event_fields(row: Sequence[Field], kind: T.StructType) -> tuple[Field, ...]:
+def _event_fields(row: Columns) -> tuple[Field, ...]:
     """Returns the fields of an event. Those of the changed row keep the paths of their columns."""
-    others = [*Columns.of(T.StructType(event_type(kind).fields[2:]), NO_RULES).fields]
-    return (*(Field(name, kind, True, Rule(), name, tuple(row)) for name in ("before", "after")), *others)
+    before, after, *others = Columns.of(event_type(row.struct), NO_RULES).fields
+    return replace(before, inner=row.fields), replace(after, inner=row.fields), *others
 
 
 def row_of_event(event: T.StructType, origin: str) -> T.StructType:

@@ -30,7 +30,8 @@ MICROS: Mapping[Unit, tuple[int, int]] = {
 DecimalFormat = Literal["numeric", "base64"]
 _Choice = TypeVar("_Choice")
 _LONGEST_PATH = 1000
-"""The most characters of a path that grows: a record may have long names on many levels."""
+NO_PATH = "..."
+"""The path of what is deeper than a path of so many characters: records may have long names on many levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +118,20 @@ class Columns:
         return tuple(_all(self.fields))
 
 
-def _fields(struct: T.StructType, rules: ValueRules, prefix: str) -> Iterator[Field]:
+def _fields(struct: T.StructType, rules: ValueRules, parent: str) -> Iterator[Field]:
     for column in struct.fields:
-        path = f"{prefix}{column.name}" if len(prefix) <= _LONGEST_PATH else prefix
-        yield _field(column.name, column.dataType, column.nullable, rules, path)
+        yield _field(column.name, column.dataType, column.nullable, rules, _path(parent, column.name))
+
+
+def _path(parent: str, name: str) -> str:
+    path = f"{parent}.{name}" if parent else name
+    return path if parent != NO_PATH and len(path) <= _LONGEST_PATH else NO_PATH
 
 
 def _field(name: str, kind: T.DataType, nullable: bool, rules: ValueRules, path: str) -> Field:
     inner: Sequence[Field] = ()
     if isinstance(kind, T.StructType):
-        inner = [*_fields(kind, rules, f"{path}." if len(path) <= _LONGEST_PATH else path)]
+        inner = [*_fields(kind, rules, path)]
     elif isinstance(kind, T.ArrayType):
         inner = [_field("element", kind.elementType, kind.containsNull, rules, path)]
     elif isinstance(kind, T.MapType):

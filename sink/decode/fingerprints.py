@@ -5,7 +5,7 @@ attributes, in documentation, in comments or in attributes that Avro and Protobu
 other difference changes it: names, namespaces, order and types of fields, aliases, defaults, symbols, sizes, logical
 types with precision and scale, numbers and packing of Protobuf's fields, and all of that in schemas referred to. A text
 that cannot be parsed has the fingerprint of its bytes. Imports that the registry does not have (google/protobuf) are
-left out: this host's packages have them, and another version of a package is no other schema. Raises what
+left out: this host's packages have them, and another version of a package is the same schema. Raises what
 `descriptor_set` raises for a Protobuf schema whose source this host cannot compile.
 """
 

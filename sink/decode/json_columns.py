@@ -33,7 +33,6 @@ _SIGNS = (ord("+"), ord("-"))
 _NEWLINE, _EMPTY = pa.scalar(b"\n", pa.binary()), pa.scalar(b"", pa.binary())
 _SECONDS_AT = 16
 """Where the colon before the seconds stands in `yyyy-MM-ddTHH:mm:ss`."""
-_DAY_MICROS = 86_400_000_000
 _MOST_FORMS = 4
 _MICROS_UTC = pa.timestamp("us", "UTC")
 _DECIMAL = r"\A[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
@@ -265,25 +264,25 @@ def _decimals(column: pa.Array, field: Field) -> pa.Array:
 
 def _dates(column: pa.Array, unit: Unit | None) -> pa.Array:
     if pa.types.is_integer(column.type):
-        return _moments(column, unit, _DAY_MICROS, FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
+        return _moments(column, unit, MICROS["days"][0], FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
     days = column.cast(pa.date32())
     _require_within(days.cast(pa.int32()), FIRST_DAY, LAST_DAY)
     return days
 
 
 def _moments(column: pa.Array, unit: Unit | None, divisor: int, first: int, last: int) -> pa.Array:
-    """Converts whole numbers of a unit to `divisor` microseconds each, cut."""
+    """Returns how often `divisor` microseconds are in whole numbers of a unit, rounded down."""
     if unit is None:
         raise NotExact
     multiply, divide = MICROS[unit]
     _require_within(column, first * divisor * divide // multiply - 1, last * divisor * divide // multiply + 1)
     numbers = cast(npt.NDArray[np.int64], column.fill_null(0).to_numpy(zero_copy_only=False))
-    moments = pa.array(numbers * multiply // (divide * divisor), mask=flags_of_nulls(column))
+    moments = pa.array(numbers * multiply // (divide * divisor), mask=_null_flags(column))
     _require_within(moments, first, last)
     return moments
 
 
-def flags_of_nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def _null_flags(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
 
 

@@ -1,8 +1,8 @@
 """Finds what Arrow's JSON parser takes differently from the reference, which then decides on the batch.
 
-Arrow takes texts for decimals, `Inf` for a number, and names by their case alone. It shifts a number of more than 38
-digits behind the point by a power of ten that it reads behind a table: it crashes, or returns another number. Arrow
-refuses large positive exponents by itself.
+Arrow takes texts for decimals, `Inf` and `-NaN` for numbers, and no name in another case. It shifts a number of more
+than 38 digits behind the point by a power of ten that it reads behind a table: it crashes, or returns another number.
+Arrow refuses large positive exponents by itself.
 
 Guarantee: a text that passes has nothing of this, in quotes or bare, with or without escapes. A text that does not pass
 may still have nothing. Raises nothing.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Bytes, Rows
-from sink.decode.fields import Columns
+from sink.decode.fields import NO_PATH, Columns
 from sink.decode.json_values import DEEPEST
 
 MOST_DIGITS = 38
@@ -32,53 +32,86 @@ _FAR = r"[eE]-([2-9][0-9]|[0-9]{3,})"
 _ESCAPED = re.compile(rb"\\u00(?:2[dDeE]|3[0-9]|[46]5)")
 """A digit, `-`, `.` or `e`, which nobody escapes without a purpose."""
 _MOST_CHARACTERS = 50_000
+_MOST_OF_PATTERNS = 200_000
+"""The most characters of all expressions for names in another case."""
+_TOGETHER = 100
+_COLON = r'"[ \t\r\n]*:'
 _ESCAPED_LETTER = r"\\u00[4-7]"
-_INFINITE = r"[:\[,][ \t\r\n]*-?Inf(?:[^i]|\z)"
+_NO_NUMBER = r"[:\[,][ \t\r\n]*(?:-?Inf(?:[^i]|\z)|-NaN)"
+_SIGNS_OF_NO_NUMBER = (b"Inf", b"-NaN")
+"""One of them is in each match of it: to look for them takes a fraction of the time."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_OPENING, _CLOSING = np.frombuffer(b"{[", np.uint8), np.frombuffer(b"}]", np.uint8)
+_BRACE, _CLOSING_BRACE = b"{}"
+"""The brackets are the capitals of the braces, in ASCII."""
 
 
 class Hazards:
     """The hazards of values for some columns."""
 
     def __init__(self, columns: Columns) -> None:
-        names = sorted({field.name for field in columns.all_fields if field.name.isascii()})
-        self.can_be_told = sum(map(len, names)) <= _MOST_CHARACTERS
-        """Whether the names are few and short enough for an expression."""
-        self._by_lower = {name.lower(): name for name in names}
-        self._any_case = f'"(?:{"|".join(map(_escaped, names))})"[ \\t\\r\\n]*:'
+        names = {field.name for field in columns.all_fields if field.name.isascii()}
+        self._by_lower = {name.lower(): name for name in sorted(names)}
+        are_different = len(self._by_lower) == len(names)
+        self._can_tell_case = are_different and sum(len(name) ** 2 for name in names) <= _MOST_OF_PATTERNS
+        """Whether expressions find names in another case: not if two columns differ in case only, or they are long."""
+        self._other_case: tuple[Mapping[str, str], tuple[str, ...]] | None = None
         decimals = [field for field in columns.all_fields if isinstance(field.kind, T.DecimalType)]
         self._has_decimals = bool(decimals)
-        others = {field.path.rpartition(".")[2] for field in decimals if field.rule.decimal_format != "numeric"}
-        texts = f'"(?i:{"|".join(map(_escaped, sorted(others)))})"[ \\t\\r\\n]*:[ \\t\\r\\n]*["\\[]'
-        self._pattern = "|".join([_INFINITE, *([texts, _ESCAPED_LETTER] if others else [])])
+        texts = {field.path.rpartition(".")[2] for field in decimals if field.rule.decimal_format != "numeric"}
+        self.can_be_told = sum(map(len, texts)) <= _MOST_CHARACTERS and NO_PATH not in texts
+        """Whether an expression finds texts in decimals: not if their names are long, or deep among long names."""
+        named = "|".join(map(_escaped, sorted(texts))) if self.can_be_told else ""
+        self._text_decimals = f'"(?i:{named}){_COLON}[ \\t\\r\\n]*["\\[]|{_ESCAPED_LETTER}' if named else ""
 
     def are_in(self, lines: pa.Buffer) -> bool:
         """Whether the reference has to decide."""
         if self._has_decimals and not has_only_short_decimals(lines):
             return True
-        return bool(pc.match_substring_regex(_as_array(lines), self._pattern)[0].as_py())
+        text = _as_array(lines)
+        if self._text_decimals and pc.match_substring_regex(text, self._text_decimals)[0].as_py():
+            return True
+        bare = lines.to_pybytes()
+        has_signs = any(sign in bare for sign in _SIGNS_OF_NO_NUMBER)
+        return bool(has_signs and pc.match_substring_regex(text, _NO_NUMBER)[0].as_py())
 
     def are_names_like(self, lines: pa.Buffer, spelling: Mapping[str, str]) -> bool:
-        """Whether each name that is a column's but for its case is spelled like the column, or by `spelling`, which has
-        other spellings by column. Names with escapes are not looked at, and so not like it."""
+        """Whether no name is a column's but for its case. `spelling` has other names of columns, which count then. It
+        returns False also where it cannot tell, and for names with escapes."""
         text = _as_array(lines)
-        if pc.match_substring_regex(text, _ESCAPED_LETTER)[0].as_py():
+        if not self._can_tell_case or pc.match_substring_regex(text, _ESCAPED_LETTER)[0].as_py():
             return False
-        spelled = "|".join(_escaped(spelling.get(name, name)) for name in self._by_lower.values())
-        like_this = f'"(?:{spelled})"[ \\t\\r\\n]*:'
-        found = pc.count_substring_regex(text, self._any_case, ignore_case=True)[0].as_py()
-        return bool(found == pc.count_substring_regex(text, like_this)[0].as_py())
+        if self._other_case is None or self._other_case[0] != spelling:
+            names = [spelling.get(name, name) for name in self._by_lower.values()]
+            self._other_case = spelling, tuple(_in_another_case(names))
+        return not any(pc.match_substring_regex(text, pattern)[0].as_py() for pattern in self._other_case[1])
 
     def spelling(self, lines: pa.Buffer) -> Mapping[str, str]:
         """Returns how the text spells the columns that it spells otherwise, the last spelling of each."""
-        found = re.findall(self._any_case.encode(), lines, re.IGNORECASE)
-        names = {json.loads(name.rstrip(b": \t\r\n")) for name in set(found)}
+        any_case = f'"(?:{"|".join(map(_escaped, self._by_lower.values()))}){_COLON}'
+        found = set(re.findall(any_case.encode(), lines, re.IGNORECASE)) if self._can_tell_case else set()
+        names = {json.loads(name.rstrip(b": \t\r\n")) for name in found}
         return {self._by_lower[name.lower()]: name for name in names if name not in self._by_lower.values()}
 
 
 def _escaped(name: str) -> str:
     return re.escape(json.dumps(name)[1:-1])
+
+
+def _in_another_case(names: Sequence[str]) -> Iterator[str]:
+    """Yields expressions that match names only in another case. One for many names would take too many states; one
+    that also matched the usual names would stop at each of them."""
+    for first in range(0, len(names), _TOGETHER):
+        variants = [variant for name in names[first : first + _TOGETHER] for variant in _variants(name)]
+        if variants:
+            yield f'"(?:{"|".join(variants)}){_COLON}'
+
+
+def _variants(name: str) -> Iterator[str]:
+    """Yields an expression for each letter that may be the first one in the other case."""
+    for at, sign in enumerate(name):
+        if sign.isalpha():
+            rest = _escaped(name[at + 1 :])
+            yield f"{_escaped(name[:at])}{sign.swapcase()}" + (f"(?i:{rest})" if rest else "")
 
 
 def _as_array(lines: pa.Buffer) -> pa.LargeBinaryArray:
@@ -88,21 +121,21 @@ def _as_array(lines: pa.Buffer) -> pa.LargeBinaryArray:
 
 def is_shallow(starts: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], data: Bytes) -> bool:
     """Whether no value is nested deeper than `DEEPEST`. Shorter values cannot be."""
-    return all(_depth(data[starts[row] : ends[row]]) <= DEEPEST for row in _long_values(starts, ends))
+    if (ends - starts).max() <= 2 * DEEPEST:
+        return True
+    opening = np.flatnonzero(_are_opening(data[: ends[-1]]))
+    counts = np.diff(np.searchsorted(opening, np.append(starts, ends[-1:])))
+    return all(_depth(data[starts[row] : ends[row]]) <= DEEPEST for row in np.flatnonzero(counts > DEEPEST).tolist())
 
 
-def _long_values(starts: npt.NDArray[np.int32], ends: npt.NDArray[np.int32]) -> Iterable[int]:
-    return map(int, np.flatnonzero(ends - starts > 2 * DEEPEST))
+def _are_opening(data: Bytes) -> npt.NDArray[np.bool_]:
+    flags: npt.NDArray[np.bool_] = data | _TO_LOWER == _BRACE
+    return flags
 
 
 def _depth(value: Bytes) -> int:
-    """Returns the depth of a value; not more than the number of its brackets, if these are few."""
-    opening = np.isin(value, _OPENING)
-    if (count := np.count_nonzero(opening)) <= DEEPEST:
-        return int(count)
     bare = np.frombuffer(_STRING.sub(b"", value.tobytes()), np.uint8)
-    steps = np.isin(bare, _OPENING).astype(np.int64) - np.isin(bare, _CLOSING)
-    return int(np.cumsum(steps).max(initial=0))
+    return int(np.cumsum(_are_opening(bare).astype(np.int64) - (bare | _TO_LOWER == _CLOSING_BRACE)).max(initial=0))
 
 
 def are_short_decimals(texts: pa.StringArray) -> bool:

@@ -145,7 +145,7 @@ class _CutColumns:
         chosen = self._chosen(members, fields)
         for name in members.keys() - chosen.values():
             self._check(members[name])
-        return [self._member(field, members.get(chosen.get(field.name, ""))) for field in fields]
+        return [self._member(field, members[chosen[field.name]] if field.name in chosen else None) for field in fields]
 
     def _chosen(self, members: Members, fields: Sequence[Field]) -> dict[str, str]:
         """Returns the member of each column that has one. Raises NotExact where two differ in case only."""
@@ -158,10 +158,10 @@ class _CutColumns:
 
     def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[Span, Field | None]]:
         """Yields the spans of bare values, with their field, if it fills a column."""
-        columns = {name: column for column, name in self._chosen(members, fields).items()}
-        by_name = {field.name: field for field in fields}
+        chosen = self._chosen(members, fields)
+        by_member = {chosen[field.name]: field for field in fields if field.name in chosen}
         for name, member in members.items():
-            field = by_name.get(columns.get(name, ""))
+            field = by_member.get(name)
             if not isinstance(member, Span):
                 yield from self._bare(member, field.inner if field and isinstance(field.kind, T.StructType) else ())
             elif not member.quoted:

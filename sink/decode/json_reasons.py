@@ -1,4 +1,4 @@
-"""Why a JSON value is no row of the table, in words. `errors.quote.values` says whether they quote the value."""
+"""Why a JSON value cannot be a row of the table, in words. `errors.quote.values` says whether they quote the value."""
 
 from __future__ import annotations
 

@@ -199,20 +199,19 @@ def _map(kind: T.MapType, convert: Converter) -> Converter:
 def _integer(kind: T.DataType) -> Converter:
     low, high = _RANGES[type(kind)]
 
-    def convert(written: Any) -> int:
-        value = written
+    def convert(value: Any) -> int:
         if type(value) is FractionalNumber and value not in NOT_FINITE:
             number = exact(value)
             if number != EXACT.to_integral_value(number):
                 raise Undecodable(f"{named(value)} is not whole, and {kind.simpleString()} is needed")
-            is_short = number.adjusted() < _LONGEST_INTEGER
-            value = WholeNumber(int(number) if is_short else "9" * (_LONGEST_INTEGER + 1))
-        if type(value) is not WholeNumber:
+            if low <= number <= high:
+                return int(number)
+        elif type(value) is not WholeNumber:
             raise mismatch(value, kind)
-        whole = int(value) if len(value) <= _LONGEST_INTEGER else high + 1
-        if not low <= whole <= high:
-            raise Undecodable(f"{named(written)} does not fit {kind.simpleString()}")
-        return whole
+        # Python refuses to parse more than 4,300 digits.
+        elif len(value) <= _LONGEST_INTEGER and low <= int(value) <= high:
+            return int(value)
+        raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}")
 
     return convert
 

@@ -17,7 +17,7 @@ from sink.decode.fields import MICROS, Unit
 from sink.decode.quoting import quoted
 
 DAYS_OF_400_YEARS = 146_097
-_DAY_MICROS = 86_400_000_000
+_DAY_MICROS = MICROS["days"][0]
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 FIRST_MICRO = (datetime.min - _EPOCH) // _MICROSECOND

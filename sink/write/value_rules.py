@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from pyspark.sql import types as T
@@ -26,21 +29,38 @@ def _choices(pairs: tuple[tuple[str, str], ...]) -> Choices[Any]:
     return Choices(dict(pairs).get(""), tuple(pair for pair in pairs if pair[0]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """A setting of what values in columns of a type mean. `left_open` says what follows where it is not set."""
+
+    setting: str
+    kind: type[T.DataType]
+    choices: Callable[[ValueRules], Choices[Any]]
+    left_open: str
+
+
+_MEANINGS = (
+    _Meaning("time.unit", T.TimestampType, attrgetter("time_unit"), "a number in {} is a bad record; texts are read"),
+    _Meaning("date.unit", T.DateType, attrgetter("date_unit"), "a number in {} is a bad record; texts are read"),
+    _Meaning(
+        "decimal.format", T.DecimalType, attrgetter("decimal_format"), "a text in {} is a bad record; numbers are read"
+    ),
+)
+_NAMED = 5
+"""Columns that a sentence names."""
+
+
 def require_columns(settings: Settings, schema: TableSchema) -> None:
     """Raises ConfigError for a setting of one column that the table does not have, or has in another type."""
-    fields = Columns.of(schema.value_struct, value_rules(settings)).all_fields
+    rules = value_rules(settings)
     # An element has the path of its array, and comes after it.
-    kinds = {field.path: field for field in reversed(fields)}
-    times = (T.TimestampType, *([T.LongType] if settings.partition_time_field in kinds else []))
-    for setting, pairs, allowed in (
-        ("time.unit", settings.time_unit, times),
-        ("date.unit", settings.date_unit, (T.DateType,)),
-        ("decimal.format", settings.decimal_format, (T.DecimalType,)),
-    ):
-        for path, _ in pairs:
-            if path and not _is_of(kinds.get(path), allowed):
-                wanted = " or ".join(kind.typeName().upper() for kind in allowed)
-                raise ConfigError(f"{setting}: {path!r} is no column of type {wanted}. Use the name of one.")
+    columns = {field.path: field for field in reversed(Columns.of(schema.value_struct, rules).all_fields)}
+    for meaning in _MEANINGS:
+        for path, _ in meaning.choices(rules).by_path:
+            counts = meaning.setting == "time.unit" and path == settings.partition_time_field
+            if not _is_of(columns.get(path), (meaning.kind, T.LongType) if counts else (meaning.kind,)):
+                wanted = meaning.kind.typeName().upper()
+                raise ConfigError(f"{meaning.setting}: {path!r} is not a column of type {wanted}. Use the name of one.")
 
 
 def _is_of(field: Field | None, allowed: tuple[type[T.DataType], ...]) -> bool:
@@ -50,15 +70,6 @@ def _is_of(field: Field | None, allowed: tuple[type[T.DataType], ...]) -> bool:
     return field is not None and isinstance(field.kind, allowed)
 
 
-_OPEN: tuple[tuple[str, type[T.DataType], str], ...] = (
-    ("time.unit", T.TimestampType, "a number in {} is a bad record; texts are read"),
-    ("date.unit", T.DateType, "a number in {} is a bad record; texts are read"),
-    ("decimal.format", T.DecimalType, "a text in {} is a bad record; numbers are read"),
-)
-_NAMED = 5
-"""Columns that a sentence names."""
-
-
 def left_open(settings: Settings, schema: TableSchema) -> list[str]:
     """Returns a sentence for each setting that JSON records may need, and that is not set for each column."""
     if not settings.value_format.startswith("json"):
@@ -66,11 +77,11 @@ def left_open(settings: Settings, schema: TableSchema) -> list[str]:
     rules = value_rules(settings)
     fields = Columns.of(schema.value_struct, rules).all_fields
     sentences = []
-    for setting, kind, sentence in _OPEN:
-        choices: Choices[Any] = getattr(rules, setting.replace(".", "_"))
-        paths = dict.fromkeys(field.path for field in fields if isinstance(field.kind, kind))
-        undecided = [path for path in paths if choices.at(path) is None]
+    for meaning in _MEANINGS:
+        paths = dict.fromkeys(field.path for field in fields if isinstance(field.kind, meaning.kind))
+        undecided = [path for path in paths if meaning.choices(rules).at(path) is None]
         if undecided:
             more = f" and {len(undecided) - _NAMED} others" if len(undecided) > _NAMED else ""
-            sentences.append(f"{setting} is not set: {sentence.format(', '.join(undecided[:_NAMED]) + more)}")
+            named = f"{', '.join(undecided[:_NAMED])}{more}"
+            sentences.append(f"{meaning.setting} is not set: {meaning.left_open.format(named)}")
     return sentences

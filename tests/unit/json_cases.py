@@ -38,6 +38,7 @@ NUMBERS = [
     "-0.005",
     "-0.0",
     "1e3",
+    "1e9999999999",
     "1E-7",
     "2e0",
     "1.7976931348623157e308",
@@ -71,6 +72,7 @@ NOT_NUMBERS = [
     "0x10",
     "Inf",
     "-Inf",
+    "-NaN",
     "nan",
     "1e",
     "1e+",
@@ -184,7 +186,7 @@ class Cases:
                 name = self.random.choice((name.upper(), name.title(), name.replace("s", "\u017f")))
             members.append((name, self._any(field.dataType)))
         if self.random.random() < 0.2:
-            members.append(('"unknown"', self._wild(2)))
+            members.append((self.random.choice(('"unknown"', '""')), self._wild(2)))
         if members and self.random.random() < 0.03:
             members.append(self.random.choice(members))
         body = ",".join(

@@ -70,7 +70,7 @@ class Producer:
         fields = random.sample(SCHEMA.value_struct.fields[:-2], random.randint(1, 6))
         self.members: list[tuple[str, T.DataType | None]] = [(field.name, field.dataType) for field in fields]
         if random.random() < 0.5:
-            self.members.insert(random.randint(0, len(fields)), (random.choice(("unknown", "é", "S")), None))
+            self.members.insert(random.randint(0, len(fields)), (random.choice(("unknown", "é", "S", "")), None))
 
     def record(self, wild: float) -> bytes:
         text = self._object(self.members, wild)

@@ -33,6 +33,8 @@ NESTED = (
     "s string, a array<int>, ts array<timestamp>, st struct<x: int, y: string, z: struct<d: date, dec: decimal(10,2)>>,"
     " rows array<struct<k: string, v: double, b: binary>>, deep array<array<float>>"
 )
+ALIKE = "ID bigint, X struct<id: int, Y: struct<x: string>>, y array<struct<Id: double>>"
+"""Names that differ in case only, on several levels."""
 MAPS = "m map<string, int>, n map<string, struct<x: date>>, i int"
 RULES = {
     "no rules": (NO_RULES, Rules()),
@@ -50,7 +52,7 @@ RULES = {
     ),
     "exact case": (ValueRules(exact_case=True), Rules(exact_case=True)),
 }
-SCHEMAS = {name: parse_ddl(ddl) for name, ddl in {"flat": FLAT, "nested": NESTED, "maps": MAPS}.items()}
+SCHEMAS = {name: parse_ddl(ddl) for name, ddl in {"flat": FLAT, "nested": NESTED, "alike": ALIKE, "maps": MAPS}.items()}
 
 
 def decode_alone(decoder: JsonDecoder, value: bytes | None) -> tuple[list[dict[str, Any]], str]:
@@ -287,6 +289,23 @@ def test_times_as_text_and_as_numbers_may_alternate():
     decoded = JsonDecoder(columns(SCHEMAS["flat"], ValueRules(Choices("ms")))).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
     assert len(set(decoded.rows.column("ts").to_pylist())) == 1
+
+
+@pytest.mark.parametrize("copies", [1, 300])
+@pytest.mark.parametrize(
+    ("ddl", "value", "row"),
+    [
+        ("id bigint, n bigint", b'{"":5,"id":1}', {"id": 1, "n": None}),
+        ("ID bigint, x struct<id: int>", b'{"id":7}', {"ID": 7, "x": None}),
+        ("ID bigint, x struct<id: int>", b'{"Id":7,"x":{"ID":8}}', {"ID": 7, "x": {"id": 8}}),
+        ("id bigint, s string", b'{"ID":7,"u":[{"S":1}]}', {"id": 7, "s": None}),
+    ],
+)
+def test_a_member_fills_the_column_of_its_level_and_no_other(
+    ddl: str, value: bytes, row: dict[str, Any], copies: int
+) -> None:
+    decoded = JsonDecoder(columns(ddl)).decode(pa.array([value] * copies, pa.binary()))
+    assert decoded.rows.to_pylist() == [row] * copies
 
 
 def test_an_empty_batch_has_the_columns():

@@ -60,7 +60,11 @@ def facts(section: str) -> Iterator[Fact]:
         yield Fact(*(part.strip() for part in match.groups()))
 
 
-@pytest.mark.parametrize("fact", [*facts("JSON")], ids=str)
+JSON_FACTS = [*facts("JSON")]
+assert JSON_FACTS
+
+
+@pytest.mark.parametrize("fact", JSON_FACTS, ids=str)
 def test_json_becomes_what_the_page_says(fact: Fact, tmp_path: Path) -> None:
     rules, auditors = fact.rules(tmp_path)
     value = f'{{"c":{fact.written}}}'.encode()

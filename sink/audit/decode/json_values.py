@@ -55,7 +55,7 @@ def _parsed(value: bytes) -> Any:
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise Bad(f"no JSON: {error}") from None
-    if _depth(value) > _DEEPEST:
+    if len(value) > 2 * _DEEPEST and _depth(value) > _DEEPEST:
         raise Bad("nested too deeply")
     return found
 
@@ -282,7 +282,7 @@ def _text(found: Any) -> str:
 
 
 def _written(found: Any) -> str:
-    """Writes a value that is no text. It goes level by level, for Python's own depth is limited."""
+    """Writes a value that is not a text, level by level: Python's own depth is limited."""
     done: dict[int, str] = {}
     levels = [[found]]
     while levels[-1]:

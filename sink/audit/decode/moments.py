@@ -54,9 +54,9 @@ def moment_of_number(digits: str, unit: str) -> datetime:
 def day_of_number(digits: str, unit: str) -> date:
     day = moment_of_number(digits, unit)
     if unit == "days" and day != datetime(day.year, day.month, day.day):
-        raise Bad(f"{digits} is no whole number of days")
+        raise Bad(f"{digits} is not a whole number of days")
     if unit == "days" and _fraction(digits).denominator != 1:
-        raise Bad(f"{digits} is no whole number of days")
+        raise Bad(f"{digits} is not a whole number of days")
     return day.date()
 
 
@@ -98,7 +98,7 @@ def _split(text: str) -> tuple[datetime, str | None, str]:
         year, month, number = map(int, parts)
         day = datetime(year, month, number)
     except ValueError:
-        raise Bad(f"{text!r} is no day of the calendar") from None
+        raise Bad(f"{text!r} is not a day of the calendar") from None
     if at == len(stripped):
         return day, None, ""
     rest = stripped[at + 1 :]
@@ -114,12 +114,12 @@ def _clock(clock: str) -> tuple[int, int, int, int]:
     whole, comma, fraction = clock.replace(",", ".").partition(".")
     parts = whole.split(":")
     if len(parts) not in (2, 3) or not all(_are_digits(part, 2) for part in parts):
-        raise Bad(f"{clock!r} is no time of day")
+        raise Bad(f"{clock!r} is not a time of day")
     if comma and (len(parts) != 3 or not fraction or not set(fraction) <= _DIGITS):
-        raise Bad(f"{clock!r} is no time of day")
+        raise Bad(f"{clock!r} is not a time of day")
     hour, minute, second = [*map(int, parts), 0][:3]
     if hour > 23 or minute > 59 or second > 59:
-        raise Bad(f"{clock!r} is no time of day")
+        raise Bad(f"{clock!r} is not a time of day")
     return hour, minute, second, int(fraction[:6].ljust(6, "0")) if fraction else 0
 
 
@@ -131,7 +131,7 @@ def _offset(rest: str, local: datetime) -> timedelta:
     if zone.endswith("]"):
         zone, opening, region = zone[:-1].partition("[")
         if not opening or not region:
-            raise Bad(f"{rest!r} is no zone")
+            raise Bad(f"{rest!r} is not a zone")
     fixed = _fixed(zone)
     if fixed is not None and region and zone:
         if fixed not in _offsets(region, local):
@@ -140,7 +140,7 @@ def _offset(rest: str, local: datetime) -> timedelta:
     if fixed is not None and not region:
         return fixed
     if region and zone:
-        raise Bad(f"{rest!r} is no zone")
+        raise Bad(f"{rest!r} is not a zone")
     possible = _offsets(region or zone, local) if (region or zone) else {timedelta(0)}
     if len(possible) != 1:
         raise Bad(f"{local} is twice or never in {region or zone}")
@@ -163,18 +163,18 @@ def _fixed(zone: str) -> timedelta | None:
         return None
     offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
     if int(minutes or 0) > 59 or offset > timedelta(hours=18):
-        raise Bad(f"{zone!r} is no zone")
+        raise Bad(f"{zone!r} is not a zone")
     return offset if signed[0] == "+" else -offset
 
 
 def _offsets(region: str, local: datetime) -> set[timedelta]:
     area, slash, _ = region.partition("/")
     if not slash or not area.replace("_", "").isalpha() or not area.isascii() or not area[0].isupper() or len(area) < 2:
-        raise Bad(f"{region!r} is no zone")
+        raise Bad(f"{region!r} is not a zone")
     try:
         zone = ZoneInfo(region)
     except Exception:  # noqa: BLE001 (the standard library raises several, all for the same)
-        raise Bad(f"{region!r} is no zone") from None
+        raise Bad(f"{region!r} is not a zone") from None
     return {local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta(0) for fold in (0, 1)}
 
 

@@ -11,7 +11,7 @@ ByColumn = Mapping[str, str]
 
 
 class Bad(Exception):
-    """The value is no row of the table: the text says why."""
+    """The value cannot be a row of the table: the text says why."""
 
 
 @dataclass(frozen=True)
