@@ -72,7 +72,7 @@ bench-data: $(VENV)/dev.stamp ## the same for Avro, upserts and 5,000 table part
 docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m sink.devtools.settings_reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	$(BIN)/python -m sink.devtools.hudi_keys > docs/hudi-settings.md.new && mv docs/hudi-settings.md.new docs/hudi-settings.md
-	$(BIN)/python -m sink.devtools.protocol_reference docs/how-it-works.md
+	$(BIN)/python -m sink.devtools.page_parts
 	$(BIN)/python -m tests.docs.help
 
 site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every link checked

@@ -15,17 +15,19 @@ from pathlib import Path
 
 from typing_extensions import Self
 
-ROOT = Path(__file__).resolve().parents[2]
+from sink.devtools.page_parts import PARTS, ROOT
+
 PACKAGES = ("coordination", "sink")
 DEVTOOLS = "sink/devtools"
 HELP = re.compile(
     r"(<!-- help: ?(?P<command>[a-z ]*) -->\n```text\n)(?P<generated>.*?)(^```$)", re.MULTILINE | re.DOTALL
 )
 """A command's help text in docs/commands.md."""
+_PART = re.compile(r"<!-- begin: \w+ -->(?P<generated>.*?)<!-- end: \w+ -->", re.DOTALL)
 GENERATED: Mapping[str, re.Pattern[str]] = {
     "docs/configuration.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
     "docs/hudi-settings.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
-    "docs/how-it-works.md": re.compile(r"<!-- begin: \w+ -->(?P<generated>.*?)<!-- end: \w+ -->", re.DOTALL),
+    **dict.fromkeys(PARTS, _PART),
     "docs/commands.md": HELP,
 }
 """The parts of pages that `make docs` writes."""

@@ -1,17 +1,14 @@
-"""Writes the parts of `docs/how-it-works.md` that repeat the code: `python -m sink.devtools.protocol_reference PAGE`.
+"""The parts of `docs/how-it-works.md` that the code has, for `sink.devtools.page_parts`.
 
 The phases come from `coordination.state.phases.TRANSITIONS`, the rules and their order from
-`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`. A part is
-between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; the rest of the page stays. A test checks that the page is
-current. Raises KeyError for a rule without a sentence, ValueError for a page without one of the parts.
+`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`.
+Raises KeyError for a rule without a sentence.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from textwrap import dedent
 
 from coordination.machines.coordinator import RULES
@@ -80,22 +77,3 @@ def znodes() -> str:
     if match is None:
         raise ValueError("the docstring of coordination.state.tree shows no tree")
     return f"```\n{dedent(match[1]).rstrip()}\n```"
-
-
-PARTS: Mapping[str, Callable[[], str]] = {"phases": phases, "rules": rules, "znodes": znodes}
-
-
-def render(page: str) -> str:
-    """Returns the page with every part up to date."""
-    for name, part in PARTS.items():
-        before, begin, rest = page.partition(f"<!-- begin: {name} -->")
-        _, end, after = rest.partition(f"<!-- end: {name} -->")
-        if not begin or not end:
-            raise ValueError(f"the page has no part {name!r}")
-        page = f"{before}{begin}\n{part()}\n{end}{after}"
-    return page
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.write_text(render(target.read_text()))

@@ -19,6 +19,8 @@ class Families:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self.labels: dict[str, tuple[str, ...]] = {}
+        """The other labels, by the metric's name."""
         self._worker()
         self._coordinator()
         self._transactions()
@@ -52,10 +54,11 @@ class Families:
         )
         self.commit_allowance = self._gauge(
             "sink_commit_allowance_seconds",
-            "How long a commit may take at most, while records wait: three intervals, or the write deadline",
+            "How long a commit may take: the longer of three intervals and `coordinator.writestatus.timeout`",
         )
         self.freshness = self._gauge(
-            "sink_freshness_seconds", "For how long the oldest record that has not landed has been known to wait"
+            "sink_freshness_seconds",
+            "For how long the oldest record that has not landed has been known to wait; after a takeover from its plan",
         )
         self.open_transaction = self._gauge(
             "sink_open_transaction_seconds",
@@ -71,7 +74,7 @@ class Families:
             "sink_retention_seconds", "How long Kafka keeps a record of the sink's topics, the shortest of them"
         )
         self.group_commits = self._counter(
-            "sink_group_offset_commits", "Commits of offsets to the consumer group, for Kafka's tools", "outcome"
+            "sink_group_offset_commits", "Commits of offsets to the consumer group: `done`, `failed`", "outcome"
         )
 
     def _transactions(self) -> None:
@@ -79,11 +82,11 @@ class Families:
         self.bad_records = self._counter("sink_bad_records", "Bad records that this coordinator's commits left aside")
         self.logs_compared = self._counter(
             "sink_logs_compared",
-            "Partitions whose log was compared with the record that was read last: the same, or no record there",
+            "Partitions whose log was compared with the record that was read last: `same`, or `no record` there",
             "outcome",
         )
         self.phases = self._counter("sink_transactions", "Transactions by phase entered", "phase")
-        self.outcomes = self._counter("sink_transactions_ended", "Transactions by outcome", "outcome")
+        self.outcomes = self._counter("sink_transactions_ended", "Transactions ended: COMMITTED, ABORTED", "outcome")
         self.phase_seconds = self._histogram(
             "sink_transaction_phase_duration_seconds", "Time in a phase", PHASE_SECONDS, "phase"
         )
@@ -96,12 +99,16 @@ class Families:
         self.attempts = self._histogram("sink_transaction_attempts", "Attempts that a committed batch took", ATTEMPTS)
 
     def _table(self) -> None:
-        self.services = self._counter("sink_table_services", "Table services run by this worker", "service", "outcome")
+        self.services = self._counter(
+            "sink_table_services", "Table services of this worker: `done`, `idle` or `failed`", "service", "outcome"
+        )
         self.service_seconds = self._histogram(
             "sink_table_service_duration_seconds", "How long a table service took", SERVICE_SECONDS, "service"
         )
         self.service_failed = self._gauge(
-            "sink_table_service_failed", "1 if the last run of the table service failed", "service"
+            "sink_table_service_failed",
+            "1 if the last run of the table service failed; `table` is all of them, where none could begin",
+            "service",
         )
         self.service_due = self._gauge(
             "sink_table_service_due_timestamp_seconds",
@@ -113,7 +120,7 @@ class Families:
         )
         self.lock_seconds = self._histogram(
             "sink_table_lock_held_seconds",
-            "How long this worker held the table lock",
+            "How long this worker held the table lock, by purpose",
             PHASE_SECONDS,
             "for",
         )
@@ -137,10 +144,14 @@ class Families:
         self.audit_held = self._gauge("sink_audit_held", "1 if the last `sink audit` held, 0 if it did not")
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, ("sink", *labels), registry=self._registry)
+        return Gauge(name, text, self._all(name, labels), registry=self._registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, ("sink", *labels), registry=self._registry)
+        return Counter(name, text, self._all(name, labels), registry=self._registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, text, ("sink", *labels), buckets=buckets, registry=self._registry)
+        return Histogram(name, text, self._all(name, labels), buckets=buckets, registry=self._registry)
+
+    def _all(self, name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+        self.labels[name] = labels
+        return ("sink", *labels)

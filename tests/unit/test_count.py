@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sink.devtools import protocol_reference, settings_reference
+from sink.devtools import page_parts, settings_reference
 from sink.devtools.count import GENERATED, ROOT, Size, generated_words, report, size_of, words
 from tests.docs.pages import helped, with_help
 
@@ -47,7 +47,7 @@ def test_each_generated_part_is_what_its_generator_writes() -> None:
         return GENERATED[page].sub(lambda match: match[0].replace(match["generated"], ""), text_of(page))
 
     assert text_of("docs/configuration.md") == settings_reference.reference()
-    assert protocol_reference.render(emptied("docs/how-it-works.md")) == text_of("docs/how-it-works.md")
+    assert all(page_parts.render(page, emptied(page)) == text_of(page) for page in page_parts.PARTS)
     assert helped(emptied("docs/commands.md")) == helped(text_of("docs/commands.md"))
     assert with_help(text_of("docs/commands.md"), lambda _: "") == emptied("docs/commands.md")
     assert all(generated_words(page, text_of(page)) for page in GENERATED)
@@ -57,8 +57,9 @@ def test_the_counter_knows_each_page_that_make_docs_writes() -> None:
     recipe = re.search(r"^docs:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     written = set(re.findall(r"docs/[\w-]+\.md(?=$)", recipe[1], re.MULTILINE))
-    assert written | {"docs/commands.md"} == GENERATED.keys()
+    assert written | {"docs/commands.md"} | page_parts.PARTS.keys() == GENERATED.keys()
     assert "tests.docs.help" in recipe[1], "which writes docs/commands.md"
+    assert "sink.devtools.page_parts" in recipe[1]
 
 
 def test_the_report_has_packages_totals_and_words() -> None:

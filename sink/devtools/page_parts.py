@@ -1,0 +1,80 @@
+"""Writes the parts of pages that the code or a data file has: `python -m sink.devtools.page_parts`.
+
+A part is between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; the rest of the page stays. A test checks that the
+pages are current. Raises ValueError for a page without one of its parts, OSError outside a checkout.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from sink.devtools.protocol_reference import phases, rules, znodes
+from sink.telemetry.metrics import ProcessMetrics
+from sink.telemetry.partition_metrics import PARTITION_GAUGES
+
+ROOT = Path(__file__).resolve().parents[2]
+_FAMILY = re.compile(r"^# HELP (\w+) (.+)\n# TYPE \1 (\w+)$", re.MULTILINE)
+_TITLE = re.compile(r"# (\d+)\. (.+)")
+
+
+def metrics() -> str:
+    """Returns the table of Prometheus' metrics."""
+    process = ProcessMetrics()
+    labels = {**process.families.labels, **dict.fromkeys(dict(PARTITION_GAUGES), ("topic", "partition"))}
+    rows = [
+        (f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels[name.removesuffix("_total")]), text)
+        for name, text, kind in _FAMILY.findall(process.text().decode())
+    ]
+    return _table(("metric", "type", "labels", ""), rows)
+
+
+def facts(form: str) -> Callable[[], str]:
+    """Returns a function that gives the table of what values of a format become, from docs/values.tsv."""
+
+    def part() -> str:
+        with (ROOT / "docs" / "values.tsv").open(newline="") as file:
+            rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
+        cells = [(f"`{column}`", setting, f"`{record}`", table) for _, column, setting, record, table in rows]
+        return _table(("column", "settings", "in the record", "in the table"), cells)
+
+    return part
+
+
+def decisions() -> str:
+    """Returns the list of decisions."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    titles = [(_TITLE.match(page.read_text()), page.name) for page in pages]
+    return "\n".join(f"{title[1]}. [{title[2]}]({name})" for title, name in titles if title)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes},
+    "docs/monitoring.md": {"metrics": metrics},
+    "docs/values.md": {"json": facts("json")},
+    "docs/decisions/README.md": {"decisions": decisions},
+}
+
+
+def render(name: str, page: str) -> str:
+    """Returns a page with every part up to date. `name` is its path in the checkout."""
+    for part, text in PARTS[name].items():
+        before, begin, rest = page.partition(f"<!-- begin: {part} -->")
+        _, end, after = rest.partition(f"<!-- end: {part} -->")
+        if not begin or not end:
+            raise ValueError(f"{name} has no part {part!r}")
+        page = f"{before}{begin}\n{text()}\n{end}{after}"
+    return page
+
+
+if __name__ == "__main__":
+    for name in PARTS:
+        target = ROOT / name
+        target.write_text(render(name, target.read_text()))
