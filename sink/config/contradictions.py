@@ -134,8 +134,12 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
 
 def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
     is_debezium = settings.value_envelope == "debezium"
-    if settings.debezium_ordering != "log" and not is_debezium:
-        yield "debezium.ordering is for value.envelope=debezium: set that too"
+    for name, is_set in (
+        ("ordering", settings.debezium_ordering != "log"),
+        ("before", settings.debezium_before == "row"),
+    ):
+        if is_set and not is_debezium:
+            yield f"debezium.{name} is for value.envelope=debezium: set that too"
     if settings.debezium_ordering != "log" and settings.ordering_fields:
         yield "ordering.field.name and debezium.ordering both order the changes; keep one"
     if is_debezium and settings.value_format not in ENVELOPED:

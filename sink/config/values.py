@@ -369,4 +369,6 @@ BasePath = Annotated[str, BeforeValidator(base_path)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"
 ]
-KeyFormatName = Literal["none", "string", "json", "json-confluent", "avro-confluent"]
+BARE_KEYS = ("string", "int", "long")
+"""Formats of keys that are one field, without its name."""
+KeyFormatName = Literal["none", "string", "int", "long", "json", "json-confluent", "avro-confluent"]

@@ -9,14 +9,14 @@ and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-from sink.decode.cursors import Cursors, Rows, flags, scattered
+from sink.decode.cursors import Cursors, Flags, Rows, flags, scattered
 from sink.decode.fields import Columns
 from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
@@ -49,7 +49,7 @@ ReaderOf = Callable[[SchemaId, tuple[int, ...]], Reader]
 """Makes a reader from a schema id and the indexes of the message in its file, which are empty except for Protobuf."""
 
 
-class ColumnDecoder:
+class ColumnDecoder(Decoder):
     """Decodes values of one schema, without a header. With `may_be_empty` a value of no bytes is valid."""
 
     def __init__(self, columns: Columns, reader: Reader, may_be_empty: bool) -> None:
@@ -62,7 +62,7 @@ class ColumnDecoder:
         return _decoded(cursors, self._reader.read(cursors, rows), self._columns)
 
 
-class WireDecoder:
+class WireDecoder(Decoder):
     """Decodes values in the wire format: each carries the id of its schema."""
 
     def __init__(self, columns: Columns, reader_of: ReaderOf, message_paths: bool) -> None:
@@ -111,23 +111,22 @@ def _kept(values: dict[_Key, _T], key: _Key, value: _T) -> _T:
     return value
 
 
-class Unframed:
+class Unframed(Decoder):
     """Decodes JSON in the wire format: it skips the header, because JSON needs no schema."""
 
     def __init__(self, inner: Decoder) -> None:
         self._inner = inner
 
+    def nulls(self, values: pa.BinaryArray) -> Flags:
+        return super().nulls(values) | self._inner.nulls(_without_header(values)[0])
+
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        cursors, rows = _cursors_of(values)
-        schema_ids(cursors, rows)
-        # A value that failed is empty here, and so bad in any format.
-        decoded = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))))
-        return Decoded(
-            decoded.rows, tuple(BadValue(b.index, cursors.reasons.get(b.index, b.reason)) for b in decoded.bad)
-        )
+        contents, reasons = _without_header(values)
+        decoded = self._inner.decode(contents)
+        return Decoded(decoded.rows, tuple(BadValue(b.index, reasons.get(b.index, b.reason)) for b in decoded.bad))
 
 
-class RawDecoder:
+class RawDecoder(Decoder):
     """Takes the value as the only column, as string or binary; a null value is a null."""
 
     def __init__(self, columns: Columns) -> None:
@@ -146,6 +145,30 @@ class RawDecoder:
         if nulls.any():
             column = scattered(len(rows), [(np.flatnonzero(~nulls), column.filter(pa.array(~nulls)))], column.type)
         return _decoded(cursors, [column], self._columns)
+
+
+class NumberDecoder(Decoder):
+    """Takes the value as the only column, a BIGINT: a number of `size` bytes, the highest first."""
+
+    def __init__(self, columns: Columns, size: int) -> None:
+        self._columns = columns
+        self._size = size
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        cursors, rows = _cursors_of(values)
+        other = cursors.bytes_left(rows) != self._size
+        for length in np.unique(cursors.bytes_left(rows)[other]).tolist():
+            reason = f"it has {length} bytes, and a number of {self._size} is needed"
+            cursors.fail_where(rows, cursors.bytes_left(rows) == length, reason)
+        numbers = cursors.numbers(rows, f">i{self._size}").astype(np.int64)
+        return _decoded(cursors, [pa.array(numbers)], self._columns)
+
+
+def _without_header(values: pa.BinaryArray) -> tuple[pa.BinaryArray, Mapping[int, str]]:
+    """Returns what is behind each header, and why values failed: they are empty here, and so bad in any format."""
+    cursors, rows = _cursors_of(values)
+    schema_ids(cursors, rows)
+    return cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))), cursors.reasons
 
 
 def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:

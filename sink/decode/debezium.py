@@ -1,13 +1,14 @@
 """Decodes Debezium's change events: the row after the change, or the known columns of a deleted row.
 
-Guarantee: that of `sink.decode.records`. Every event gives one change; `message` events (op `m`) are skipped. Events
-may have the `schema` and `payload` of Kafka Connect's JSON converter around them. An event with Debezium's placeholder
-for an unavailable value (an unchanged large column) is bad: an upsert would overwrite the value in the table. The
-decoder does not look for the placeholder inside arrays, structs and maps.
+Guarantee: that of `sink.decode.records`. Every event gives one change; `message` events (op `m`) are skipped. An event
+with Debezium's placeholder for a value that the database did not log (an unchanged large column) is bad, wherever the
+placeholder is: an upsert would overwrite the value in the table. A row of an incremental snapshot that has no position
+in the database's log is older than every change.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,22 +19,30 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
-from sink.decode.fields import NO_RULES, Columns, Field, Rule
+from sink.decode.fields import NO_RULES, Columns, Field
 from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
+from sink.decode.unavailable import UNAVAILABLE, are_unavailable
 from sink.schema import TableSchema
 
-UNAVAILABLE = "__debezium_unavailable_value"
 _SOURCE = T.StructType(
     [
         T.StructField("lsn", T.LongType()),
         T.StructField("file", T.StringType()),
         T.StructField("pos", T.LongType()),
         T.StructField("ts_ms", T.LongType()),
+        T.StructField("snapshot", T.StringType()),
     ]
 )
-_PAYLOAD = "payload"
+_INCREMENTAL = "incremental"
+_FIRST_IN_BINLOG = f"{0:010d}.{0:020d}"
+_OTHERS = {"ddl": "a schema change", "status": "a transaction's metadata", "ts_ms": "a heartbeat"}
+"""The other events of Debezium's, by a field that none before it has."""
+_UNLOGGED = (
+    f"column {{!r}} has {UNAVAILABLE}: the database did not log its value, and an upsert would overwrite it. Set"
+    " REPLICA IDENTITY FULL for the table."
+)
 _TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debezium skip it (skipped.operations=t)."
 
 
@@ -56,11 +65,11 @@ class EventDecoder:
     def __init__(self, form: ValueFormat, row: T.StructType, ordering: str) -> None:
         self._row = TableSchema(row, provenance=False)
         self._ordering = ordering
-        self._wrapped = form.name == "json" or form.name == "json-confluent"
-        fields = _event_fields(form.columns(row))
-        self._names = [field.name for field in fields]
-        payload = Field(_PAYLOAD, event_type(row), True, Rule(), _PAYLOAD, fields)
-        self._decoder = form.decoder_of(Columns((*fields, payload) if self._wrapped else fields, form.rules.exact_case))
+        self._decoder = form.decoder_of(Columns(_event_fields(form.columns(row)), form.rules.exact_case))
+
+    def nulls(self, values: pa.BinaryArray) -> Flags:
+        """Flags the tombstones."""
+        return self._decoder.nulls(values)
 
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
@@ -70,7 +79,7 @@ class EventDecoder:
             positions = np.full(len(values), -1, np.int64)
             positions[np.delete(np.arange(len(values)), list(reasons))] = np.arange(len(rows))
             rows = take_or_null(rows, positions)
-        event = self._unwrapped(rows)
+        event = {name: rows.column(name) for name in rows.schema.names}
         kinds = np.array([str(op) for op in event["op"].to_pylist()], object)
         deleted, skipped = kinds == "d", kinds == "m"
         before, after = event["before"], event["after"]
@@ -80,38 +89,21 @@ class EventDecoder:
         ]
         missing = ~np.isin(kinds, ["d", "m"]) & flags(after.is_null())
         for index in np.flatnonzero(missing | ~np.isin(kinds, ["c", "u", "r", "d", "m"])).tolist():
-            reasons.setdefault(index, _no_change(kinds[index]))
-        self._refuse_unavailable(columns, reasons)
+            reasons.setdefault(index, _no_change(kinds[index], values[index].as_py()))
+        for field, column in zip(self._row.stored_arrow, columns, strict=True):
+            for index in np.flatnonzero(are_unavailable(column)).tolist():
+                reasons.setdefault(index, _UNLOGGED.format(field.name))
         bad = tuple(BadValue(index, reason) for index, reason in sorted(reasons.items()))
         return Events(columns, self._order(event["source"]), deleted, skipped, bad)
 
-    def _unwrapped(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
-        plain = {name: rows.column(name) for name in self._names}
-        if not self._wrapped:
-            return plain
-        payload = rows.column(_PAYLOAD)
-        if payload.null_count == len(payload):
-            return plain
-        inner = dict(zip(self._names, payload.flatten(), strict=True))
-        wrapped = flags(payload.is_valid())
-        return {name: if_else(wrapped, inner[name], plain[name]) for name in self._names}
-
     def _order(self, source: pa.StructArray) -> pa.Array | None:
         fields = dict(zip(_SOURCE.names, source.flatten(), strict=True))
-        if self._ordering == "binlog":
-            return _binlog(fields["file"], fields["pos"])
-        return None if self._ordering == "log" else fields[self._ordering]
-
-    def _refuse_unavailable(self, columns: list[pa.Array], reasons: dict[int, str]) -> None:
-        for field, column in zip(self._row.stored_arrow, columns, strict=True):
-            if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
-                is_placeholder = pc.equal(column, pa.scalar(UNAVAILABLE.encode()).cast(field.type))
-                for index in np.flatnonzero(flags(is_placeholder)).tolist():
-                    reasons.setdefault(
-                        index,
-                        f"column {field.name!r} is {UNAVAILABLE}: the database did not log its value, and an upsert"
-                        " would overwrite it. Set REPLICA IDENTITY FULL for the table.",
-                    )
+        if self._ordering == "log":
+            return None
+        is_binlog = self._ordering == "binlog"
+        positions = _binlog(fields["file"], fields["pos"]) if is_binlog else fields[self._ordering]
+        is_first = pc.and_(pc.equal(fields["snapshot"], _INCREMENTAL).fill_null(False), positions.is_null())
+        return pc.if_else(is_first, _FIRST_IN_BINLOG if is_binlog else 0, positions)
 
 
 def event_type(row: T.StructType) -> T.StructType:
@@ -143,13 +135,30 @@ def row_of_event(event: T.StructType, origin: str) -> T.StructType:
     return after
 
 
-def _no_change(op: str) -> str:
+def _no_change(op: str, value: bytes) -> str:
+    """Returns why an event is none that changes a row."""
     if op == "t":
         return _TRUNCATED
     if op in ("c", "u", "r"):
         return f"it is a change (op {op}) without the row after it"
-    found_op = "" if op == "None" else f", but {quoted(op, repr(op))}"
-    return f"it is no change event of Debezium's: it has no op of c, u, d, r{found_op}"
+    if op != "None":
+        return f"it is no change event of Debezium's: it has no op of c, u, d, r, but {quoted(op, repr(op))}"
+    names = _names(value)
+    other = next((f": it is {kind}" for name, kind in _OTHERS.items() if name in names), "")
+    return (
+        f"it is no change event of Debezium's, without an op{other}. Name in topic.names only topics of tables, or"
+        " correct value.envelope."
+    )
+
+
+def _names(value: bytes) -> set[str]:
+    """Returns the fields of a JSON event; none in other formats, and where the event is no object."""
+    try:
+        event = json.loads(value)
+    except (ValueError, RecursionError):
+        return set()
+    payload = event.get("payload", event) if isinstance(event, dict) else event
+    return set(payload) if isinstance(payload, dict) else set()
 
 
 def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:

@@ -27,6 +27,8 @@ MICROS: Mapping[Unit, tuple[int, int]] = {
     "ns": (1, 1000),
 }
 """Microseconds in a unit, as a fraction."""
+Path = tuple[str, ...]
+"""The names of a field and of those around it, the outermost first."""
 DecimalFormat = Literal["numeric", "base64"]
 _Choice = TypeVar("_Choice")
 _LONGEST_PATH = 1000
@@ -52,6 +54,8 @@ class Rule:
     time_unit: Unit | None = None
     date_unit: Unit | None = None
     decimal_format: DecimalFormat | None = None
+    decimal_scale: int | None = None
+    """The scale of texts in base64, if the message says it. None: that of the column."""
     rounds: bool = False
     """Whether a number with more digits behind the point than its DECIMAL is rounded, half up."""
 
@@ -66,9 +70,11 @@ class ValueRules:
     rounds: bool = False
     exact_case: bool = False
     """Whether a field has the name of its column exactly. If not, the only field that differs in case will do."""
+    names: tuple[tuple[str, Path], ...] = ()
+    """The field of each column that has another name, by the column's path."""
 
     def at(self, path: str) -> Rule:
-        return Rule(self.time_unit.at(path), self.date_unit.at(path), self.decimal_format.at(path), self.rounds)
+        return Rule(self.time_unit.at(path), self.date_unit.at(path), self.decimal_format.at(path), rounds=self.rounds)
 
 
 NO_RULES = ValueRules()

@@ -14,10 +14,19 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
-from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
+from sink.decode.column_records import (
+    ColumnDecoder,
+    NumberDecoder,
+    RawDecoder,
+    Reader,
+    Unframed,
+    UnusableSchema,
+    WireDecoder,
+)
+from sink.decode.connect_json import ConnectDecoder
+from sink.decode.field_names import ProjectedDecoder, Projection
 from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.fingerprints import fingerprint
-from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
@@ -26,6 +35,8 @@ from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"
 """Formats with this suffix are in the wire format of a schema registry."""
+NUMBER_BYTES = {"int": 4, "long": 8}
+"""The sizes of the numbers that Kafka's serializers write, as keys."""
 RAW: dict[str, type[T.DataType]] = {"string": T.StringType, "bytes": T.BinaryType}
 
 
@@ -65,13 +76,23 @@ class ValueFormat:
         """Returns columns with the rules of their values."""
         return Columns.of(struct, self.rules)
 
-    def decoder_of(self, columns: Columns) -> Decoder:
-        """Makes a decoder of columns that have their rules. Raises ConfigError."""
+    def decoder_of(self, columns: Columns, takes_bare: bool = False) -> Decoder:
+        """Makes a decoder of columns that have their rules. With `takes_bare` a value without fields is that of the
+        only column. Raises ConfigError."""
+        if not self.rules.names:
+            return self._decoder_of(columns, takes_bare)
+        projection = Projection(columns, dict(self.rules.names))
+        return ProjectedDecoder(projection, self._decoder_of(projection.source, takes_bare))
+
+    def _decoder_of(self, columns: Columns, takes_bare: bool) -> Decoder:
         kind, wire = self.name.removesuffix(WIRE), self.is_wire
+        if kind in NUMBER_BYTES:
+            return NumberDecoder(columns, NUMBER_BYTES[kind])
         if kind in RAW:
             return _raw(columns, kind)
         if kind == "json":
-            return Unframed(JsonDecoder(columns)) if wire else JsonDecoder(columns)
+            decoder = ConnectDecoder(columns, takes_bare)
+            return Unframed(decoder) if wire else decoder
         if wire:
             return WireDecoder(columns, partial(self._registered, columns), message_paths=kind == "protobuf")
         try:

@@ -21,7 +21,7 @@ import pyarrow.json as pj
 from pyspark.sql import types as T
 
 from sink.decode.fields import MICROS, Columns, Field, Unit
-from sink.decode.json_hazards import Hazards, are_short_decimals, is_shallow
+from sink.decode.json_hazards import MOST_DIGITS, Hazards, are_short_decimals, is_shallow
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject, WholeNumber
 from sink.decode.json_values import document_of
@@ -35,6 +35,7 @@ _SECONDS_AT = 16
 """Where the colon before the seconds stands in `yyyy-MM-ddTHH:mm:ss`."""
 _MOST_FORMS = 4
 _MICROS_UTC = pa.timestamp("us", "UTC")
+_DECIMAL_BYTES = 16
 _DECIMAL = r"\A[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
 
 Form = frozenset[str]
@@ -149,7 +150,7 @@ def unit_of(field: Field) -> Unit | None:
 def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
     if not len(values) or values.null_count or values.buffers()[2] is None:
         return None
-    starts, ends, data = _extents(values)
+    starts, ends, data = extents(values)
     if (ends <= starts).any() or (data[starts] != _OPEN).any() or (data[ends - 1] != _CLOSE).any():
         return None
     if not is_shallow(starts, ends, data):
@@ -184,7 +185,12 @@ def read_type(field: Field, form: Form, spelling: Mapping[str, str]) -> pa.DataT
         return pa.struct(inner)
     if isinstance(kind, (T.DateType, T.TimestampType)):
         return pa.int64() if field.path in form else pa.string()
-    return pa.string() if isinstance(kind, T.BinaryType) else arrow_type(kind)
+    return pa.string() if isinstance(kind, T.BinaryType) or is_in_base64(field) else arrow_type(kind)
+
+
+def is_in_base64(field: Field) -> bool:
+    """Whether texts of a column are decimals in base64."""
+    return isinstance(field.kind, T.DecimalType) and field.rule.decimal_format == "base64"
 
 
 def exact_rows(columns: Columns, read_columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -250,16 +256,36 @@ def _from_base64(column: pa.StringArray) -> pa.Array:
 
 
 def _decimals(column: pa.Array, field: Field) -> pa.Array:
-    """Checks decimals that Arrow read; texts of digits are converted, where they are decimals."""
+    """Checks decimals that Arrow read, and converts texts."""
     if pa.types.is_string(column.type):
-        if field.rule.decimal_format != "numeric" or not are_short_decimals(column):
-            raise NotExact
-        if pc.all(pc.match_substring_regex(column, _DECIMAL)).as_py() is False:
-            raise NotExact
-        column = column.cast(arrow_type(field.kind))
+        column = _of_base64(column, field) if is_in_base64(field) else _of_digits(column, field)
     # Arrow counts the digits as written, before it scales them: 99.5 passes as decimal(3,2).
     column.validate(full=True)
     return column
+
+
+def _of_digits(column: pa.StringArray, field: Field) -> pa.Array:
+    if field.rule.decimal_format != "numeric" or not are_short_decimals(column):
+        raise NotExact
+    if pc.all(pc.match_substring_regex(column, _DECIMAL)).as_py() is False:
+        raise NotExact
+    return column.cast(arrow_type(field.kind))
+
+
+def _of_base64(column: pa.StringArray, field: Field) -> pa.Array:
+    kind = arrow_type(field.kind)
+    scale = kind.scale if field.rule.decimal_scale is None else field.rule.decimal_scale
+    if not 0 <= scale <= MOST_DIGITS:
+        raise NotExact
+    texts = column.fill_null("").to_pylist()
+    try:
+        numbers = [int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True) for text in texts]
+        content = b"".join([number.to_bytes(_DECIMAL_BYTES, "little", signed=True) for number in numbers])
+    except (binascii.Error, ValueError, OverflowError):
+        raise NotExact from None
+    decimals = pa.Array.from_buffers(pa.decimal128(MOST_DIGITS, scale), len(texts), [None, pa.py_buffer(content)])
+    decimals.validate(full=True)
+    return pc.if_else(column.is_valid(), decimals.cast(kind), None)
 
 
 def _dates(column: pa.Array, unit: Unit | None) -> pa.Array:
@@ -306,7 +332,7 @@ def _timestamps_of_texts(column: pa.Array) -> pa.Array:
     present = column.drop_null()
     if not len(present):
         return pa.nulls(len(column), _MICROS_UTC)
-    starts, ends, characters = _extents(present)
+    starts, ends, characters = extents(present)
     # Without seconds Arrow refuses what the reference takes.
     if (ends - starts <= _SECONDS_AT).any() or (characters[starts + _SECONDS_AT] != _COLON).any():
         raise NotExact
@@ -328,7 +354,7 @@ def _timestamps_of_texts(column: pa.Array) -> pa.Array:
     return moments
 
 
-def _extents(values: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+def extents(values: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Returns where each value starts and ends in the common bytes."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1]

@@ -33,12 +33,13 @@ def exact(digits: str) -> Decimal:
 
 def decimal_converter(kind: T.DecimalType, field: Field) -> Callable[[Any], Decimal]:
     fit = _fitting(kind, field.rule.rounds)
+    scale = kind.scale if field.rule.decimal_scale is None else field.rule.decimal_scale
 
     def convert(value: Any) -> Decimal:
         if type(value) is JsonObject and sorted(name for name, _ in value) == ["scale", "value"]:
             return fit(_of_variable_scale(dict(value)), value)
         if type(value) is str:
-            return fit(_decimal_of_text(value, field.rule.decimal_format, kind.scale), value)
+            return fit(_decimal_of_text(value, field.rule.decimal_format, scale), value)
         if type(value) not in (WholeNumber, FractionalNumber) or value in NOT_FINITE:
             raise mismatch(value, kind)
         return fit(exact(value), value)

@@ -55,7 +55,11 @@ class Hazards:
         self._can_tell_case = are_different and sum(len(name) ** 2 for name in names) <= _MOST_OF_PATTERNS
         """Whether expressions find names in another case: not if two columns differ in case only, or they are long."""
         self._other_case: tuple[Mapping[str, str], tuple[str, ...]] | None = None
-        decimals = [field for field in columns.all_fields if isinstance(field.kind, T.DecimalType)]
+        decimals = [
+            field
+            for field in columns.all_fields
+            if isinstance(field.kind, T.DecimalType) and field.rule.decimal_format != "base64"
+        ]
         self._has_decimals = bool(decimals)
         texts = {field.path.rpartition(".")[2] for field in decimals if field.rule.decimal_format != "numeric"}
         self.can_be_told = sum(map(len, texts)) <= _MOST_CHARACTERS and NO_PATH not in texts

@@ -23,6 +23,7 @@ from sink.decode.json_layout import Layout, Members, Span, layout_of
 from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
+from sink.schema import arrow_type
 
 _WORTH = 64
 """The parser learns a new layout only for at least so many values without a known one."""
@@ -180,9 +181,9 @@ class _CutColumns:
                 texts.filter(pa.array(~is_word)).cast(pa.float64())
 
     def _member(self, field: Field, member: Span | Members | None) -> pa.Array:
-        kind, form = field.kind, read_type(field, frozenset(), {})
+        kind = field.kind
         if member is None:
-            return pa.nulls(self._count, form)
+            return pa.nulls(self._count, read_type(field, frozenset(), {}))
         if not isinstance(member, Span):
             if not isinstance(kind, T.StructType):
                 raise NotExact
@@ -196,9 +197,9 @@ class _CutColumns:
         if isinstance(kind, T.BooleanType):
             return _booleans(texts)
         if isinstance(kind, (T.IntegralType, T.FractionalType)):
-            return self._numbers(member, texts, form)
+            return self._numbers(member, texts, arrow_type(kind))
         if pc.all(pc.equal(texts, "null")).as_py():
-            return pa.nulls(self._count, form)
+            return pa.nulls(self._count, read_type(field, frozenset(), {}))
         if unit_of(field) is not None:
             return self._numbers(member, texts, pa.int64())
         if isinstance(kind, T.StringType):

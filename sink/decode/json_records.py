@@ -7,6 +7,7 @@ cut until the values concerned are alone, and for those the reference decides. B
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class JsonDecoder:
         decoded = self._parsed(values.take(pa.array(remaining)))
         bad = tuple(BadValue(int(remaining[bad_value.index]), bad_value.reason) for bad_value in decoded.bad)
         good_positions = np.delete(remaining, [bad_value.index for bad_value in decoded.bad])
-        return Decoded(_in_order([*parsed, ParsedRows(good_positions, decoded.rows)]), bad)
+        return Decoded(in_order([*parsed, ParsedRows(good_positions, decoded.rows)]), bad)
 
     def _parsed(self, values: pa.BinaryArray) -> Decoded:
         parts: list[pa.RecordBatch] = []
@@ -81,7 +82,8 @@ class JsonDecoder:
         parts.append(_rows(records, self._columns.stored_arrow))
 
 
-def _in_order(parts: list[ParsedRows]) -> pa.RecordBatch:
+def in_order(parts: Sequence[ParsedRows]) -> pa.RecordBatch:
+    """Returns the rows of all parts by their positions."""
     order = np.argsort(np.concatenate([part.positions for part in parts]))
     return pa.concat_batches([part.rows for part in parts]).take(pa.array(order))
 

@@ -44,9 +44,9 @@ def record_decoder(columns: Columns) -> Callable[[bytes | None], dict[str, Any]]
     convert = _struct(columns.struct, columns.fields, columns.exact_case)
 
     def decode(value: bytes | None) -> dict[str, Any]:
-        if value is None:
+        found = None if value is None else document_of(value)
+        if found is None:
             raise Undecodable(TOMBSTONE)
-        found = document_of(value)
         if type(found) is not JsonObject:
             raise Undecodable(f"a JSON object is needed, found {named(found)}")
         record: dict[str, Any] = convert(found)

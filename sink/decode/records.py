@@ -11,6 +11,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from sink.decode.cursors import Flags, flags
+
 TOMBSTONE = "the value is null (a tombstone), which an append table cannot take"
 
 
@@ -40,5 +42,9 @@ class Decoded:
 
 class Decoder(Protocol):
     """Decodes values to rows. Not thread-safe."""
+
+    def nulls(self, values: pa.BinaryArray) -> Flags:
+        """Flags the values that are null: tombstones."""
+        return flags(values.is_null())
 
     def decode(self, values: pa.BinaryArray) -> Decoded: ...

@@ -31,14 +31,15 @@ def metrics() -> str:
     return _table(("metric", "type", "labels", ""), rows)
 
 
-def facts(form: str) -> Callable[[], str]:
-    """Returns a function that gives the table of what values of a format become, from docs/values.tsv."""
+def facts(form: str, by: str) -> Callable[[], str]:
+    """Returns a function that gives the table of what values of a format become, from docs/values.tsv. `by` heads what
+    decides beside the type."""
 
     def part() -> str:
         with (ROOT / "docs" / "values.tsv").open(newline="") as file:
             rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
         cells = [(f"`{column}`", setting, f"`{record}`", table) for _, column, setting, record, table in rows]
-        return _table(("column", "settings", "in the record", "in the table"), cells)
+        return _table(("column", by, "in the record", "in the table"), cells)
 
     return part
 
@@ -58,7 +59,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes},
     "docs/monitoring.md": {"metrics": metrics},
-    "docs/values.md": {"json": facts("json")},
+    "docs/values.md": {"json": facts("json", "settings"), "connect": facts("connect", "its name in the schema")},
     "docs/decisions/README.md": {"decisions": decisions},
 }
 

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
 from sink.config.hudi_keys import accepted
+from sink.config.values import BARE_KEYS
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY, KEY_TYPES
@@ -321,10 +322,22 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
             f"{setting}: a record's key does not say in which partition of the table its row is, and"
             f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
         )
-    if settings.delete_key_format == "string" and len([name for name in keys if name != KEY]) != 1:
+    elif (
+        settings.value_envelope == "debezium"
+        and settings.debezium_before == "key"
+        and not settings.key_is_global
+        and not set(partitions) <= set(keys)
+    ):
         yield ConfigError(
-            "delete.key.format=string is the one field of the record key, and record.key.fields names"
-            f" {', '.join(keys) or 'none'}; use json, or one field"
+            f"debezium.before: a delete has to say in which partition of the table its row is, and"
+            f" index.type={settings.index_type} looks in one. Set debezium.before=row if every delete has the whole row"
+            " in `before` (Postgres: REPLICA IDENTITY FULL), or set index.type=record, or partition by fields of the"
+            " key."
+        )
+    if settings.delete_key_format in BARE_KEYS and len([name for name in keys if name != KEY]) != 1:
+        yield ConfigError(
+            f"delete.key.format={settings.delete_key_format} is the one field of the record key, and record.key.fields"
+            f" names {', '.join(keys) or 'none'}; use json, or one field"
         )
 
 

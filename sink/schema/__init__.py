@@ -206,7 +206,7 @@ def _check_names(kind: T.DataType, place: Place) -> None:
             if not AVRO_NAME.fullmatch(field.name):
                 raise ConfigError(
                     f"schema: Hudi cannot have a column named {inner.path!r}. Use letters, digits and _, no digit"
-                    " first."
+                    " first, and name its field in field.names."
                 )
             if field.name.lower() in seen:
                 raise ConfigError(f"schema: column {inner.path!r} occurs twice (Spark ignores case). Rename one.")

@@ -19,6 +19,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 from typing_extensions import Self
 
+from coordination.errors import ConfigError
+from sink.config.values import BARE_KEYS
+from sink.decode.cursors import flags
 from sink.decode.debezium import EventDecoder, if_else, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
@@ -47,28 +50,30 @@ _NO_FORMAT = (
     "the value is null (a tombstone) or has no record key, and delete.key.format does not say how to read the Kafka"
     " key. Set it."
 )
+_JSON_KEY = (
+    "is JSON, as Kafka Connect's JsonConverter writes it, and delete.key.format is string. Set delete.key.format=json."
+)
+_BINARY_KEY = (
+    "begins with a control character, as the numbers of Kafka's serializers do, and delete.key.format is string. Set"
+    " delete.key.format to long or int."
+)
 _NO_KEY = "it has no key to delete: the value is null or has no record key, and the Kafka key is null"
-_PAYLOAD = "payload"
 
 
 class KeyBytes:
-    """Decodes Kafka keys. `form` is None if delete.key.format is `none`. With `wrapped` a JSON key may have Kafka
-    Connect's `schema` and `payload` around it."""
+    """Decodes Kafka keys. `form` is None if delete.key.format is `none`."""
 
-    def __init__(self, fields: Sequence[str], schema: TableSchema, form: ValueFormat | None, wrapped: bool) -> None:
+    def __init__(self, fields: Sequence[str], schema: TableSchema, form: ValueFormat | None) -> None:
         self._fields = [name for name in fields if name != KEY]
-        self._form = form
-        self._wrapped = wrapped and form is not None and form.name.startswith("json") and _PAYLOAD not in self._fields
+        self._are_texts = form is not None and form.name == "string"
         if form is None or not self._fields:
             self._decoder = None
             return
         key = T.StructType([T.StructField(name, schema.spark[name].dataType) for name in self._fields])
         self._kinds = [field.type for field in TableSchema(key, provenance=False).stored_arrow]
-        if form.name == "string":
-            key = T.StructType([T.StructField(self._fields[0], T.StringType())])
-        elif self._wrapped:
-            key = T.StructType([*key.fields, T.StructField(_PAYLOAD, key)])
-        self._decoder = form.decoder(key)
+        if form.name in BARE_KEYS:
+            key = T.StructType([T.StructField(self._fields[0], _bare_type(form.name, key.fields[0]))])
+        self._decoder = form.decoder_of(form.columns(key), takes_bare=len(self._fields) == 1)
 
     def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, needs_key: Flags) -> dict[int, str]:
         """Fills the key columns of the `needs_key` rows from their Kafka keys. Returns the bad rows with reasons."""
@@ -85,44 +90,55 @@ class KeyBytes:
             return {int(rows[bad_value.index]): f"its key: {bad_value.reason}" for bad_value in decoded.bad}
         source_rows = np.full(len(needs_key), -1, np.int64)
         source_rows[rows] = np.arange(len(rows))
-        for name, kind, column in zip(self._fields, self._kinds, self._key_columns(decoded.rows), strict=True):
-            if mismatches := _unlike(column, kind):
-                return {
-                    int(rows[index]): f"its key is not of type {kind}: {quoted(value, repr(value[:60]))}"
-                    for index, value in mismatches.items()
-                }
+        for name, kind, column in zip(self._fields, self._kinds, decoded.rows.columns, strict=True):
+            if mismatches := (_misread(column) if self._are_texts else {}) or _unlike(column, kind):
+                return {int(rows[index]): f"its key {reason}" for index, reason in mismatches.items()}
             columns[name] = if_else(needs_key, take_or_null(column.cast(kind), source_rows), columns[name])
         return {}
 
-    def _key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        plain = [rows.column(name) for name in self._fields]
-        if not self._wrapped:
-            return plain
-        payload = rows.column(_PAYLOAD)
-        wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
-        return [if_else(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
+
+def _bare_type(form: str, field: T.StructField) -> T.DataType:
+    if form == "string":
+        return T.StringType()
+    if not isinstance(field.dataType, (T.IntegralType, T.StringType)):
+        raise ConfigError(
+            f"delete.key.format={form} fills a whole number or a STRING, and {field.name} is"
+            f" {field.dataType.simpleString().upper()}. Use json, or another column."
+        )
+    return T.LongType()
 
 
 def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
-    """Returns the texts that do not convert to the type of the column, by position. Other types were checked before."""
-    if not pa.types.is_string(column.type) or pa.types.is_string(kind):
+    """Returns why keys are none of the column's type, by position."""
+    if column.type == kind or pa.types.is_string(kind):
         return {}
     # Arrow also parses hexadecimal numbers, which are no record keys.
-    is_hexadecimal = pc.match_substring(column, "x", ignore_case=True).to_numpy(
-        zero_copy_only=False
-    ) & pa.types.is_integer(kind)
+    is_hexadecimal = np.zeros(len(column), np.bool_)
+    if pa.types.is_string(column.type) and pa.types.is_integer(kind):
+        is_hexadecimal = flags(pc.match_substring(column, "x", ignore_case=True))
     if not is_hexadecimal.any() and _casts(column, kind):
         return {}
+    reasons = {}
+    for index in range(len(column)):
+        if is_hexadecimal[index] or not _casts(column[index : index + 1], kind):
+            value = str(column[index].as_py())
+            reasons[index] = f"is not of type {kind}: {quoted(value, repr(value[:60]))}"
+    return reasons
+
+
+def _misread(texts: pa.StringArray) -> dict[int, str]:
+    """Returns why texts are no keys of `string`, by position: they would delete nothing, without a word."""
+    is_json = flags(pc.match_substring_regex(texts, r'(?s)\A(".*"|\{.*\})\z'))
+    is_binary = flags(pc.match_substring_regex(texts, r"\A[\x00-\x1f]"))
     return {
-        index: column[index].as_py()
-        for index in range(len(column))
-        if is_hexadecimal[index] or not _casts(column[index : index + 1], kind)
+        **dict.fromkeys(np.flatnonzero(is_binary).tolist(), _BINARY_KEY),
+        **dict.fromkeys(np.flatnonzero(is_json).tolist(), _JSON_KEY),
     }
 
 
-def _casts(texts: pa.Array, kind: pa.DataType) -> bool:
+def _casts(column: pa.Array, kind: pa.DataType) -> bool:
     try:
-        texts.cast(kind)
+        column.cast(kind)
     except pa.ArrowInvalid:
         return False
     return True
@@ -172,7 +188,7 @@ class Changes:
         self._schema = spec.schema
         self._columns = arrow_schema(spec.columns)
         self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
-        self._keys = KeyBytes(spec.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
+        self._keys = KeyBytes(spec.keys.fields, self._schema, spec.key_format)
 
     def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """Returns the changes, with the types that the JVM takes: no dictionaries. Raises BadRows."""
@@ -207,7 +223,7 @@ class Changes:
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
         values = wire_column(batch, "value", self._spec.format)
-        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        nulls = self._values.nulls(values)
         live = np.flatnonzero(~nulls)
         decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
         if not nulls.any():
@@ -257,6 +273,9 @@ class _PlainValues:
         columns = T.StructType([*spec.schema.unchecked.fields, *marker])
         self._decoder = spec.format.decoder(columns)
 
+    def nulls(self, values: pa.BinaryArray) -> Flags:
+        return self._decoder.nulls(values)
+
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
         bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
@@ -281,6 +300,9 @@ class _Events:
         self._keys = [name for name in spec.keys.fields if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
         self._decoder = EventDecoder(spec.format, schema.unchecked, spec.debezium_ordering)
+
+    def nulls(self, values: pa.BinaryArray) -> Flags:
+        return self._decoder.nulls(values)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         events = self._decoder.decode(values)

@@ -22,6 +22,7 @@ from coordination.planning.schema_identity import conflict
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.config import Settings
 from sink.decode.debezium import row_of_event
+from sink.decode.field_names import columns_of_fields
 from sink.decode.fingerprints import fingerprint
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
@@ -113,7 +114,7 @@ def newest_columns(
     origin, registered = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
     if settings.value_envelope == "debezium":
         registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
-    columns = nameable(registered, warnings)
+    columns = nameable(columns_of_fields(registered, dict(settings.field_names)), warnings)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column.")
     return nullable(columns)

@@ -22,6 +22,7 @@ def value_rules(settings: Settings) -> ValueRules:
         _choices(settings.decimal_format),
         rounds=settings.decimal_rounding == "half_up",
         exact_case=settings.field_case == "exact",
+        names=settings.field_names,
     )
 
 
@@ -61,6 +62,9 @@ def require_columns(settings: Settings, schema: TableSchema) -> None:
             if not _is_of(columns.get(path), (meaning.kind, T.LongType) if counts else (meaning.kind,)):
                 wanted = meaning.kind.typeName().upper()
                 raise ConfigError(f"{meaning.setting}: {path!r} is not a column of type {wanted}. Use the name of one.")
+    for path, _ in rules.names:
+        if path not in columns:
+            raise ConfigError(f"field.names: {path!r} is not a column. Use the name of one.")
 
 
 def _is_of(field: Field | None, allowed: tuple[type[T.DataType], ...]) -> bool:

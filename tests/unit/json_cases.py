@@ -239,3 +239,42 @@ class Cases:
         times = [json.dumps(text) for text in TIMES]
         pool = self.random.choice((NUMBERS, NUMBERS, TEXTS, TEXTS, times, ["true", "false", "null"], NOT_NUMBERS))
         return self.random.choice(pool)
+
+
+LOGICAL = {
+    T.DateType: ["org.apache.kafka.connect.data.Date", "io.debezium.time.Date", "io.debezium.time.Timestamp"],
+    T.TimestampType: [
+        "org.apache.kafka.connect.data.Timestamp",
+        *(f"io.debezium.time.{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp", "ZonedTimestamp")),
+    ],
+    T.DecimalType: ["org.apache.kafka.connect.data.Decimal"],
+}
+SCALES = ["2", "0", "3", "-1", "20", "x", 2, None, "99999"]
+
+
+def envelope(rnd: Random, struct: T.StructType) -> bytes:
+    """Returns an envelope of Kafka Connect's, or nearly one, with `PAYLOAD` where its payload has to be."""
+    shape = rnd.random()
+    if shape < 0.1:
+        schema: object = None if shape < 0.05 else rnd.choice([5, "struct", [], {}, {"type": "table"}])
+    else:
+        schema = described(rnd, struct)
+    separators = rnd.choice([(",", ":"), (", ", ": ")])
+    text = json.dumps({"schema": schema, "payload": 0}, separators=separators)
+    return (rnd.choice(["", "", "", " "]) + text[:-2] + "PAYLOAD" + rnd.choice(["}", "}", "}", "} ", ""])).encode()
+
+
+def described(rnd: Random, kind: T.DataType) -> dict[str, object]:
+    """Returns a schema of Kafka Connect's for a type, often with a logical name."""
+    if isinstance(kind, T.StructType):
+        spelled = rnd.choice([str, str, str.upper])
+        fields = [{**described(rnd, field.dataType), "field": spelled(field.name)} for field in kind.fields]
+        return {"type": "struct", "fields": fields[rnd.choice([0, 0, 1]) :] + fields[: rnd.choice([0, 1])]}
+    if isinstance(kind, T.ArrayType):
+        return {"type": "array", "items": described(rnd, kind.elementType)}
+    if isinstance(kind, T.MapType):
+        return {"type": "map", "keys": {"type": "string"}, "values": described(rnd, kind.valueType)}
+    names = LOGICAL.get(type(kind), [])
+    if not names or rnd.random() < 0.3:
+        return {"type": "string"}
+    return {"type": "int64", "name": rnd.choice(names), "parameters": {"scale": rnd.choice(SCALES)}}

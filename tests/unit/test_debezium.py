@@ -133,6 +133,67 @@ def test_places_in_mysqls_binary_log_sort_as_text(tmp_path: Path) -> None:
     assert len(set(ordering_values)) == len(positions)
 
 
+@pytest.mark.parametrize(
+    ("ordering", "source", "position", "column"),
+    [("lsn", POSTGRES, {"lsn": None}, "_debezium_lsn"), ("binlog", MYSQL, {"file": "", "pos": 0}, "_debezium_binlog")],
+)
+def test_a_row_of_an_incremental_snapshot_is_older_than_every_change(
+    tmp_path: Path, ordering: str, source: Json, position: Json, column: str
+) -> None:
+    read = event("r", None, row(1), source, **position, snapshot="incremental")
+    records = [(None, read), (None, event("u", None, row(1), source))]
+    first, later = (change[column] for change in changes_of(debezium(tmp_path, debezium__ordering=ordering), records))
+    assert first < later
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"doc": "__debezium_unavailable_value"},
+        {"doc": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="},
+        {"doc": "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"},
+        {"pic": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="},
+        {"tags": ["__debezium_unavailable_value"]},
+        {"numbers": [*b"__debezium_unavailable_value"]},
+        {"extra": {"__debezium_unavailable_value": "__debezium_unavailable_value"}},
+        {"place": {"city": "__debezium_unavailable_value"}},
+    ],
+)
+def test_a_value_that_the_database_did_not_log_is_found_wherever_it_is(tmp_path: Path, after: Json) -> None:
+    ddl = (
+        "id bigint, doc string, pic binary, tags array<string>, numbers array<int>, extra map<string, string>,"
+        " place struct<city: string>"
+    )
+    full = {"id": 1, "doc": "x" * 28, "pic": "AQID", "tags": ["a", "b"], "numbers": [1] * 28, "extra": {"k": "v"}}
+    records = [
+        (None, event("u", None, full)),
+        (None, event("u", None, {**full, **after})),
+        (None, event("c", None, full)),
+    ]
+    rows, (bad,) = separated(debezium(tmp_path, schema__ddl=ddl), records)
+    assert [change["offset"] for change in rows] == [0, 2]
+    assert (bad.row, "REPLICA IDENTITY FULL" in bad.reason, repr(*after) in bad.reason) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"ts_ms": 1}, "a heartbeat"),
+        ({"status": "BEGIN", "id": "7:9", "ts_ms": 1, "event_count": None}, "a transaction's metadata"),
+        (
+            {"source": MYSQL, "ts_ms": 1, "databaseName": "shop", "ddl": "ALTER TABLE t", "tableChanges": []},
+            "a schema change",
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda payload: payload, wrapped], ids=["plain", "wrapped"])
+def test_the_reason_names_what_debezium_wrote_instead_of_a_change(
+    tmp_path: Path, wrap: Any, value: Json, kind: str
+) -> None:
+    _, (bad,) = separated(debezium(tmp_path), [(None, wrap(value))])
+    assert kind in bad.reason
+
+
 def test_messages_are_no_changes(tmp_path: Path) -> None:
     message = {"op": "m", "ts_ms": 1, "source": POSTGRES, "message": {"prefix": "p", "content": "aGk="}}
     changes = changes_of(debezium(tmp_path), [(None, message), (None, event("c", None, row(1))), (None, message)])

@@ -59,10 +59,21 @@ def facts(form: str) -> list[Fact]:
 @pytest.mark.parametrize("fact", facts("json"), ids=str)
 def test_json_becomes_what_the_page_says(fact: Fact, tmp_path: Path) -> None:
     rules, auditors = fact.rules(tmp_path)
-    value = f'{{"c":{fact.written}}}'.encode()
+    require_json(fact, f'{{"c":{fact.written}}}'.encode(), rules, auditors)
+
+
+@pytest.mark.parametrize("fact", facts("connect"), ids=str)
+def test_json_in_connects_envelope_becomes_what_the_page_says(fact: Fact) -> None:
+    name, _, scale = fact.setting.partition(", scale ")
+    column = {"field": "c", "type": "int64", "name": name, "parameters": {"scale": scale}}
+    schema = json.dumps({"type": "struct", "fields": [column]})
+    value = f'{{"schema":{schema},"payload":{{"c":{fact.written}}}}}'.encode()
+    require_json(fact, value, NO_RULES, Rules())
+
+
+def require_json(fact: Fact, value: bytes, rules: ValueRules, auditors: Rules) -> None:
     struct = parse_ddl(f"c {fact.kind}").value_struct
-    form = ValueFormat("json", rules=rules)
-    decoded = form.decoder(struct).decode(pa.array([value] * 300, pa.binary()))
+    decoded = ValueFormat("json", rules=rules).decoder(struct).decode(pa.array([value] * 300, pa.binary()))
     assert len(decoded.bad) == (300 if fact.becomes == BAD else 0), decoded.bad[:1]
     assert {text_of(row["c"]) for row in decoded.rows.to_pylist()} == (set() if decoded.bad else {fact.becomes})
     try:

@@ -10,8 +10,9 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
+from sink.audit.decode.connect import is_envelope, is_event, outermost, plain, rules_of
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
-from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type
+from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
@@ -34,10 +35,14 @@ def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> d
     if value is None:
         raise Bad("a tombstone")
     found = _parsed(value)
+    if isinstance(found, _Members) and is_envelope(found, outermost(columns, rules)):
+        (_, schema), (_, found) = found
+        rules = rules_of(plain(schema), columns, rules)
     if not isinstance(found, _Members):
         raise Bad("no object")
     row = _struct(found, columns, rules, "")
-    assert isinstance(row, dict)
+    if is_event(found, row, outermost(columns, rules)):
+        raise Bad("a change event, and value.envelope is not set")
     return row
 
 
@@ -102,15 +107,25 @@ def _struct(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dic
         raise Bad("no object")
     row: dict[str, Any] = {}
     for field in kind["fields"]:
-        column = field["name"]
-        inner = [
-            _value(value, field["type"], rules, f"{path}{column}" if not path else f"{path}.{column}")
-            for value in _members_for(column, found, rules.exact_case)
-        ]
-        row[column] = inner[-1] if inner else None
-        if row[column] is None and not field["nullable"]:
+        column = f"{path}.{field['name']}" if path else field["name"]
+        written = _fields_for(place(rules, column, path), found, rules.exact_case)
+        inner = [_value(value, field["type"], rules, column) for value in written]
+        row[field["name"]] = inner[-1] if inner else None
+        if row[field["name"]] is None and not field["nullable"]:
             raise Bad(f"{column} is null, and NOT NULL")
     return row
+
+
+def _fields_for(source: tuple[str, ...], found: _Members, exact_case: bool) -> list[Any]:
+    """Returns what a field has: more than one value where it is repeated, and then the last one counts."""
+    outer, *deeper = source
+    values = _members_for(outer, found, exact_case)
+    for name in deeper:
+        if any(value is not None and not isinstance(value, _Members) for value in values):
+            raise Bad("no object")
+        inner = [None if value is None else _members_for(name, value, exact_case) for value in values]
+        values = [value for each in inner for value in (each or [None])]
+    return values
 
 
 def _members_for(column: str, found: _Members, exact_case: bool) -> list[Any]:
@@ -178,7 +193,7 @@ def _decimal(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
     assert declared is not None
     precision, scale = declared
     if isinstance(found, str) and not isinstance(found, _Number):
-        number = _decimal_of_text(found, chosen(rules.decimal_format, path), scale)
+        number = _decimal_of_text(found, chosen(rules.decimal_format, path), rules.decimal_scale.get(path, scale))
     elif isinstance(found, _Members) and sorted(name for name, _ in found) == ["scale", "value"]:
         own = dict(found)
         if not isinstance(own["scale"], _Number) or not _is_whole(own["scale"]) or not _is_text(own["value"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,31 @@ def by_column(choices: Sequence[str]) -> Callable[[Any], ByColumn]:
         return tuple(sorted(pairs))
 
     return parse
+
+
+FieldPath = tuple[str, ...]
+_STEP = r"`((?:[^`]|``)+)`|([^`.,=\s]+)"
+_FIELD = re.compile(rf"\s*([^`,=\s]+)\s*=\s*((?:{_STEP})(?:\.(?:{_STEP}))*)\s*(?:,|\Z)")
+
+
+def _field_names(value: Any) -> tuple[tuple[str, FieldPath], ...]:
+    """Parses `ts=@timestamp, message=metadata.msgID`; a name in backticks may have any sign."""
+    if not isinstance(value, str):
+        return tuple(value)
+    pairs: list[tuple[str, FieldPath]] = []
+    position = 0
+    while position < len(value):
+        match = _FIELD.match(value, position)
+        if match is None:
+            raise ValueError(
+                f"cannot be read at {value[position:].strip()!r}: write column=field, inner ones by their path"
+            )
+        steps = (quoted.replace("``", "`") or bare for quoted, bare in re.findall(_STEP, match[2]))
+        pairs.append((match[1], tuple(steps)))
+        position = match.end()
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("names a column twice; keep one")
+    return tuple(sorted(pairs))
 
 
 def _are_pairs(value: Any) -> bool:
@@ -70,6 +96,14 @@ class MeaningSettings(Group):
         "decimal.rounding",
         "`half_up`: a JSON number with more digits behind the point than its DECIMAL is rounded. `none`: it is bad.",
         default="none",
+        fleet=True,
+    )
+    field_names: Annotated[tuple[tuple[str, FieldPath], ...], BeforeValidator(_field_names)] = setting(
+        "field.names",
+        "Columns that have another name than their field: `ts=@timestamp, message=metadata.msgID`, with names in"
+        " backticks where they have dots, commas or blanks. A column in a struct has its path, and lies within the"
+        " struct's field. Default: each column has the name of its field.",
+        default=(),
         fleet=True,
     )
     field_case: Annotated[Literal["any", "exact"], Choice] = setting(

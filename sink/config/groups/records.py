@@ -100,6 +100,13 @@ class RecordSettings(Group):
         default="log",
         fleet=True,
     )
+    debezium_before: Annotated[Literal["key", "row"], Choice] = setting(
+        "debezium.before",
+        "What a delete of Debezium's has in `before`: the `key` and at most placeholders besides (Postgres: REPLICA"
+        " IDENTITY DEFAULT), or the whole `row` (FULL; MySQL: binlog_row_image=FULL).",
+        default="key",
+        fleet=True,
+    )
     value_message: Text | None = setting(
         "value.message", "Full name of the Protobuf message that plain values are.", default=None, fleet=True
     )

@@ -40,8 +40,9 @@ class RowSettings(Group):
     delete_key_format: Annotated[KeyFormatName, Choice] = setting(
         "delete.key.format",
         "How the keys of Kafka's records hold the fields of `record.key.fields`, for records that have nothing else:"
-        " tombstones, and Debezium's deletes without `before`. `string`: the one field; the others: fields by their"
-        " names. With `none` a tombstone halts the sink, unless the record key is `_kafka_key`.",
+        " tombstones, and Debezium's deletes without `before`. `string`, and `int` and `long` as Kafka's serializers"
+        " write them: the one field; the others: fields by their names, or the one field alone. With `none` a tombstone"
+        " halts the sink, unless the record key is `_kafka_key`.",
         default="none",
         fleet=True,
     )

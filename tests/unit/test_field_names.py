@@ -1,0 +1,223 @@
+"""Columns of another name than their field."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.rules import Bad, Rules
+from sink.config import Settings
+from sink.decode.field_names import columns_of_fields
+from sink.decode.fields import Choices, ValueRules
+from sink.decode.formats import ValueFormat
+from sink.schema import parse_ddl
+from sink.write.row_spec import row_spec, table_schema
+from tests.unit.change_kit import changes_of, settings_of
+
+NAMES = {
+    "id": ("order-id",),
+    "ts": ("@timestamp",),
+    "message": ("metadata", "msgID"),
+    "dotted": ("a.b",),
+    "place.city": ("place", "größe, Stadt"),
+    "lines.sku": ("lines", "item", "sku no"),
+    "by_name.x": ("by_name", "X-1"),
+}
+DDL = (
+    "id bigint, ts timestamp, message string, dotted string, place struct<city: string, zip: string>,"
+    " lines array<struct<sku: string, n: int>>, by_name map<string, struct<x: int>>, plain int"
+)
+RECORD: dict[str, Any] = {
+    "order-id": 7,
+    "@timestamp": 1714979280000,
+    "metadata": {"msgID": "m-1", "other": 1},
+    "a.b": "y",
+    "place": {"größe, Stadt": "Bern", "zip": "3000"},
+    "lines": [{"item": {"sku no": "s"}, "n": 1}, {"n": 2}, None],
+    "by_name": {"k": {"X-1": 5}},
+    "plain": 3,
+}
+ROW = {
+    "id": 7,
+    "ts": 1714979280000000,
+    "message": "m-1",
+    "dotted": "y",
+    "place": {"city": "Bern", "zip": "3000"},
+    "lines": [{"sku": "s", "n": 1}, {"sku": None, "n": 2}, None],
+    "by_name": [("k", {"x": 5})],
+    "plain": 3,
+}
+SETTING = (
+    "id=order-id, ts=@timestamp, message=metadata.msgID, dotted=`a.b`, place.city=place.`größe, Stadt`,"
+    " lines.sku=lines.item.`sku no`, by_name.x=by_name.X-1"
+)
+
+
+def rules(names: dict[str, tuple[str, ...]] = NAMES) -> ValueRules:
+    return ValueRules(time_unit=Choices(None, (("ts", "ms"),)), names=tuple(names.items()))
+
+
+def decoded(ddl: str, values: list[bytes], names: dict[str, tuple[str, ...]] = NAMES) -> tuple[list[Any], list[str]]:
+    form = ValueFormat("json", rules=rules(names))
+    found = form.decoder(parse_ddl(ddl).value_struct).decode(pa.array(values, pa.binary()))
+    rows = found.rows.to_pylist()
+    for row in rows:
+        if row.get("ts") is not None:
+            row["ts"] = int(row["ts"].timestamp()) * 1_000_000
+    return rows, [bad.reason for bad in found.bad]
+
+
+def written(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("copies", [1, 300])
+def test_fields_of_any_name_and_depth_fill_their_columns(copies: int) -> None:
+    assert decoded(DDL, [written(RECORD)] * copies) == ([ROW] * copies, [])
+    flat = {name: RECORD[name] for name in ("order-id", "plain", "a.b", "metadata")}
+    rows, bad = decoded(DDL, [json.dumps(flat, separators=(",", ":")).encode()] * copies)
+    assert (rows[-1]["id"], rows[-1]["message"], rows[-1]["dotted"], bad) == (7, "m-1", "y", [])
+
+
+def test_the_setting_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, schema__ddl=DDL, write__operation="", record__key__fields="", field__names=SETTING)
+    assert dict(settings.field_names) == NAMES
+    assert row_spec(settings, table_schema(settings)).format.rules.names == settings.field_names
+
+
+@pytest.mark.parametrize("text", ["ts", "ts=", "=x", "ts=a..b", "ts=a b", "ts=`a", "ts=a, ts=b"])
+def test_a_setting_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"field\.names"):
+        settings_of(tmp_path, field__names=text)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "names", "reason"),
+    [
+        ("a int, b string", {"a": ("x",), "b": ("x",)}, "read in more than one way, for the columns a, b"),
+        ("a string, b int", {"a": ("x",), "b": ("x", "y")}, "read in more than one way"),
+        ("a struct<b: int>", {"a.b": ("c", "b")}, "is not inside of 'a'"),
+        ("a int, b int", {"a": ("x",), "b": ("X",)}, "differ in case only. Set field.case=exact"),
+        ("a struct<b: int not null>", {"a.b": ("a", "c", "b")}, "is NOT NULL in a struct"),
+    ],
+)
+def test_fields_that_cannot_be_read_so_are_refused(ddl: str, names: dict[str, tuple[str, ...]], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        decoded(ddl, [b"{}"], names)
+
+
+def test_a_name_of_no_column_is_refused(tmp_path: Path) -> None:
+    settings: Settings = settings_of(tmp_path, field__names="nowhere=x")
+    with pytest.raises(ConfigError, match="'nowhere' is not a column"):
+        row_spec(settings, table_schema(settings))
+
+
+def test_a_field_may_fill_several_columns_alone_and_in_its_struct() -> None:
+    names = {"a": ("m", "x"), "b": ("m", "x"), "whole": ("m",)}
+    rows, bad = decoded("a int, b int, whole struct<x: int, y: int>", [b'{"m":{"x":1,"y":2}}', b'{"m":null}'], names)
+    assert rows == [{"a": 1, "b": 1, "whole": {"x": 1, "y": 2}}, {"a": None, "b": None, "whole": None}]
+    assert bad == []
+
+
+def test_a_column_that_is_not_null_needs_its_field() -> None:
+    values = [b'{"m":{"x":1}}', b'{"m":null}', b'{"m":{}}', b"{}", b'{"m":{"x":2}}']
+    rows, bad = decoded("a int not null", values, {"a": ("m", "x")})
+    assert rows == [{"a": 1}, {"a": 2}]
+    assert all("NOT NULL" in reason for reason in bad)
+    assert len(bad) == 3
+
+
+def test_keys_and_rows_of_events_have_the_same_names(tmp_path: Path) -> None:
+    more = {"schema__ddl": "id bigint, message string", "field__names": "id=order-id, message=metadata.msgID"}
+    settings = settings_of(tmp_path, value__envelope="debezium", delete__key__format="json", **more)
+    after = {"order-id": 1, "metadata": {"msgID": "m"}}
+    event = {"before": None, "after": after, "op": "c", "source": {}}
+    records = [({"order-id": 1}, event), ({"order-id": 1}, None), ("2", None)]
+    changes = changes_of(settings, records)
+    assert [(change["id"], change["message"], change["_hoodie_is_deleted"]) for change in changes] == [
+        (1, "m", False),
+        (1, None, True),
+        (2, None, True),
+    ]
+
+
+def test_a_record_in_avro_has_the_same_names() -> None:
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "orderId", "type": "long"},
+            {"name": "meta", "type": {"type": "record", "name": "Meta", "fields": [{"name": "msg", "type": "string"}]}},
+        ],
+    }
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"orderId": 1, "meta": {"msg": "m"}})
+    form = ValueFormat(
+        "avro", json.dumps(schema).encode(), rules=rules({"id": ("orderId",), "message": ("meta", "msg")})
+    )
+    found = form.decoder(parse_ddl("id bigint, message string").value_struct).decode(pa.array([stream.getvalue()]))
+    assert found.rows.to_pylist() == [{"id": 1, "message": "m"}]
+
+
+def test_columns_of_a_registered_schema_get_their_names() -> None:
+    lines = T.ArrayType(T.StructType([T.StructField("item-no", T.IntegerType())]))
+    meta = T.StructType([T.StructField("msg-id", T.StringType())])
+    kinds = {"order-id": T.LongType(), "meta": meta, "lines": lines}
+    fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+    names = {"id": ("order-id",), "message": ("meta", "msg-id"), "lines.item": ("lines", "item-no")}
+    columns = columns_of_fields(fields, names)
+    assert columns.simpleString() == (
+        "struct<id:bigint,meta:struct<msg-id:string>,lines:array<struct<item:int>>,message:string>"
+    )
+
+
+SHAPES = ["id bigint, ts timestamp, message string, place struct<city: string, zip: string not null>, d decimal(6,2)"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_auditor_reads_the_same_fields(seed: int) -> None:
+    rnd = Random(seed)
+    pool: list[tuple[str, ...]] = [("a",), ("m", "a"), ("m", "b"), ("n", "m", "a"), ("A",), ("id",), ("place",)]
+    names = {column: rnd.choice(pool) for column in rnd.sample(["id", "ts", "message", "d"], 2)}
+    names["place.city"] = (*names.get("place", ("place",)), *rnd.choice([("a",), ("m", "a")]))
+    struct = parse_ddl(SHAPES[0]).value_struct
+    exact = rnd.random() < 0.3
+    ours = ValueRules(Choices("ms"), names=tuple(names.items()), exact_case=exact)
+    auditors = Rules({"": "ms"}, names=names, exact_case=exact)
+    try:
+        decoder = ValueFormat("json", rules=ours).decoder(struct)
+    except ConfigError:
+        return
+    values = [record(rnd, 3) for _ in range(60)]
+    found = decoder.decode(pa.array(values, pa.binary()))
+    refused, rows = {bad.index for bad in found.bad}, iter(found.rows.to_pylist())
+    for index, value in enumerate(values):
+        try:
+            audited = json_row(value, json.loads(struct.json()), auditors)
+        except Bad:
+            audited = None
+        assert (audited is None) == (index in refused), (names, value)
+        if audited is not None:
+            assert next(rows) == audited, (names, value)
+
+
+def record(rnd: Random, depth: int) -> bytes:
+    def member(depth: int) -> Any:
+        if depth and rnd.random() < 0.5:
+            names = rnd.sample(["a", "b", "m", "n", "A", "M", "id", "place", "city", "zip", "d", "message", "ts"], 4)
+            return {name: member(depth - 1) for name in names}
+        return rnd.choice([None, 1, 17, "x", "2024-05-06T07:08:00Z", 1.5, True])
+
+    return written(
+        {name: member(depth) for name in ("a", "m", "n", "id", "place", "A", "ts", "d") if rnd.random() < 0.6}
+    )
