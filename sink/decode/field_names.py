@@ -178,8 +178,8 @@ def columns_of_fields(
             kind = _type_of_fields(field.dataType, names, path, (*base, field.name))
             columns.append(T.StructField(path.rpartition(".")[2], kind, field.nullable))
     for path, source in here.items():
-        if len(source) > 1 and (kind := _type_at(fields, source)) is not None:
-            inner = _type_of_fields(kind, names, path, (*base, *source))
+        if len(source) > 1 and (found := _type_at(fields, source)) is not None:
+            inner = _type_of_fields(found, names, path, (*base, *source))
             columns.append(T.StructField(path.rpartition(".")[2], inner, True))
     return T.StructType(columns)
 
@@ -195,9 +195,10 @@ def _type_of_fields(kind: T.DataType, names: Mapping[str, Path], path: str, sour
     return kind
 
 
-def _type_at(fields: T.DataType, source: Path) -> T.DataType | None:
+def _type_at(fields: T.StructType, source: Path) -> T.DataType | None:
+    kind: T.DataType = fields
     for name in source:
-        if not isinstance(fields, T.StructType) or name not in fields.names:
+        if not isinstance(kind, T.StructType) or name not in kind.names:
             return None
-        fields = fields[name].dataType
-    return fields
+        kind = kind[name].dataType
+    return kind
