@@ -1,52 +1,48 @@
 """Decodes Avro records to columns, many records at once, from a writer's schema to the table's columns.
 
-Guarantee: Avro's schema resolution by field name: numbers widen, string and bytes convert to each other, a decimal
-keeps its value, a missing field is null, and a field without a column is skipped. Logical types are exact: no Python
-float and no Python calendar is involved. A value that does not fit its column fails the row. Raises SchemaMismatch if
-the writer's schema does not fit the columns, ConfigError if it is not an Avro schema.
+Guarantee: a value is what `docs/values.md` says, or bad. A record is read with the schema that wrote it; its fields
+fill the columns of their names. A missing field is null, and a field without a column is skipped. A value that does not
+fit its column fails the row. Raises SchemaMismatch if the writer's schema does not fit the columns, ConfigError if it
+is not an Avro schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError
-from sink.decode.avro_values import LONG_MAX, Read, kind_of, read_nulls, simple_reader, span, type_label
-from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, scattered
-from sink.decode.records import SchemaMismatch
+from sink.decode.avro_decimals import is_variable_scale, read_variable_scale
+from sink.decode.avro_steps import EMPTY_COST, Skips, Step, in_order, read_blocks, read_branches, span
+from sink.decode.avro_values import Read, read_enums, read_nulls, simple_reader, way_out
+from sink.decode.cursors import Cursors, Rows, as_map, offsets_after, scattered
+from sink.decode.fields import Columns, Field
+from sink.decode.json_reasons import Undecodable
+from sink.decode.json_values import columns_of
+from sink.decode.records import SchemaMismatch, UnfitSchema
 from sink.schema import stored_type
+from sink.schema.avro_types import AvroSchema, kind_of, parse_avro, type_label
 from sink.schema.bounds import LARGEST, Place, SchemaBounds
-
-_PARSED = "__fastavro_parsed"
-_SHOWN = 500
-_FEW_BRANCHES = 8
-_MOST_BYTES = (1 << 31) - 1
-_EMPTY_COST = 10
-"""An item without bytes takes as many steps: 10,000 of them are allowed."""
-MOST_NESTED = 200
-"""A nested value takes up to four Python frames, of a thousand."""
-Step = Callable[[Cursors, Rows], object]
-"""Moves each row past its next value: reads or skips it."""
 
 
 class AvroReader:
     """Reads records of one writer's schema into the table's value columns."""
 
     def __init__(
-        self, writer: str, target: T.StructType, references: Iterable[str] = (), bounds: SchemaBounds = LARGEST
+        self, writer: str, columns: Columns, references: Iterable[str] = (), bounds: SchemaBounds = LARGEST
     ) -> None:
-        schema, named_types = parsed_record(writer, references, bounds)
+        schema = parse_avro([*references, writer], bounds)
+        record = schema.resolve(schema.root)
+        if kind_of(record) != "record":
+            raise UnfitSchema(f"it is a schema of {type_label(record)}, and one of a record is needed")
         place = Place.root(bounds)
         try:
-            self._read_columns = _Compiler(named_types).columns_reader(schema, target, place)
+            self._read_columns = _Compiler(schema, columns.exact_case).columns_reader(record, columns.fields, place)
         except RecursionError:
             raise place.too_deep() from None
 
@@ -57,206 +53,112 @@ class AvroReader:
         return columns
 
 
-def parsed_record(writer: str, references: Iterable[str], bounds: SchemaBounds) -> tuple[Any, dict[str, Any]]:
-    """Returns the record in `writer` with the named types that it may refer to. Raises SchemaMismatch if it is not a
-    record, ConfigError if it is not an Avro schema."""
-    named_types: dict[str, Any] = {}
-    for reference in references:
-        _parsed(reference, named_types, bounds)
-    schema = _parsed(writer, named_types, bounds)
-    if kind_of(schema) != "record":
-        raise SchemaMismatch("", type_label(schema), "a record")
-    return schema, named_types
-
-
-def _parsed(text: str, named_types: dict[str, Any], bounds: SchemaBounds) -> Any:
-    try:
-        if _PARSED in text:
-            # fastavro would take such a schema as it is.
-            raise ValueError(f"it has the attribute {_PARSED}")
-        schema = parse_schema(bounds.parse_json(text), named_types)
-        for kind in named_types.values():
-            _check_size(kind)
-        return schema
-    except RecursionError:
-        raise bounds.too_deep("") from None
-    except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
-        reason = f"{type(error).__name__}: {error}"[:_SHOWN]
-        raise ConfigError(f"the Avro schema is not valid ({reason}). Correct it.") from None
-
-
-def _check_size(kind: Any) -> None:
-    size = kind.get("size", 0)
-    if kind["type"] == "fixed" and not (type(size) is int and 0 <= size <= _MOST_BYTES):
-        raise ValueError(f"the size of {kind['name']} is {size!r}")
-
-
 class _Compiler:
-    """Makes functions of a writer's types, which read or skip values. A type is skipped by one `_Skip`: it may contain
-    itself."""
+    """Makes functions of a writer's types, which read values into columns."""
 
-    def __init__(self, named_types: dict[str, Any]) -> None:
-        self._named_types = named_types
-        self._skipped: dict[str | int, _Skip] = {}
-        self._enums: dict[str, Read] = {}
-        self._empty: dict[str, bool] = {}
-        self.depth = 0
-        """The depth of nested values that are being skipped."""
-
-    def resolve(self, schema: Any) -> Any:
-        while isinstance(schema, str) and schema in self._named_types:
-            schema = self._named_types[schema]
-        if isinstance(schema, dict) and isinstance(schema["type"], (dict, list)):
-            return self.resolve(schema["type"])
-        return schema
+    def __init__(self, schema: AvroSchema, exact_case: bool) -> None:
+        self._schema = schema
+        self._exact_case = exact_case
+        self._skips = Skips(schema)
+        self._symbols: dict[str, pa.StringArray] = {}
 
     def columns_reader(
-        self, schema: Any, target: T.StructType, place: Place
+        self, record: Any, fields: Sequence[Field], place: Place
     ) -> Callable[[Cursors, Rows], list[pa.Array]]:
-        """Returns what reads records into the columns of `target`."""
-        columns = {column.name: column for column in target.fields}
+        """Returns what reads records into the columns of `fields`."""
+        columns = {field.name: field for field in fields}
+        matched = self._matched(record, columns, place)
         steps: list[tuple[str, Step]] = []
         """The writer's fields in their order, with the name of the column; with no name for a field to skip."""
-        for field in schema["fields"]:
-            column = columns.pop(field["name"], None)
-            inner = place.field(field["name"])
-            if column is None:
-                steps.append(("", self.skipper(field["type"])))
-            else:
-                steps.append((column.name, self.reader(field["type"], column.dataType, column.nullable, inner)))
-        for name, missing in columns.items():
-            kind = missing.dataType
+        for written in record["fields"]:
+            name = matched.get(written["name"], "")
+            inner = place.field(written["name"])
+            step = self.reader(written["type"], columns[name], inner) if name else self._skips.skipper(written["type"])
+            steps.append((name, step))
+        for missing in (field for name, field in columns.items() if name not in matched.values()):
             if not missing.nullable:
-                raise SchemaMismatch(f"{place}.{name}".lstrip("."), "nothing", f"{kind.simpleString()} NOT NULL")
-            steps.append((name, partial(read_nulls, stored_type(kind))))
-        return partial(_read_columns, steps, target.names)
+                path = f"{place}.{missing.name}".lstrip(".")
+                raise SchemaMismatch(path, "nothing", f"{missing.kind.simpleString()} NOT NULL")
+            steps.append((missing.name, partial(read_nulls, stored_type(missing.kind))))
+        return partial(_read_columns, steps, [*columns])
 
-    def reader(self, schema: Any, kind: T.DataType, nullable: bool, place: Place) -> Read:
-        schema = self.resolve(schema)
+    def _matched(self, record: Any, columns: dict[str, Field], place: Place) -> dict[str, str]:
+        """Returns the column of each of the writer's fields that fills one."""
+        folded = {} if self._exact_case else {name.lower(): name for name in columns}
+        try:
+            return dict(columns_of([written["name"] for written in record["fields"]], columns, folded))
+        except Undecodable as error:
+            raise UnfitSchema(f"record {place.path!r}: {error}" if place.path else str(error)) from None
+
+    def reader(self, schema: Any, field: Field, place: Place) -> Read:
+        schema, kind = self._schema.resolve(schema), field.kind
         if isinstance(schema, list):
-            return self._union_reader(schema, kind, nullable, place)
+            return self._union_reader(schema, field, place)
         name = kind_of(schema)
         if name == "null":
-            if not nullable:
+            if not field.nullable:
                 raise SchemaMismatch(place.path, "null", f"{kind.simpleString()} NOT NULL")
             return partial(read_nulls, stored_type(kind))
         if name == "record" and isinstance(kind, T.StructType):
-            return partial(_read_structs, self.columns_reader(schema, kind, place), stored_type(kind))
+            return partial(_read_structs, self.columns_reader(schema, field.inner, place), stored_type(kind))
         if name == "array" and isinstance(kind, T.ArrayType):
-            item = self.reader(schema["items"], kind.elementType, kind.containsNull, place.element())
-            return partial(_read_arrays, item, self.cost_of(schema["items"], kind.elementType), stored_type(kind))
+            item = self.reader(schema["items"], field.element, place.element())
+            return partial(_read_arrays, item, self._cost_of(schema["items"], kind.elementType), stored_type(kind))
         if name == "map" and isinstance(kind, T.MapType):
-            value = self.reader(schema["values"], kind.valueType, kind.valueContainsNull, place.value())
-            return partial(_read_maps, value, self.cost_of(schema["values"], kind.valueType), stored_type(kind))
-        if name == "enum" and isinstance(kind, T.StringType) and schema["name"] in self._enums:
-            return self._enums[schema["name"]]
-        simple = simple_reader(schema, kind)
+            value = self.reader(schema["values"], field.element, place.value())
+            return partial(_read_maps, value, self._cost_of(schema["values"], kind.valueType), stored_type(kind))
+        if name == "enum" and isinstance(kind, T.StringType):
+            return partial(read_enums, self._symbols_of(schema), field)
+        if isinstance(kind, T.DecimalType) and is_variable_scale(schema):
+            return partial(read_variable_scale, field)
+        simple = simple_reader(schema, field)
         if simple is None:
-            raise SchemaMismatch(place.path, type_label(schema), kind.simpleString())
-        if name == "enum":
-            self._enums[schema["name"]] = simple
+            raise SchemaMismatch(place.path, type_label(schema), kind.simpleString(), way_out(schema, field))
         return simple
 
-    def _union_reader(self, schema: list[Any], kind: T.DataType, nullable: bool, place: Place) -> Read:
+    def _symbols_of(self, schema: Any) -> pa.StringArray:
+        """Returns the symbols of an enum as one column, however often it is used."""
+        name = schema["name"]
+        if name not in self._symbols:
+            self._symbols[name] = pa.array(schema["symbols"], pa.string())
+        return self._symbols[name]
+
+    def _union_reader(self, schema: list[Any], field: Field, place: Place) -> Read:
         """A branch that does not fit the column fails the rows with that branch."""
         branches: list[Read] = []
         refused: SchemaMismatch | None = None
         fits = False
-        for branch in schema:
+        types = [self._schema.resolve(branch) for branch in schema]
+        has_records = sum(kind_of(branch) == "record" for branch in types) > 1
+        for branch in types:
             try:
-                branches.append(self.reader(branch, kind, nullable, place.step()))
-                fits = fits or kind_of(self.resolve(branch)) != "null"
+                if has_records and isinstance(field.kind, T.StructType):
+                    self._require_common_field(branch, field, place)
+                branches.append(self.reader(branch, field, place.step()))
+                fits = fits or kind_of(branch) != "null"
             except SchemaMismatch as error:
                 refused = refused or error
-                branches.append(partial(_refuse, stored_type(kind), str(error)))
+                branches.append(partial(_refuse, stored_type(field.kind), str(error)))
         if refused is not None and not fits:
             raise refused
-        return partial(_read_unions, branches, stored_type(kind))
+        return partial(_read_unions, branches, stored_type(field.kind))
 
-    def cost_of(self, schema: Any, kind: T.DataType) -> int:
+    def _require_common_field(self, branch: Any, field: Field, place: Place) -> None:
+        """Refuses one of several records if it fills nothing of the column: it is a record of another kind."""
+        columns = {inner.name: inner for inner in field.inner}
+        if kind_of(branch) == "record" and not self._matched(branch, columns, place):
+            raise UnfitSchema(f"field {place.path!r} is written as {branch['name']}, of which no field has a column")
+
+    def _cost_of(self, schema: Any, kind: T.DataType) -> int:
         """Returns how many steps an item may take of those that a value may have."""
-        return _EMPTY_COST if self.is_empty(schema) else _columns_in(kind)
-
-    def is_empty(self, schema: Any) -> bool:
-        """Whether all values of a type have no bytes. A walk over them would have no end that the bytes set."""
-        schema = self.resolve(schema)
-        if isinstance(schema, list):
-            return False
-        name = kind_of(schema)
-        if name != "record":
-            return name == "null" or (name == "fixed" and schema["size"] == 0)
-        key = schema["name"]
-        if key not in self._empty:
-            # A record within itself that has no other way out has no value: its bytes fail.
-            self._empty[key] = False
-            self._empty[key] = all(self.is_empty(field["type"]) for field in schema["fields"])
-        return self._empty[key]
-
-    def skipper(self, schema: Any) -> _Skip:
-        schema = self.resolve(schema)
-        # By identity: thousands of fields can have one type of thousands of parts. A `_Skip` keeps its schema alive.
-        key = schema if isinstance(schema, str) else id(schema)
-        return self._skipped.setdefault(key, _Skip(self, schema))
-
-
-class _Skip:
-    """Steps over a value of any type. It is compiled when it first occurs."""
-
-    def __init__(self, compiler: _Compiler, schema: Any) -> None:
-        self._compiler = compiler
-        self._schema = schema
-
-    def __call__(self, cursors: Cursors, rows: Rows) -> None:
-        if self._compiler.depth:
-            if self._compiler.depth == MOST_NESTED:
-                cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
-                return
-            cursors.spend(rows, 1)
-            if cursors.reasons:
-                # A failed row would step on through bytes of the next one.
-                rows = rows[~cursors.failed[rows]]
-                if not len(rows):
-                    return
-        self._compiler.depth += 1
-        self._step(cursors, rows)
-        self._compiler.depth -= 1
-
-    @cached_property
-    def _step(self) -> Step:
-        schema, skipper = self._schema, self._compiler.skipper
-        if isinstance(schema, list):
-            branches = [skipper(branch) for branch in schema]
-            return lambda cursors, rows: _branch(cursors, rows, branches)
-        name = kind_of(schema)
-        if name == "record":
-            kinds = [field["type"] for field in schema["fields"] if not self._compiler.is_empty(field["type"])]
-            return partial(_read_columns, [("", skipper(kind)) for kind in kinds], ())
-        if name == "array":
-            item = skipper(schema["items"])
-            cost = _EMPTY_COST if self._compiler.is_empty(schema["items"]) else 1
-            return lambda cursors, rows: _blocks(cursors, rows, item, cost)
-        if name == "map":
-            value = skipper(schema["values"])
-
-            def entry(cursors: Cursors, rows: Rows) -> None:
-                span(cursors, rows)
-                value(cursors, rows)
-
-            return lambda cursors, rows: _blocks(cursors, rows, entry, 1)
-        if name in ("string", "bytes"):
-            return span
-        if name in ("int", "long", "enum"):
-            return Cursors.varints
-        sizes = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-        size = schema["size"] if name == "fixed" else sizes[name]
-        return lambda cursors, rows: span(cursors, rows, size)
+        return EMPTY_COST if self._skips.is_empty(schema) else _columns_in(kind)
 
 
 def _read_columns(
     steps: Sequence[tuple[str, Step]], names: Sequence[str], cursors: Cursors, rows: Rows
 ) -> list[pa.Array]:
     """Takes all steps in their order. Returns the columns with these names."""
-    columns = {name: step(cursors, rows) for name, step in steps}
+    columns: dict[str, Any] = {name: step(cursors, rows) for name, step in steps}
     return [columns[name] for name in names]
 
 
@@ -268,10 +170,10 @@ def _read_structs(
 
 def _read_arrays(read_item: Read, cost: int, kind: pa.ListType, cursors: Cursors, rows: Rows) -> pa.Array:
     parts: list[tuple[Rows, pa.Array]] = []
-    lengths = _blocks(
+    lengths = read_blocks(
         cursors, rows, lambda cursors, item_rows: parts.append((item_rows, read_item(cursors, item_rows))), cost
     )
-    return pa.ListArray.from_arrays(offsets_after(lengths), _in_order(parts, kind.value_type), type=kind)
+    return pa.ListArray.from_arrays(offsets_after(lengths), in_order(parts, kind.value_type), type=kind)
 
 
 def _read_maps(read_value: Read, cost: int, kind: pa.MapType, cursors: Cursors, rows: Rows) -> pa.Array:
@@ -283,12 +185,12 @@ def _read_maps(read_value: Read, cost: int, kind: pa.MapType, cursors: Cursors, 
         keys.append((entry_rows, cursors.utf8(entry_rows, *span(cursors, entry_rows))))
         values.append((entry_rows, read_value(cursors, entry_rows)))
 
-    lengths = _blocks(cursors, rows, entry, cost)
-    return as_map(lengths, _in_order(keys, pa.string()), _in_order(values, kind.item_type), kind)
+    lengths: npt.NDArray[np.int64] = read_blocks(cursors, rows, entry, cost)
+    return as_map(lengths, in_order(keys, pa.string()), in_order(values, kind.item_type), kind)
 
 
 def _read_unions(branches: Sequence[Read], kind: pa.DataType, cursors: Cursors, rows: Rows) -> pa.Array:
-    return scattered(len(rows), _branch(cursors, rows, branches), kind)
+    return scattered(len(rows), read_branches(cursors, rows, branches), kind)
 
 
 def _refuse(kind: pa.DataType, reason: str, cursors: Cursors, rows: Rows) -> pa.Array:
@@ -296,68 +198,8 @@ def _refuse(kind: pa.DataType, reason: str, cursors: Cursors, rows: Rows) -> pa.
     return pa.nulls(len(rows), kind)
 
 
-def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
-    """Reads each row's branch. Returns the values of each branch with the positions of their rows."""
-    chosen = cursors.zigzags(rows)
-    cursors.fail_where(
-        rows,
-        (chosen < 0) | (chosen >= len(branches)),
-        f"a union of {len(branches)} branches has none with the number in the record",
-    )
-    parts = []
-    numbers = range(len(branches)) if len(branches) <= _FEW_BRANCHES else np.unique(chosen).tolist()
-    for number in numbers:
-        positions = np.flatnonzero(chosen == number)
-        if len(positions) and 0 <= number < len(branches):
-            parts.append((positions, branches[number](cursors, rows[positions])))
-    return parts
-
-
 def _columns_in(kind: T.DataType) -> int:
     if isinstance(kind, T.StructType):
         return 1 + sum(_columns_in(field.dataType) for field in kind.fields)
     # The items of arrays and maps are counted where they are read.
     return 1
-
-
-def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any], cost: int) -> npt.NDArray[np.int64]:
-    """Reads the items of an array or a map, one of each row at a time. Returns the number of items in each row.
-
-    `item` gets the rows that have another item. Each item takes `cost` of the steps that a value may have.
-    """
-    lengths = np.zeros(len(rows), np.int64)
-    awaited = np.zeros(len(rows), np.int64)
-    active = np.arange(len(rows))
-    while len(active):
-        between = active[awaited[active] == 0]
-        if len(between):
-            awaited[between] = _block_sizes(cursors, rows[between], cost)
-        active = active[(awaited[active] > 0) & ~cursors.failed[rows[active]]]
-        if len(active):
-            item(cursors, rows[active])
-            lengths[active] += 1
-            awaited[active] -= 1
-    return lengths
-
-
-def _block_sizes(cursors: Cursors, rows: Rows, cost: int) -> npt.NDArray[np.int64]:
-    """Reads the number of items in the next block: 0 at the end. After a negative count comes the block's size."""
-    counts = cursors.zigzags(rows)
-    sized = np.flatnonzero(counts < 0)
-    if len(sized):
-        cursors.varints(rows[sized])
-        counts[sized] = -np.maximum(counts[sized], -LONG_MAX)
-    beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
-    cursors.fail_where(rows, beyond, "a block claims more items than the record has bytes")
-    counts[beyond] = 0
-    cursors.spend(rows, counts * cost)
-    return counts
-
-
-def _in_order(parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
-    """Sorts items by row; they were read one of each row at a time."""
-    if not parts:
-        return pa.array([], kind)
-    owners = np.concatenate([rows for rows, _ in parts])
-    items = joined([values for _, values in parts], kind)
-    return items if len(parts) == 1 else items.take(pa.array(np.argsort(owners, kind="stable")))

@@ -27,10 +27,12 @@ from google.protobuf.descriptor_pb2 import (
 
 from sink.decode.proto_files import descriptor_set
 from sink.decode.registry import RegisteredSchema, referred
+from sink.schema.avro_types import CONNECT_NAMES
 
 _AVRO_NAMED = ("record", "error", "enum", "fixed")
 _AVRO_PLAIN = ("aliases", "default", "logicalType", "precision", "scale", "size", "symbols")
 """Attributes that are taken as they are. `doc`, `order` and those of other tools change no value."""
+_CONNECT_NAME = "connect.name"
 _HEX_DIGITS = 16
 
 
@@ -73,6 +75,9 @@ def _avro_type(schema: Any, namespace: str) -> Any:
         outer = {name: schema[name] for name in _AVRO_PLAIN if name in schema}
         return {"type": _avro_type(kind, namespace), **outer} if outer else _avro_type(kind, namespace)
     plain: dict[str, Any] = {name: schema[name] for name in _AVRO_PLAIN if name in schema}
+    connect_name = str(schema.get(_CONNECT_NAME))
+    if (kind, connect_name) in CONNECT_NAMES:
+        plain[_CONNECT_NAME] = connect_name
     if kind in _AVRO_NAMED:
         name, own = str(schema["name"]), str(schema.get("namespace", namespace))
         namespace = name.rpartition(".")[0] if "." in name else own

@@ -97,7 +97,7 @@ class ValueFormat:
             return WireDecoder(columns, partial(self._registered, columns), message_paths=kind == "protobuf")
         try:
             if kind == "avro":
-                avro_reader = AvroReader(self.writer.decode(), columns.struct, bounds=self.bounds)
+                avro_reader = AvroReader(self.writer.decode(), columns, bounds=self.bounds)
                 return ColumnDecoder(columns, avro_reader, may_be_empty=False)
             # A Protobuf message whose fields all have their defaults has no bytes.
             reader = ProtobufReader(self.writer, self.message, columns.struct, self.bounds)
@@ -133,7 +133,7 @@ class ValueFormat:
             self.bounds.check_text(registered.text, *referred(registered))
             if kind == "PROTOBUF":
                 return ProtobufReader(_descriptors(registered), message_path, columns.struct, self.bounds)
-            return AvroReader(registered.text, columns.struct, referred(registered), self.bounds)
+            return AvroReader(registered.text, columns, referred(registered), self.bounds)
         except MissingCompiler:
             raise
         except ConfigError as error:

@@ -17,10 +17,18 @@ TOMBSTONE = "the value is null (a tombstone), which an append table cannot take"
 
 
 class SchemaMismatch(Exception):
-    """A writer's schema does not fit the table: field `path` has type `wrote` there, and the column wants `wants`."""
+    """A writer's schema does not fit the table: field `path` has type `wrote` there, and the column wants `wants`. The
+    `way_out` begins with the full stop before it."""
 
-    def __init__(self, path: str, wrote: str, wants: str) -> None:
-        super().__init__(f"field {path!r} is written as {wrote}, and the table's column is {wants}")
+    def __init__(self, path: str, wrote: str, wants: str, way_out: str = "") -> None:
+        super().__init__(f"field {path!r} is written as {wrote}, and the table's column is {wants}{way_out}")
+
+
+class UnfitSchema(SchemaMismatch):
+    """A writer's schema does not fit the table, and it is not the type of one field that is in the way."""
+
+    def __init__(self, reason: str) -> None:
+        Exception.__init__(self, reason)
 
 
 @dataclass(frozen=True, slots=True)

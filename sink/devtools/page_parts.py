@@ -59,7 +59,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes},
     "docs/monitoring.md": {"metrics": metrics},
-    "docs/values.md": {"json": facts("json", "settings"), "connect": facts("connect", "its name in the schema")},
+    "docs/values.md": {
+        "json": facts("json", "settings"),
+        "connect": facts("connect", "its name in the schema"),
+        "avro": facts("avro", "settings"),
+    },
     "docs/decisions/README.md": {"decisions": decisions},
 }
 

@@ -372,4 +372,5 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
 
 def columns_of_table(avro: str) -> T.StructType:
     """Returns the table's columns without Hudi's own. Raises ConfigError."""
-    return T.StructType([field for field in struct_of_avro(avro).fields if field.name not in META_COLUMNS])
+    struct = struct_of_avro(avro, of_table=True)
+    return T.StructType([field for field in struct.fields if field.name not in META_COLUMNS])

@@ -1,25 +1,27 @@
 """Converts Avro records to Spark's types and back, by the rules of spark-avro and Hudi.
 
-Guarantee: `avro_schema` returns the same schema as Hudi's converter (a test compares them). Raises ConfigError for Avro
-types that no table column can hold.
+Guarantee: `avro_schema` returns the same schema as Hudi's converter (a test compares them). A column can hold all
+values of its Avro type, but for decimals of more than 38 digits. Raises ConfigError for Avro types that no table column
+can hold; with `warnings` they are left out.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
+from sink.schema.avro_types import AvroSchema, kind_of, logical_type, parse_avro, type_label
 from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from sink.schema.warnings import OmittedField, SchemaWarning
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_PRECISION = 38
 _SHOWN, _SHOWN_BRANCHES = 200, 10
-_WITHIN = object()
-"""Marks a named type while its own parts are being read."""
 
 _TO_AVRO: dict[type[T.DataType], Any] = {
     T.BooleanType: "boolean",
@@ -34,16 +36,6 @@ _TO_AVRO: dict[type[T.DataType], Any] = {
     T.DateType: {"type": "int", "logicalType": "date"},
     T.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
 }
-_LOGICAL = {
-    "decimal": ("bytes", "fixed"),
-    "uuid": ("string", "fixed"),
-    "date": ("int",),
-    "time-millis": ("int",),
-    "duration": ("fixed",),
-    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
-    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"), ("long",)),
-}
-"""Avro's logical types, with the types that they annotate."""
 _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("boolean", None): T.BooleanType,
     ("int", None): T.IntegerType,
@@ -52,6 +44,7 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("double", None): T.DoubleType,
     ("string", None): T.StringType,
     ("string", "uuid"): T.StringType,
+    ("fixed", "uuid"): T.StringType,
     ("enum", None): T.StringType,
     ("bytes", None): T.BinaryType,
     ("fixed", None): T.BinaryType,
@@ -59,17 +52,22 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     # Spark has no time of day: the column has the number of milliseconds or microseconds.
     ("int", "time-millis"): T.IntegerType,
     ("long", "time-micros"): T.LongType,
-    ("long", "timestamp-micros"): T.TimestampType,
-    ("long", "timestamp-millis"): T.TimestampType,
+    **{
+        ("long", f"{zone}timestamp-{unit}"): T.TimestampType
+        for zone in ("", "local-")
+        for unit in ("millis", "micros", "nanos")
+    },
 }
-
-
-def logical_type(node: Any) -> str | None:
-    """Returns the logical type; None if Avro does not define it for this type, because readers must then ignore it."""
-    if not isinstance(node, dict):
-        return None
-    logical = node.get("logicalType")
-    return logical if isinstance(logical, str) and node["type"] in _LOGICAL.get(logical, ()) else None
+_READ_ONLY = ("timestamp-nanos", "local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos")
+"""Logical types that a column reads and Hudi has columns of its own for."""
+_WIDTHS: dict[type[T.DataType], int] = {T.IntegerType: 0, T.LongType: 1, T.FloatType: 2, T.DoubleType: 2}
+_AS_TEXT = ("boolean", "int", "long", "float", "double", "string", "enum")
+"""Types whose values have one text each, as JSON would write them."""
+_ALWAYS_NULL = "it is always null"
+_WITHOUT_COLUMN = {
+    "null": _ALWAYS_NULL,
+    "duration": "Avro's duration (months, days and milliseconds) cannot be a column; schema.ddl can have it as BINARY",
+}
 
 
 def avro_schema(struct: T.StructType, table_name: str) -> str:
@@ -117,109 +115,141 @@ def _decimal_bytes(precision: int) -> int:
     return (int("9" * precision).bit_length() + 8) // 8
 
 
-def struct_of_avro(schema_json: str, bounds: SchemaBounds = LARGEST) -> T.StructType:
-    """Returns the columns of an Avro record in JSON."""
-    try:
-        avro = bounds.parse_json(schema_json)
-    except SchemaTooLarge as error:
-        raise ConfigError(f"schema: {error}") from None
-    except ValueError as error:
-        raise ConfigError(f"schema: neither DDL nor Avro JSON ({error})") from None
-    return _struct_of(avro, Place.root(bounds))
+def struct_of_avro(schema_json: str, bounds: SchemaBounds = LARGEST, of_table: bool = False) -> T.StructType:
+    """Returns the columns of an Avro record in JSON.
 
-
-def _struct_of(avro: Any, place: Place) -> T.StructType:
+    `of_table`: the schema is that of a table. Columns of types that the sink reads but does not write, like local
+    timestamps, are refused.
+    """
     try:
-        kind, _ = column_type(avro, place)
+        return record_columns(parse_avro([schema_json], bounds), bounds, of_table=of_table)
     except SchemaTooLarge as error:
         raise SchemaTooLarge(f"schema: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"schema: {error}") from None
+
+
+def record_columns(
+    schema: AvroSchema, bounds: SchemaBounds, warnings: list[SchemaWarning] | None = None, of_table: bool = False
+) -> T.StructType:
+    """Returns the columns of a record. A field that no column can hold is left out with a warning; without `warnings`
+    it raises ConfigError. `of_table`: as in `struct_of_avro`."""
+    record = schema.resolve(schema.root)
+    if kind_of(record) != "record":
+        raise ConfigError(
+            f"the Avro schema is not a record, but {type_label(record)}. Give a record: its fields become the columns."
+        )
+    place = Place.root(bounds)
+    try:
+        return _Walk(schema, warnings, of_table).struct(record, place)
     except RecursionError:
         raise place.too_deep() from None
-    except (TypeError, ValueError, AssertionError) as error:
-        raise ConfigError(f"schema: the Avro schema is not valid ({error}). Correct it.") from None
-    if not isinstance(kind, T.StructType):
-        raise ConfigError("schema: the Avro schema is not a record. Give a record, whose fields become the columns.")
-    return kind
 
 
-def column_type(avro: Any, place: Place) -> tuple[T.DataType, bool]:
-    """Returns the type of a column for the Avro type at `place`, and whether null is allowed. A name refers to a type
-    before it within `avro`."""
-    return _from_avro(avro, place, {})
+class _NoColumn(ConfigError):
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(f"{str(place) or 'the record'}: {reason}")
+        self.reason = reason
 
 
-def _from_avro(avro: Any, place: Place, named_types: dict[str, Any]) -> tuple[T.DataType, bool]:
-    """Returns the type, and whether null is allowed."""
-    if isinstance(avro, list):
-        not_null = [branch for branch in avro[:2] if branch != "null"]
-        if len(not_null) != 1 or len(avro) > 2:
-            types = ", ".join(map(_type_label, avro[:_SHOWN_BRANCHES]))
-            raise ConfigError(
-                f"schema: {str(place) or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
-            )
-        return _from_avro(not_null[0], place.step(), named_types)[0], len(avro) == 2
-    if isinstance(avro, str) and named_types.get(avro) is _WITHIN:
-        raise ConfigError(f"schema: {place}: {avro} contains itself; no column can")
-    if isinstance(avro, str) and avro in named_types:
-        return _from_avro(named_types[avro], place.step(), named_types)
-    node = {"type": avro} if isinstance(avro, str) else avro
-    if not isinstance(node, dict) or "type" not in node:
-        raise ConfigError(f"schema: {str(place) or 'the text'}: {_shortened(avro)} is not an Avro type")
-    if "name" in node and node["type"] in ("enum", "fixed", "record"):
-        name = str(node["name"])
-        names = {name, f"{node.get('namespace', '')}.{name}".lstrip(".")}
-        named_types |= dict.fromkeys(names, _WITHIN)
-        kind = _from_node(node, place, named_types)
-        named_types |= dict.fromkeys(names, node)
-        return kind, False
-    return _from_node(node, place, named_types), False
+class _Walk:
+    """Walks through the fields of a record, inner ones too."""
 
+    def __init__(self, schema: AvroSchema, warnings: list[SchemaWarning] | None, of_table: bool) -> None:
+        self._schema = schema
+        self._warnings = warnings
+        self._of_table = of_table
+        self._enclosing: list[str] = []
 
-def _type_label(avro: Any) -> str:
-    return str(avro.get("name") or avro.get("type"))[:_SHOWN] if isinstance(avro, dict) else str(avro)[:_SHOWN]
-
-
-def _from_node(node: dict[str, Any], place: Place, named_types: dict[str, Any]) -> T.DataType:
-    kind = node["type"]
-    if isinstance(kind, (dict, list)):
-        return _from_avro(kind, place.step(), named_types)[0]
-    logical = logical_type(node)
-    if logical == "decimal":
-        precision, scale = int(_part(node, "precision", place)), int(node.get("scale", 0))
-        if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
-            raise ConfigError(
-                f"schema: {place}: decimal({precision},{scale}) needs a precision of 1 to {MAX_PRECISION} and a"
-                " scale within it"
-            )
-        return T.DecimalType(precision, scale)
-    if kind == "record":
+    def struct(self, record: Mapping[str, Any], place: Place) -> T.StructType:
+        """Returns the fields that can be columns, without inner fields that cannot."""
         fields = []
-        for field in node.get("fields", ()):
-            inner_place = place.field(_part(field, "name", place))
-            inner, nullable = _from_avro(_part(field, "type", place), inner_place, named_types)
-            fields.append(T.StructField(field["name"], inner, nullable))
-        if not fields:
-            raise ConfigError(f"schema: {str(place) or 'the record'} has no fields; Parquet has no such columns")
+        self._enclosing.append(record["name"])
+        for field in record["fields"]:
+            inner = place.field(field["name"])
+            try:
+                fields.append(T.StructField(field["name"], *self._column(field["type"], inner)))
+            except _NoColumn as error:
+                if self._warnings is None:
+                    raise
+                # Nothing is lost without a field that is always null.
+                is_null = error.reason == _ALWAYS_NULL
+                self._warnings.append(
+                    f"left out: {inner}: {_ALWAYS_NULL}" if is_null else OmittedField(inner.path, error.reason)
+                )
+        self._enclosing.pop()
+        if not fields and not (self._warnings is not None and not place.path):
+            raise _NoColumn(place, "it has no fields that can be columns; Parquet has no such columns")
         return T.StructType(fields)
-    if kind == "array":
-        return T.ArrayType(*_from_avro(_part(node, "items", place), place.element(), named_types))
-    if kind == "map":
-        value, nullable = _from_avro(_part(node, "values", place), place.value(), named_types)
-        return T.MapType(T.StringType(), value, nullable)
-    column_type = _FROM_AVRO.get((kind, logical))
-    if column_type is None:
-        type_text = f"{kind} ({logical})" if logical else kind
-        raise ConfigError(f"schema: {str(place) or 'the text'}: Avro type {type_text} cannot be a column")
-    return column_type()
 
+    def _column(self, schema: Any, place: Place) -> tuple[T.DataType, bool]:
+        """Returns the type of a column, and whether null is allowed."""
+        if isinstance(schema, list):
+            for _ in schema:
+                place.step()
+            branches = [branch for branch in schema if branch != "null"]
+            kind = self._union(branches, place) if len(branches) != 1 else self._column(branches[0], place)[0]
+            return kind, len(branches) < len(schema)
+        if isinstance(schema, str) and schema in self._schema.named:
+            if schema in self._enclosing:
+                raise _NoColumn(place, f"{schema} contains itself, which no column can")
+            place = place.step()
+            schema = self._schema.named[schema]
+        kind_name = kind_of(schema)
+        if kind_name == "record":
+            return self.struct(schema, place), False
+        if kind_name == "array":
+            return T.ArrayType(*self._column(schema["items"], place.element())), False
+        if kind_name == "map":
+            return T.MapType(T.StringType(), *self._column(schema["values"], place.value())), False
+        if self._of_table and logical_type(schema) in _READ_ONLY:
+            raise _NoColumn(place, f"Avro type {type_label(schema)} cannot be a column of a table")
+        return _column_or_refusal(schema, place), False
 
-def _part(node: Any, name: str, place: Place) -> Any:
-    if not isinstance(node, dict) or name not in node:
-        raise ConfigError(
-            f"schema: {str(place) or 'the record'}: {_shortened(node)} has no {name!r}, which Avro requires"
+    def _union(self, branches: list[Any], place: Place) -> T.DataType:
+        """Returns the type of a column that holds the values of all branches, which have no types inside."""
+        if not branches:
+            raise _NoColumn(place, _ALWAYS_NULL)
+        types = [self._schema.resolve(branch) for branch in branches]
+        labels = ", ".join(map(_branch_label, types[:_SHOWN_BRANCHES]))
+        refusal = _NoColumn(
+            place, f"the union [{labels}] cannot be a column; one type beside null, numbers, or texts and numbers can"
         )
-    return node[name]
+        if self._of_table or any(kind_of(branch) in ("record", "array", "map") for branch in types):
+            raise refusal
+        kinds = [_column_or_refusal(branch, place) for branch in types]
+        if all(kind == kinds[0] for kind in kinds):
+            return kinds[0]
+        if not all(map(_has_text, types)):
+            raise refusal
+        if all(type(kind) in _WIDTHS for kind in kinds):
+            # Not every int is a FLOAT.
+            return T.DoubleType() if max(_WIDTHS[type(kind)] for kind in kinds) == 2 else T.LongType()
+        return T.StringType()
 
 
-def _shortened(node: Any) -> str:
-    return json.dumps(node)[:_SHOWN]
+def _branch_label(schema: Any) -> str:
+    return str(schema["name"])[:_SHOWN] if isinstance(schema, dict) and "name" in schema else type_label(schema)
+
+
+def _has_text(schema: Any) -> bool:
+    logical = logical_type(schema)
+    return logical == "uuid" or (logical is None and kind_of(schema) in _AS_TEXT)
+
+
+def simple_column(schema: Any) -> T.DataType | None:
+    """Returns the type of a column that holds the values of a type without types inside; None if there is none."""
+    if logical_type(schema) == "decimal":
+        precision, scale = min(schema["precision"], MAX_PRECISION), schema["scale"]
+        return T.DecimalType(precision, scale) if scale <= MAX_PRECISION else None
+    column_type = _FROM_AVRO.get((kind_of(schema), logical_type(schema)))
+    return None if column_type is None else column_type()
+
+
+def _column_or_refusal(schema: Any, place: Place) -> T.DataType:
+    kind, logical = simple_column(schema), logical_type(schema)
+    if kind is None and logical == "decimal":
+        raise _NoColumn(place, f"{type_label(schema)} has more than {MAX_PRECISION} digits behind the point")
+    if kind is None:
+        raise _NoColumn(place, _WITHOUT_COLUMN[logical or kind_of(schema)])
+    return kind

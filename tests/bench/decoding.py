@@ -69,7 +69,7 @@ def main() -> None:
         "protobuf": [message_class(**event).SerializeToString() for event in events],
     }
     framed = [struct.pack(">bI", 0, 1 + number % 2) + value for number, value in enumerate(written["avro"])]
-    readers = {number: AvroReader(json.dumps(AVRO), schema.value_struct) for number in (1, 2)}
+    readers = {number: AvroReader(json.dumps(AVRO), columns(schema)) for number in (1, 2)}
     two_schemas = WireDecoder(columns(schema), lambda schema_id, _: readers[schema_id], message_paths=False)
     cases: dict[str, tuple[list[bytes], Callable[[Any], Any]]] = {}
     for name, values in written.items():

@@ -28,6 +28,7 @@ from sink.config.values import topic_regex
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, Reader, UnusableSchema, WireDecoder
 from sink.decode.cursors import Cursors
+from sink.decode.fields import NO_RULES, Columns
 from sink.decode.fingerprints import fingerprint
 from sink.decode.header_ids import with_header_ids
 from sink.decode.json_records import JsonDecoder
@@ -100,7 +101,7 @@ DESCRIPTORS = FileDescriptorSet(file=[_file()]).SerializeToString()
 
 @cache
 def _avro() -> ColumnDecoder:
-    return ColumnDecoder(columns(SCHEMA), AvroReader(AVRO, SCHEMA.value_struct, (), BOUNDS), may_be_empty=False)
+    return ColumnDecoder(columns(SCHEMA), AvroReader(AVRO, columns(SCHEMA), (), BOUNDS), may_be_empty=False)
 
 
 @cache
@@ -121,7 +122,7 @@ def avro(data: bytes) -> object:
 
 def avro_schema(data: bytes) -> object:
     text = data.decode(errors="replace")
-    AvroReader(text, SCHEMA.value_struct, (), BOUNDS)
+    AvroReader(text, columns(SCHEMA), (), BOUNDS)
     fingerprint(RegisteredSchema(1, "AVRO", text))
     return columns_of_avro(text, (), [], BOUNDS)
 
@@ -129,11 +130,11 @@ def avro_schema(data: bytes) -> object:
 def avro_both(data: bytes) -> object:
     """Reads a value, behind a zero, by the schema before it, once into columns and once without any."""
     schema, _, value = data.partition(b"\0")
-    columns = columns_of_avro(schema.decode(errors="replace"), (), [], BOUNDS)
-    for target in (columns, SCHEMA.value_struct):
+    struct = columns_of_avro(schema.decode(errors="replace"), (), [], BOUNDS)
+    for target in (Columns.of(struct, NO_RULES), columns(SCHEMA)):
         cursors = Cursors(pa.array([value, value], pa.binary()))
         AvroReader(schema.decode(errors="replace"), target, (), BOUNDS).read(cursors, np.arange(2))
-    return columns
+    return struct
 
 
 def protobuf(data: bytes) -> object:

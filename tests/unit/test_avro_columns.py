@@ -19,9 +19,11 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.cursors import Cursors
+from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.records import SchemaMismatch
-from sink.schema import parse_ddl, stored_type
+from sink.schema import parse_ddl
 from sink.schema.avro import struct_of_avro
+from tests.columns_kit import columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FIRST, LAST = datetime(1, 1, 2, tzinfo=timezone.utc), datetime(9999, 12, 30, tzinfo=timezone.utc)
@@ -153,27 +155,19 @@ def encoded(bare: Any, records: list[Any]) -> list[bytes]:
     return values
 
 
-def read(schema: Any, values: list[bytes], target: T.StructType) -> tuple[list[dict[str, Any]], dict[int, str]]:
+def read(schema: Any, values: list[bytes], target: Columns) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """Returns the good rows, and the reasons of the bad ones by index."""
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = AvroReader(json.dumps(schema), target).read(cursors, np.arange(len(values)))
     good = np.flatnonzero(~cursors.failed)
-    types_ = [stored_type(field.dataType) for field in target.fields]
-    assert [column.type for column in columns] == types_
-    rows = pa.RecordBatch.from_arrays(
-        [column.take(pa.array(good)) for column in columns],
-        schema=pa.schema([pa.field(f.name, kind, f.nullable) for f, kind in zip(target.fields, types_, strict=True)]),
-    )
+    assert [column.type for column in columns] == target.stored_arrow.types
+    rows = pa.RecordBatch.from_arrays([column.take(pa.array(good)) for column in columns], schema=target.stored_arrow)
     rows.validate(full=True)
     return rows.to_pylist(), cursors.reasons
 
 
-def struct(schema: Any) -> T.StructType:
-    return struct_of_avro(json.dumps(schema))
-
-
-def columns(ddl: str) -> T.StructType:
-    return parse_ddl(ddl).value_struct
+def struct(schema: Any) -> Columns:
+    return Columns.of(struct_of_avro(json.dumps(schema)), NO_RULES)
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -199,11 +193,11 @@ def test_fields_that_the_table_has_not_are_stepped_over(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
 ) -> None:
     schema, bare, pairs = topic
-    record_struct = struct(schema)
+    record_struct = struct_of_avro(json.dumps(schema))
     kept_fields = data.draw(
         st.lists(st.sampled_from(record_struct.fields), unique_by=lambda field: field.name, max_size=3)
     )
-    target = T.StructType([*kept_fields, T.StructField("new", T.DateType())])
+    target = Columns.of(T.StructType([*kept_fields, T.StructField("new", T.DateType())]), NO_RULES)
     rows, reasons = read(schema, encoded(bare, [written for written, _ in pairs]), target)
     assert reasons == {}
     assert rows == [{**{field.name: shown[field.name] for field in kept_fields}, "new": None} for _, shown in pairs]
@@ -307,12 +301,12 @@ def test_a_column_takes_what_it_can_hold_of_another_type(written_type: Any, ddl:
         ("double", "float"),
         ("string", "int"),
         ("long", "timestamp"),
-        ({"type": "long", "logicalType": "timestamp-nanos"}, "timestamp"),
-        ({"type": "long", "logicalType": "local-timestamp-micros"}, "timestamp"),
+        ({"type": "long", "logicalType": "time-micros"}, "timestamp"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "date"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, "string"),
         ("null", "int not null"),
         (["null", "string", "boolean"], "int"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(4,2)"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "string"),
+        ("double", "decimal(4,2)"),
         ({"type": "bytes", "logicalType": "decimal"}, "decimal(4,2)"),
         ({"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}, "decimal(9,2)"),
         ({"type": "array", "items": "string"}, "array<int>"),
@@ -333,8 +327,9 @@ def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
     ("written_type", "ddl", "value", "reason"),
     [
         ("boolean", "boolean", b"\x02", "a boolean that is neither 0 nor 1"),
-        ("int", "int", b"\x80\x80\x80\x80\x10", "a number outside -2147483648..2147483647"),
-        ("int", "tinyint", b"\x80\x02", "a number outside -128..127"),
+        ("int", "int", b"\x80\x80\x80\x80\x10", "column 'f': the number 2147483648 does not fit int"),
+        ("int", "bigint", b"\x80\x80\x80\x80\x10", "column 'f': the number 2147483648 does not fit Avro's int"),
+        ("int", "tinyint", b"\x80\x02", "column 'f': the number 128 does not fit tinyint"),
         ("long", "bigint", b"\xff" * 10, "a number of more than 64 bits"),
         ("string", "string", b"\x02\xff", "a text that is not UTF-8"),
         ("string", "string", b"\x03a", "it ends in the middle of a field"),
@@ -347,14 +342,22 @@ def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
             {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1},
             "decimal(4,1)",
             b"\x04\x27\x10",
-            "more digits than decimal(4,1) holds",
+            "column 'f': the number 1000.0 does not fit decimal(4,1)",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2},
+            "decimal(4,1)",
+            b"\x04\x07\xcf",
+            "column 'f': the number 19.99 has more digits behind the point than decimal(4,1). Set"
+            " decimal.rounding=half_up",
         ),
         (
             {"type": "long", "logicalType": "timestamp-millis"},
             "timestamp",
             b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-            "a number outside",
+            "column 'f': 9223372036854775807 ms since 1970 are outside the years 0001 to 9999",
         ),
+        ("string", "timestamp", b"\x02a", "column 'f': 'a' is not a time"),
     ],
 )
 def test_a_value_that_the_column_cannot_hold_fails_its_row(
@@ -377,9 +380,107 @@ def test_of_a_key_that_a_map_has_twice_the_last_value_counts() -> None:
     assert read_one(record(("f", {"type": "map", "values": "int"})), value, "map<string,int>") == [("a", 3), ("b", 2)]
 
 
-def test_a_field_that_a_writer_has_twice_is_read_once_and_then_stepped_over() -> None:
-    schema = record(("a", "int"), ("a", "string"), ("b", "int"))
-    assert read(schema, [b"\x0a\x04xy\x0e"], columns("a int, b int")) == ([{"a": 5, "b": 7}], {})
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (record(("a", "int"), ("a", "string")), "r has two fields named 'a'"),
+        (
+            record(("a", {**record(("x", "int")), "name": "s"}), ("b", {**record(("y", "int")), "name": "s"})),
+            "two types",
+        ),
+        (record(("a", "s")), "no type before it is named 's'"),
+        (record(("a", {"type": "enum", "name": "int", "symbols": ["x"]})), "has the name of the type int"),
+        (record(("a", ["null", {"type": ["int"]}])), "a union has a union as a branch"),
+        (record(("a", {"type": "fixed", "name": "f", "size": -1})), "the size of f is -1"),
+        (record(("a", {"type": "enum", "name": "e", "symbols": [1]})), "a symbol of e is not a text"),
+        (record(("a", {"type": "array"})), "has no 'items'"),
+    ],
+)
+def test_a_schema_that_leaves_open_how_its_bytes_are_read_is_refused(schema: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        AvroReader(json.dumps(schema), columns("b int"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 5}, b"\x02\x01"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 127}, b"\x02\x01"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": "2"}, b"\x02\x01"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 0}, b"\x02\x01"),
+        ({"type": "fixed", "name": "f", "size": 1, "logicalType": "decimal", "precision": 3}, b"\x01"),
+        ({"type": "fixed", "name": "f", "size": 1, "logicalType": ["uuid"]}, b"\x01"),
+        ({"type": "fixed", "name": "f", "size": 1, "logicalType": "duration"}, b"\x01"),
+    ],
+)
+def test_an_invalid_logical_type_is_its_plain_type(kind: Any, value: bytes) -> None:
+    schema = record(("f", kind), ("g", "int"))
+    assert read(schema, [value + b"\x0e"], columns("g int")) == ([{"g": 7}], {})
+    assert read(schema, [value + b"\x0e"], columns("f binary")) == ([{"f": b"\x01"}], {})
+
+
+@pytest.mark.parametrize("default", [None, "0", {}, [1], "x" * 10])
+def test_a_default_is_not_looked_at(default: Any) -> None:
+    schema = record(("f", "long"), ("e", {"type": "enum", "name": "e", "symbols": ["A"], "default": "B"}))
+    for field in schema["fields"]:
+        field["default"] = default
+    assert read(schema, [b"\x0e\0"], columns("f bigint, e string")) == ([{"f": 7, "e": "A"}], {})
+
+
+def test_a_type_twice_in_the_same_words_is_one_type() -> None:
+    line = {**record(("q", "int")), "name": "Line"}
+    schema = record(("a", line), ("b", {**line, "doc": "again"}), ("c", "Line"))
+    assert read(schema, [b"\x02\x04\x06"], columns("a struct<q: int>, c struct<q: int>")) == (
+        [{"a": {"q": 1}, "c": {"q": 3}}],
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "reference"),
+    [
+        (("Line", None), "shop.Line"),
+        (("shop.Line", None), "Line"),
+        (("Line", "shop"), "Line"),
+        (("Line", ""), "Line"),
+        (("x.Line", "ignored"), "x.Line"),
+    ],
+)
+def test_names_are_those_of_avro(names: tuple[str, str | None], reference: str) -> None:
+    name, space = names
+    line = {**record(("q", "int")), "name": name} | ({} if space is None else {"namespace": space})
+    schema = {**record(("a", line), ("b", reference)), "name": "Order", "namespace": "shop"}
+    assert read(schema, [b"\x02\x04"], columns("b struct<q: int>")) == ([{"b": {"q": 2}}], {})
+
+
+def test_a_name_is_of_the_inner_namespace_before_all_others() -> None:
+    inner = {**record(("x", {**record(("q", "int")), "name": "Line"}), ("y", "Line")), "name": "in.Inner"}
+    outer = {**record(("p", "string")), "name": "Line"}
+    schema = {**record(("a", outer), ("b", inner), ("c", "Line"), ("d", "in.Line")), "name": "out.Order"}
+    rows, _ = read(schema, [b"\x02a\x04\x06\x02c\x08"], columns("b struct<y: struct<q: int>>, c struct<p: string>"))
+    assert rows == [{"b": {"y": {"q": 3}}, "c": {"p": "c"}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ddl", "way_out"),
+    [
+        ("long", "timestamp", r"timestamp\. Set time\.unit to one of s, ms, us, ns, or"),
+        ("int", "date", r"date\. Set date\.unit to one of days, s, ms, us, ns, or"),
+        ("string", "decimal(4,2)", r"decimal\(4,2\)\. Set decimal\.format to numeric \(digits\) or base64, or"),
+    ],
+)
+def test_what_a_type_leaves_open_names_the_setting_that_says_it(kind: str, ddl: str, way_out: str) -> None:
+    with pytest.raises(SchemaMismatch, match=way_out):
+        AvroReader(json.dumps(record(("f", kind))), columns(f"f {ddl}"))
+
+
+def test_two_fields_that_differ_in_case_only_are_named() -> None:
+    inner = {**record(("ID", "int"), ("Id", "int")), "name": "s"}
+    reason = "record 'a': column 'id': the fields 'ID' and 'Id' differ in case only"
+    with pytest.raises(SchemaMismatch, match=reason):
+        AvroReader(json.dumps(record(("a", inner))), columns("a struct<id: int>"))
+    exact = Columns.of(parse_ddl("a struct<id: int>").value_struct, ValueRules(exact_case=True))
+    assert read(record(("a", inner)), [b"\x02\x04"], exact) == ([{"a": {"id": None}}], {})
 
 
 def test_a_type_that_contains_itself_is_stepped_over() -> None:
@@ -413,12 +514,18 @@ def test_a_named_type_may_come_from_a_reference() -> None:
     assert [column.to_pylist() for column in read_columns] == [[{"city": "a"}], [{"city": "b"}]]
 
 
-def test_moments_at_both_ends_of_64_bits_are_exact() -> None:
-    schema = record(("f", {"type": "long", "logicalType": "timestamp-micros"}))
-    ends = [-(1 << 63) + 1, (1 << 63) - 1]
-    cursors = Cursors(pa.array(encoded(record(("f", "long")), [{"f": end} for end in ends]), pa.binary()))
-    timestamps = AvroReader(json.dumps(schema), columns("f timestamp")).read(cursors, np.arange(2))[0]
-    assert timestamps.cast(pa.int64()).to_pylist() == ends
+@pytest.mark.parametrize(("logical", "per_second"), [("millis", 10**3), ("micros", 10**6), ("nanos", 10**9)])
+def test_moments_at_both_ends_of_the_calendar_are_exact(logical: str, per_second: int) -> None:
+    first, last = -62_135_596_800, 253_402_300_799
+    longest = (1 << 63) - 1
+    ends = [max(first * per_second, -longest - 1), min((last + 1) * per_second - 1, longest)]
+    beyond = [end + step for end, step in zip(ends, (-1, 1), strict=True) if abs(end) < longest]
+    schema = record(("f", {"type": "long", "logicalType": f"timestamp-{logical}"}))
+    values = encoded(record(("f", "long")), [{"f": number} for number in (*ends, *beyond)])
+    cursors = Cursors(pa.array(values, pa.binary()))
+    timestamps = AvroReader(json.dumps(schema), columns("f timestamp")).read(cursors, np.arange(len(values)))[0]
+    assert timestamps.cast(pa.int64()).to_pylist()[:2] == [end * 10**6 // per_second for end in ends]
+    assert [*cursors.reasons] == [*range(2, len(values))]
 
 
 @pytest.mark.parametrize("text", ["{", '"no.such.type"', '{"type": "strange"}', "[]", "3"])

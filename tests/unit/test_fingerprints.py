@@ -53,7 +53,7 @@ def with_field(**more: Any) -> dict[str, Any]:
         changed(doc="An order."),
         {**changed(name="shop.Order"), "namespace": "elsewhere"},
         with_field(doc="When.", order="descending"),
-        changed(**{"connect.version": 3}),
+        changed(**{"connect.version": 3, "connect.name": "shop.Order"}),
         changed(
             fields=[*ORDER["fields"][:2], {"name": "next", "type": [{"type": "null"}, "shop.Order"], "default": None}]
         ),
@@ -75,6 +75,7 @@ def test_a_text_that_is_written_differently_is_the_same_schema(same: object) -> 
         with_field(name="when"),
         with_field(default=0),
         with_field(type="long"),
+        with_field(type={"type": "long", "connect.name": "io.debezium.time.Timestamp"}),
         with_field(type={"type": "long", "logicalType": "timestamp-micros"}),
         json.dumps(ORDER).replace('["A", "B"]', '["B", "A"]'),
         json.dumps(ORDER).replace(', "default": "A"', ""),

@@ -154,22 +154,23 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
     [
         ('{"type": "string"}', "is not a record"),
         (
-            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}',
-            "a: the union",
+            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "bytes"]}]}',
+            "a: the union [int, bytes] cannot be a column",
         ),
         (
-            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "long", "logicalType": "timestamp-nanos"}}]}',
-            "timestamp-nanos",
+            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "fixed", "name": "f", "size": 12,'
+            ' "logicalType": "duration"}}]}',
+            "a: Avro's duration (months, days and milliseconds) cannot be a column",
         ),
         ('{"type": "record", "name": "r", "fields": []}', "no fields"),
-        ('{"type": "record", "name": "r"', "neither DDL nor Avro JSON"),
+        ('{"type": "record", "name": "r"', "the Avro schema is not valid (Expecting"),
         ('{"type": "record", "name": "r", "fields": [{"name": "a"}]}', "has no 'type'"),
         ('{"type": "record", "name": "r", "fields": null}', "is not valid"),
         ('{"type": "record", "name": "r", "fields": [{"name": 7, "type": "int"}]}', "is not valid"),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "bytes",'
-            ' "logicalType": "decimal", "precision": 50}}]}',
-            "a: decimal(50,0) needs a precision of 1 to 38",
+            ' "logicalType": "decimal", "precision": 50, "scale": 40}}]}',
+            "a: bytes (decimal(50,40)) has more than 38 digits behind the point",
         ),
         ('{"type": ' * 90_000, "nested more than 100 deep"),
     ],

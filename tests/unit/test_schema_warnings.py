@@ -32,7 +32,7 @@ def json_schema(levels: int, warnings: list[SchemaWarning]) -> object:
 
 
 def avro(levels: int, warnings: list[SchemaWarning]) -> object:
-    union = ["int", {"type": "enum", "name": "E" * 900, "symbols": ["a"]}]
+    union = ["int", {"type": "fixed", "name": "E" * 900, "size": 4}]
     fields = [{"name": "p0", "type": union}, *({"name": f"p{n}", "type": ["int", "E" * 900]} for n in range(1, 900))]
     inner: Any = {"type": "record", "name": "R", "fields": [{"name": "known", "type": "int"}, *fields]}
     for level in range(levels):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import io
 import json
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -11,10 +12,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from settings_kit import minimal_settings
 
+from coordination.errors import ConfigError
+from sink.audit.decode.avro_values import avro_reader
 from sink.audit.decode.json_values import json_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.config import Settings
@@ -83,6 +87,50 @@ def require_json(fact: Fact, value: bytes, rules: ValueRules, auditors: Rules) -
     assert audited == fact.becomes
 
 
+@pytest.mark.parametrize("fact", facts("avro"), ids=str)
+def test_avro_becomes_what_the_page_says(fact: Fact, tmp_path: Path) -> None:
+    rules, auditors = fact.rules(tmp_path)
+    schema, value = avro_record(fact.written)
+    struct = parse_ddl(f"c {fact.kind}").value_struct
+    try:
+        decoded = (
+            ValueFormat("avro", schema.encode(), rules=rules)
+            .decoder(struct)
+            .decode(pa.array([value] * 300, pa.binary()))
+        )
+        becomes = {text_of(row["c"]) for row in decoded.rows.to_pylist()} or {BAD}
+    except ConfigError:
+        becomes = {BAD}
+    assert becomes == {fact.becomes}
+    try:
+        audited = text_of(avro_reader([schema], json.loads(struct.json()), auditors)(value)["c"])
+    except Bad:
+        audited = BAD
+    assert audited == fact.becomes
+
+
+def avro_record(written: str) -> tuple[str, bytes]:
+    """Returns the schema and the bytes of a record with a field `c`, from its type and its value in Avro's JSON."""
+    if written.startswith(("{", "[")):
+        kind, end = json.JSONDecoder().raw_decode(written)
+    else:
+        end = written.index(":")
+        kind = written[:end]
+    schema = {"type": "record", "name": "Fact", "fields": [{"name": "c", "type": kind}]}
+    # fastavro refuses what is invalid beside the types, and converts by logical types.
+    bare = fastavro.parse_schema(without_meaning(schema))
+    [record] = fastavro.json_reader(io.StringIO(f'{{"c":{written[end + 1 :]}}}'), bare)
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, bare, record)
+    return json.dumps(schema), stream.getvalue()
+
+
+def without_meaning(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {name: without_meaning(part) for name, part in schema.items() if name not in ("default", "logicalType")}
+    return [without_meaning(part) for part in schema] if isinstance(schema, list) else schema
+
+
 def audit_rules(settings: Settings) -> Rules:
     return Rules(
         dict(settings.time_unit),
@@ -95,6 +143,8 @@ def audit_rules(settings: Settings) -> Rules:
 
 def text_of(value: Any) -> str:
     """Returns a value as the page writes it."""
+    if value is None:
+        return "null"
     if isinstance(value, (list, dict)):
         pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
         return json.dumps(dict(value) if pairs else value)

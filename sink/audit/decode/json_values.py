@@ -212,6 +212,11 @@ def _decimal(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
     return rounded
 
 
+def decimal_of(text: str, kind: str, rules: Rules, text_path: str | None = None) -> Decimal:
+    """Returns the number that digits are in a column; those of a text, if it has the path of its column."""
+    return _decimal(_Number(text) if text_path is None else text, kind, rules, text_path or "")
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, _Number)
 

@@ -73,28 +73,28 @@ _FOR_ONE = "A column may have its own, an inner one by its path:"
 class MeaningSettings(Group):
     time_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES[1:]))] = setting(
         "time.unit",
-        "What a JSON number in a TIMESTAMP, and any BIGINT in `partition.time.field`, counts since 1970: `s`, `ms`,"
+        "What a number in a TIMESTAMP, and any BIGINT in `partition.time.field`, counts since 1970: `s`, `ms`,"
         f" `us` or `ns`. {_FOR_ONE} `ms, order.placed=us`.",
         default=(),
         fleet=True,
     )
     date_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES))] = setting(
         "date.unit",
-        f"What a JSON number in a DATE counts since 1970: `days`, `s`, `ms`, `us` or `ns`. {_FOR_ONE} `days, born=ms`."
+        f"What a number in a DATE counts since 1970: `days`, `s`, `ms`, `us` or `ns`. {_FOR_ONE} `days, born=ms`."
         " Of a unit of time the column gets the day in UTC.",
         default=(),
         fleet=True,
     )
     decimal_format: Annotated[ByColumn, BeforeValidator(by_column(("numeric", "base64")))] = setting(
         "decimal.format",
-        "What a JSON text in a DECIMAL is: `numeric`, digits; or `base64`, the number without its point, which Debezium"
+        "What a text in a DECIMAL is: `numeric`, digits; or `base64`, the number without its point, which Debezium"
         f" writes by default: the column has to have the scale of the source. {_FOR_ONE} `base64, rate=numeric`.",
         default=(),
         fleet=True,
     )
     decimal_rounding: Annotated[Literal["none", "half_up"], Choice] = setting(
         "decimal.rounding",
-        "`half_up`: a JSON number with more digits behind the point than its DECIMAL is rounded. `none`: it is bad.",
+        "`half_up`: a number with more digits behind the point than its DECIMAL is rounded. `none`: it is bad.",
         default="none",
         fleet=True,
     )
@@ -108,8 +108,7 @@ class MeaningSettings(Group):
     )
     field_case: Annotated[Literal["any", "exact"], Choice] = setting(
         "field.case",
-        "`any`: in JSON a column without a field of its name takes the only one that differs in case. `exact`: it is"
-        " null.",
+        "`any`: a column without a field of its name takes the only one that differs in case. `exact`: it is null.",
         default="any",
         fleet=True,
     )
