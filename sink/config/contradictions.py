@@ -25,6 +25,8 @@ _PAIRS = (
     ("http_certificate", "http_key"),
 )
 METASTORE = "spark.hadoop.hive.metastore.uris"
+TYPED = ("avro-confluent", "protobuf-confluent")
+"""Formats whose values name the type of their record."""
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
@@ -51,8 +53,14 @@ def _format(settings: SettingsFields) -> Iterator[str]:
             "schema.subject is for values behind the header of a schema registry (value.format=avro-confluent and its"
             f" like), not for {name}: set schema.ddl, or schema.file"
         )
-    if (settings.value_message is not None) != (name == "protobuf"):
-        yield "value.message goes with value.format=protobuf, and with it alone; set both or none"
+    if settings.value_message is None and name == "protobuf":
+        yield "value.format=protobuf needs the name of the message: set value.message"
+    if settings.value_message is not None and not name.startswith("protobuf"):
+        yield f"value.format={name} has no use for value.message, which names a Protobuf message; remove it"
+    if settings.schema_types and name not in TYPED:
+        yield f"schema.types is for {' and '.join(TYPED)}, whose records name their types; remove it"
+    if settings.schema_types and settings.value_message not in (None, *settings.schema_types):
+        yield "schema.types does not list the message of value.message; add it"
 
 
 def _pairs(settings: SettingsFields) -> Iterator[str]:

@@ -153,6 +153,16 @@ _column_names = _all_matching(
 )
 
 
+def type_names(value: Any) -> tuple[str, ...]:
+    return () if value in ((), []) else _full_names(value)
+
+
+_full_names = _all_matching(
+    r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*",
+    "names {!r}, which cannot be the full name of a record; list names like shop.Order separated by commas",
+)
+
+
 def time_format(value: Any) -> str:
     """Returns a preset's name in small letters, or a pattern as it is."""
     from sink.layout.partition_times import PRESETS, pattern_of
@@ -366,6 +376,7 @@ JavaClass = Annotated[
     ),
 ]
 BasePath = Annotated[str, BeforeValidator(base_path)]
+TypeNames = Annotated[tuple[str, ...], BeforeValidator(type_names)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"
 ]

@@ -24,6 +24,7 @@ from sink.decode.cursors import Cursors, Rows, as_map, offsets_after, scattered
 from sink.decode.fields import Columns, Field
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
+from sink.decode.record_types import avro_type, require_type
 from sink.decode.records import SchemaMismatch, UnfitSchema
 from sink.schema import stored_type
 from sink.schema.avro_types import AvroSchema, kind_of, parse_avro, type_label
@@ -31,15 +32,28 @@ from sink.schema.bounds import LARGEST, Place, SchemaBounds
 
 
 class AvroReader:
-    """Reads records of one writer's schema into the table's value columns."""
+    """Reads records of one writer's schema into the table's value columns.
+
+    `types` are the full names of the records that land, none if nothing names them; None: nobody looks. With
+    `takes_bare` a value that is no record is that of the only column. Raises UnusableSchema for another type."""
 
     def __init__(
-        self, writer: str, columns: Columns, references: Iterable[str] = (), bounds: SchemaBounds = LARGEST
+        self,
+        writer: str,
+        columns: Columns,
+        references: Iterable[str] = (),
+        bounds: SchemaBounds = LARGEST,
+        types: Sequence[str] | None = None,
+        takes_bare: bool = False,
     ) -> None:
         schema = parse_avro([*references, writer], bounds)
         record = schema.resolve(schema.root)
         if kind_of(record) != "record":
-            raise UnfitSchema(f"it is a schema of {type_label(record)}, and one of a record is needed")
+            if not takes_bare:
+                raise UnfitSchema(f"it is a schema of {type_label(record)}, and one of a record is needed")
+            record = {"type": "record", "fields": [{"name": columns.fields[0].name, "type": schema.root}]}
+        elif types is not None:
+            require_type(avro_type(record), types, columns)
         place = Place.root(bounds)
         try:
             self._read_columns = _Compiler(schema, columns.exact_case).columns_reader(record, columns.fields, place)

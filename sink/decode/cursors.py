@@ -53,6 +53,11 @@ class Cursors:
         self.failed[rows] = True
         self.at[rows] = self.end[rows]
 
+    def rename(self, row: int, reason: str, renamed: str) -> None:
+        """Gives a failed row another reason, if this one is its first."""
+        if self.reasons.get(row) == reason:
+            self.reasons[row] = renamed
+
     def fail_where(self, rows: Rows, invalid: Flags, reason: str) -> None:
         """Marks those of the rows as bad that are flagged in `invalid`."""
         if invalid.any():
@@ -145,6 +150,10 @@ class _Parts(Cursors):
     def fail(self, rows: Rows, reason: str) -> None:
         super().fail(rows, reason)
         self._values.fail(self._rows[rows], reason)
+
+    def rename(self, row: int, reason: str, renamed: str) -> None:
+        super().rename(row, reason, renamed)
+        self._values.rename(int(self._rows[row]), reason, renamed)
 
 
 def cut(data: Bytes, starts: Rows, ends: Rows, kind: pa.DataType) -> pa.Array:

@@ -29,6 +29,8 @@ from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.fingerprints import fingerprint
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.protobuf_descriptors import descriptor_of
+from sink.decode.record_types import protobuf_type, require_type
 from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
 from sink.schema.bounds import LARGEST, SchemaBounds
@@ -48,6 +50,8 @@ class ValueFormat:
     """The writer's schema for plain Avro, the file descriptors for plain Protobuf; else empty."""
     message: str = ""
     """The full name of the message, for plain Protobuf."""
+    types: tuple[str, ...] = ()
+    """The full names of the record types that land, behind a registry's header; empty where nothing names them."""
     access: RegistryAccess | None = None
     bounds: SchemaBounds = LARGEST
     """How large a writer's schema may be."""
@@ -94,18 +98,22 @@ class ValueFormat:
             decoder = ConnectDecoder(columns, takes_bare)
             return Unframed(decoder) if wire else decoder
         if wire:
-            return WireDecoder(columns, partial(self._registered, columns), message_paths=kind == "protobuf")
+            return WireDecoder(
+                columns, partial(self._registered, columns, takes_bare=takes_bare), message_paths=kind == "protobuf"
+            )
         try:
             if kind == "avro":
                 avro_reader = AvroReader(self.writer.decode(), columns, bounds=self.bounds)
                 return ColumnDecoder(columns, avro_reader, may_be_empty=False)
             # A Protobuf message whose fields all have their defaults has no bytes.
-            reader = ProtobufReader(self.writer, self.message, columns.struct, self.bounds)
+            reader = ProtobufReader(self.writer, self.message, columns, self.bounds)
             return ColumnDecoder(columns, reader, may_be_empty=True)
         except SchemaMismatch as error:
             raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
 
-    def _registered(self, columns: Columns, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
+    def _registered(
+        self, columns: Columns, schema_id: SchemaId, message_path: tuple[int, ...], takes_bare: bool = False
+    ) -> Reader:
         assert self.access is not None
         try:
             registered = registry(self.access).schema(schema_id)
@@ -121,26 +129,36 @@ class ValueFormat:
                 else:
                     self.bounds.parse_all(texts)
                 self.used[self.access.qualified(schema_id)] = fingerprint(registered)
-        return self.reader(columns, registered, message_path)
+        return self.reader(columns, registered, message_path, takes_bare)
 
-    def reader(self, columns: Columns, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
-        """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
-        SchemaMismatch and UnusableSchema; MissingCompiler and Unavailable, which tell nothing of the schema."""
+    def reader(
+        self,
+        columns: Columns,
+        registered: RegisteredSchema,
+        message: str | tuple[int, ...],
+        takes_bare: bool = False,
+    ) -> Reader:
+        """Makes a reader for values of a registered schema. `message` has the full name or the indexes of Protobuf's
+        message. Raises SchemaMismatch and UnusableSchema; MissingCompiler and Unavailable, which tell nothing of the
+        schema."""
         kind = self.name.removesuffix(WIRE).upper()
         if registered.kind != kind:
             raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
         try:
             self.bounds.check_text(registered.text, *referred(registered))
             if kind == "PROTOBUF":
-                return ProtobufReader(_descriptors(registered), message_path, columns.struct, self.bounds)
-            return AvroReader(registered.text, columns, referred(registered), self.bounds)
+                descriptors = descriptors_of(registered)
+                require_type(protobuf_type(descriptor_of(descriptors, message)), self.types, columns)
+                return ProtobufReader(descriptors, message, columns, self.bounds)
+            return AvroReader(registered.text, columns, referred(registered), self.bounds, self.types, takes_bare)
         except MissingCompiler:
             raise
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
 
 
-def _descriptors(schema: RegisteredSchema) -> bytes:
+def descriptors_of(schema: RegisteredSchema) -> bytes:
+    """Returns the descriptors of a registered Protobuf schema. Raises ConfigError, MissingCompiler and Unavailable."""
     descriptors = _compiled(schema)
     if isinstance(descriptors, ConfigError):
         raise descriptors

@@ -1,8 +1,9 @@
 """Makes Protobuf descriptor sets from a registry, which has sources or descriptors, and from files.
 
 Guarantee: a set is complete. It contains every imported file, before the files that import it; the wanted file is the
-last one. The well-known imports (google/protobuf, google/type, confluent) need not be registered or be beside a file.
-A file name from a registry never leads out of a temporary directory. Sources are compiled by grpcio-tools in a separate
+last one. The well-known imports (google/protobuf, type, api and rpc, confluent) need not be registered or be beside a
+file. An import that a registry lacks does no harm where only options of fields and messages need it. A file name from
+a registry never leads out of a temporary directory. Sources are compiled by grpcio-tools in a separate
 process; descriptors need no compiler. Raises ConfigError for a source that does not compile, an incomplete set, and
 invalid descriptors; MissingCompiler and Unavailable if the compiler is not there or gives no answer, which tells
 nothing of the source.
@@ -24,9 +25,11 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from coordination.errors import ConfigError, Unavailable
+from sink.decode.proto_options import without_custom_options
 from sink.decode.registry import RegisteredSchema
 
 COMPILER = "grpc_tools"
@@ -34,16 +37,29 @@ COMPILE_SECONDS = 60
 _KNOWN_PACKAGES = (
     "google.protobuf",
     "google.type",
+    "google.api",
+    "google.rpc",
     "confluent_kafka.schema_registry.confluent",
     "confluent_kafka.schema_registry.confluent.type",
     "confluent_kafka.schema_registry.confluent.types",
 )
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
+_NOT_FOUND = re.compile(r"^(.+): File not found\.$", re.MULTILINE)
 _SHORT = 1000
 
 
 class MissingCompiler(ConfigError):
     """This host has no compiler for a source."""
+
+
+class _MissingImport(ConfigError):
+    def __init__(self, origin: str, names: Sequence[str]) -> None:
+        more = f" and {len(names) - 1} more, which are" if len(names) > 1 else ", which is"
+        super().__init__(
+            f"{origin} imports {names[0]}{more} missing. Register the schema with references to its imports; a file"
+            " needs them beside it, a descriptor set protoc's --include_imports."
+        )
+        self.names = names
 
 
 def descriptor_set(schema: RegisteredSchema) -> bytes:
@@ -62,11 +78,7 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
             files[name] = descriptor
     if sources:
         with tempfile.TemporaryDirectory() as directory:
-            for name, content in sources.items():
-                path = Path(directory, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(content)
-            compiled = _compile(Path(directory), sorted(sources), files, origin)
+            compiled = _compile_registered(Path(directory), sources, files, origin)
         files = {file.name: file for file in compiled.file} | files
     return _ordered(files, root, origin).SerializeToString()
 
@@ -93,6 +105,31 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
     for file in files_in_set.file:
         _ordered(by_name, file.name, str(path), well_known={})
     return content
+
+
+def _compile_registered(
+    directory: Path, sources: Mapping[str, str], files: Mapping[str, FileDescriptorProto], origin: str
+) -> FileDescriptorSet:
+    """Compiles sources in a directory of their own, without options that no file defines."""
+
+    def compiled(sources: Mapping[str, str], files: Mapping[str, FileDescriptorProto]) -> FileDescriptorSet:
+        for name, content in sources.items():
+            path = Path(directory, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return _compile(directory, sorted(sources), files, origin)
+
+    try:
+        return compiled(sources, files)
+    except _MissingImport as error:
+        plain = {name: without_custom_options(content) for name, content in sources.items()}
+        empty = {name: FileDescriptorProto(name=name) for name in error.names}
+        try:
+            return compiled(plain, {**files, **empty})
+        except MissingCompiler:
+            raise
+        except ConfigError:
+            raise error from None
 
 
 def _texts(schema: RegisteredSchema, root: str, origin: str) -> dict[str, str]:
@@ -151,6 +188,8 @@ def _compile(
         if compiler.returncode < 0:
             raise _unanswered(origin, f"was ended by signal {-compiler.returncode}")
         if compiler.returncode != 0:
+            if missing := _NOT_FOUND.findall(compiler.stderr):
+                raise _MissingImport(origin, missing)
             errors = compiler.stderr.replace(f"{root}/", "").strip()
             raise ConfigError(f"{origin} does not compile: {errors[:_SHORT]}")
         return FileDescriptorSet.FromString(compiled.read_bytes())
@@ -172,19 +211,36 @@ def _ordered(
     """Returns `root` and the files that it needs, each after its imports."""
     available = {**(_known_files() if well_known is None else well_known), **files}
     ordered: dict[str, FileDescriptorProto] = {}
+    missing: list[str] = []
 
     def add(name: str, importers: tuple[str, ...]) -> None:
         if name in importers:
             raise ConfigError(f"{origin}: {name} imports itself by way of {', '.join(importers)}")
         if name not in available:
-            raise ConfigError(f"{origin}: {importers[-1]} imports {name}, which is missing. Add it as a reference.")
+            missing.append(name)
+            available[name] = FileDescriptorProto(name=name)
         if name not in ordered:
             for imported in available[name].dependency:
                 add(imported, (*importers, name))
             ordered[name] = available[name]
 
     add(root, ())
-    return FileDescriptorSet(file=ordered.values())
+    files_in_order = FileDescriptorSet(file=ordered.values())
+    if missing and (well_known is not None or not _is_complete(files_in_order)):
+        raise _MissingImport(origin, missing)
+    return files_in_order
+
+
+def _is_complete(files: FileDescriptorSet) -> bool:
+    """Whether the files define all types that they use. Those of options do not count."""
+    pool = DescriptorPool()
+    try:
+        for file in files.file:
+            pool.AddSerializedFile(file.SerializeToString())
+            pool.FindFileByName(file.name)
+    except (TypeError, KeyError):
+        return False
+    return True
 
 
 def _import_root(path: Path) -> tuple[str, Path]:

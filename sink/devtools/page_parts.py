@@ -36,12 +36,21 @@ def facts(form: str, by: str) -> Callable[[], str]:
     decides beside the type."""
 
     def part() -> str:
-        with (ROOT / "docs" / "values.tsv").open(newline="") as file:
-            rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
-        cells = [(f"`{column}`", setting, f"`{record}`", table) for _, column, setting, record, table in rows]
+        cells = [(f"`{column}`", setting, f"`{record}`", table) for _, column, setting, record, table in _facts(form)]
         return _table(("column", by, "in the record", "in the table"), cells)
 
     return part
+
+
+def _facts(form: str) -> list[list[str]]:
+    with (ROOT / "docs" / "values.tsv").open(newline="") as file:
+        return [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
+
+
+def schema_facts() -> str:
+    """Returns the table of what properties of a JSON Schema become, from docs/values.tsv."""
+    cells = [(f"`{written}`", f"`{column}`", said) for _, column, _, written, said in _facts("json-schema")]
+    return _table(("property c", "column", "warning"), cells)
 
 
 def decisions() -> str:
@@ -63,6 +72,8 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "json": facts("json", "settings"),
         "connect": facts("connect", "its name in the schema"),
         "avro": facts("avro", "settings"),
+        "protobuf": facts("protobuf", "settings"),
+        "json-schema": schema_facts,
     },
     "docs/decisions/README.md": {"decisions": decisions},
 }

@@ -2,14 +2,15 @@
 JSON.
 
 Guarantee: all columns are nullable. `format`, bounds and patterns do not make a column narrower, because producers may
-ignore them. A property with several types, or without a type, is a STRING with its JSON. The warnings list these
-properties, and objects of which only some values have certain properties. Raises ConfigError for a schema that is not
-an object.
+ignore them. Of an object that is one of several, or all of several, the properties of each are columns; one whose
+types no column holds together, or without a type, is a STRING with its JSON. The warnings list these, and objects that
+may have members beside their properties. Raises ConfigError for a schema that is not an object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -21,27 +22,21 @@ from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
 from sink.decode.registry import RegisteredSchema, referred
+from sink.infer.json_keywords import (
+    BRANCHES,
+    NoType,
+    other_members,
+    scalar,
+    together,
+    type_name,
+    typed_branches,
+    value_schemas,
+)
 from sink.infer.json_metaschemas import check_schema
 from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
 from sink.schema.warnings import SchemaWarning, shown_reason
 
 _T = TypeVar("_T")
-
-_SCALARS: Mapping[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "integer": T.LongType(),
-    "number": T.DoubleType(),
-    "string": T.StringType(),
-}
-_CONNECT: Mapping[tuple[str, str], T.DataType] = {
-    **{("integer", name): T.IntegerType() for name in ("int8", "int16", "int32")},
-    ("number", "float32"): T.FloatType(),
-}
-"""Columns for the types that Kafka Connect's converter adds to those of JSON."""
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
-_OF_VALUES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_BRANCHES = ("oneOf", "anyOf", "allOf")
-_NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 
 
 def columns_of_json_schema(
@@ -185,18 +180,20 @@ class _Walk:
         except SchemaTooLarge:
             raise
         except ConfigError as error:
-            reason = shown_reason(str(error))
-            self._context.warnings.append(f"{place} is STRING, the JSON of its values: {reason}")
-            return T.StringType()
+            return self._as_text(error, place)
 
     def _resolve(self, schema: Any, place: Place) -> tuple[_Walk, Mapping[str, Any]]:
         """Resolves `$ref`. Returns the schema, and the walk there."""
         if not isinstance(schema, dict):
-            raise ConfigError("it has no type")
+            raise NoType
         if "$ref" not in schema:
             resolver = self._resolver.in_subresource(self._context.specification.create_resource(schema))
             return self._inner_walk(resolver, schema), schema
         reference = schema["$ref"]
+        if beside := [key for key in ("properties", *BRANCHES) if key in schema]:
+            self._context.warnings.append(
+                f"left out: {str(place) or 'columns'}: what stands beside a $ref ({', '.join(beside)})"
+            )
         try:
             resolved = self._resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):
@@ -210,91 +207,82 @@ class _Walk:
         return _Walk(resolver, (*self._enclosing, id(schema)), self._context)
 
     def _type_of(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
-        name = self._context.fact(_type_name, schema)
-        if name == "object" or (name is None and len(schema.get("allOf", ())) > 1):
+        name = self._context.fact(type_name, schema)
+        of_all, of_some = self._context.fact(typed_branches, schema)
+        branches = [*of_all, *of_some]
+        if name == "object" or (name is None and len(branches) > 1):
             return self._object(schema, place)
         if name is None:
-            return self.type_of(self._context.fact(_only_branch, schema), place.step())
+            if not branches:
+                raise NoType
+            return self.type_of(branches[0], place.step())
         if name == "array":
             return T.ArrayType(self.column_of(schema.get("items"), place.element()))
-        if name not in _SCALARS:
-            raise ConfigError(f"{name!r} is not a type of JSON Schema")
-        if name == "number" and schema.get("title") == _DECIMAL:
-            return _decimal(schema.get("connect.parameters"))
-        return _CONNECT.get((name, str(schema.get("connect.type"))), _SCALARS[name])
+        return scalar(name, schema)
 
     def _object(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
-        properties = {name: (property_schema, walk) for name, property_schema, walk in self._properties(schema, place)}
-        if not properties:
-            values = schema.get("additionalProperties")
-            if isinstance(values, dict) and values:
-                return T.MapType(T.StringType(), self.column_of(values, place.value()))
-            if not any(key in schema for key in _BRANCHES):
+        found: dict[str, list[tuple[Any, _Walk]]] = {}
+        others: dict[str, None] = {}
+        own_name = self._context.fact(type_name, schema)
+        for name, property_schema, walk in self._properties(schema, place, others, own_name):
+            found.setdefault(name, []).append((property_schema, walk))
+        if not found:
+            values = value_schemas(schema)
+            if not values:
                 raise ConfigError("an object without properties")
-            return self.type_of(self._context.fact(_only_branch, schema), place.step())
-        if self._context.fact(_has_choices, schema):
-            where = str(place) or "columns"
-            self._context.warnings.append(f"left out: {where}: properties of some values only (oneOf, anyOf)")
-        columns = [
-            (name, walk.column_of(property_schema, place.field(name)))
-            for name, (property_schema, walk) in properties.items()
-        ]
-        return T.StructType([T.StructField(name, kind) for name, kind in columns])
+            inner = place.value()
+            return T.MapType(T.StringType(), self._common([(value, self) for value in values], inner))
+        if others:
+            self._context.warnings.append(
+                f"left out: {str(place) or 'columns'}: members beside its properties ({', '.join(others)})"
+            )
+        return T.StructType(
+            [T.StructField(name, self._common(schemas, place.field(name))) for name, schemas in found.items()]
+        )
 
-    def _properties(self, schema: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Any, _Walk]]:
-        """Yields the properties of all schemas in `allOf`; the last one of a name counts."""
-        for branch in schema.get("allOf", ()):
-            walk, target = self._resolve(branch, place.step())
-            yield from walk._properties(target, place)
-        for name, property_schema in schema.get("properties", {}).items():
+    def _common(self, schemas: Sequence[tuple[Any, _Walk]], place: Place) -> T.DataType:
+        """Returns the type that holds the values of all of these schemas."""
+        if len(schemas) == 1:
+            (schema, walk), *_ = schemas
+            return walk.column_of(schema, place)
+        kinds: list[T.DataType] = []
+        try:
+            for schema, walk in schemas:
+                # Of several schemas for a property one may have bounds alone.
+                with suppress(NoType):
+                    kinds.append(walk.type_of(schema, place.step()))
+            return together(kinds)
+        except SchemaTooLarge:
+            raise
+        except ConfigError as error:
+            return self._as_text(error, place)
+
+    def _as_text(self, error: ConfigError, place: Place) -> T.DataType:
+        self._context.warnings.append(f"{place} is STRING, the JSON of its values: {shown_reason(str(error))}")
+        return T.StringType()
+
+    def _properties(
+        self, schema: Mapping[str, Any], place: Place, others: dict[str, None], name: str | None
+    ) -> Iterator[tuple[str, Any, _Walk]]:
+        """Yields the properties of the schema and of all its branches. Adds to `others` the keywords by which it may
+        have other members. `name` is the type of the object around it: where it has none, each branch has to be an
+        object."""
+        of_all, of_some = self._context.fact(typed_branches, schema)
+        yield from self._of_branches(of_all, place, others, name)
+        others |= dict.fromkeys(self._context.fact(other_members, schema))
+        for property_name, property_schema in schema.get("properties", {}).items():
             # Of a thousand branches all may have the same names.
             place.step()
-            yield name, property_schema, self
+            yield property_name, property_schema, self
+        yield from self._of_branches(of_some, place, others, name)
 
-
-def _type_name(schema: Mapping[str, Any]) -> str | None:
-    """Returns the type that is not null; None if only subschemas have types."""
-    declared = schema.get("type")
-    names = [declared] if isinstance(declared, str) else declared or []
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    names = [name for name in names or map(_type_of_value, values) if name != "null"]
-    if not all(isinstance(name, str) for name in names):
-        raise ConfigError("it is one of several schemas")
-    if {*names} == {"integer", "number"}:
-        return "number"
-    if len({*names}) > 1:
-        raise ConfigError(f"it has several types: {', '.join(dict.fromkeys(names))}")
-    return names[0] if names else "object" if "properties" in schema else None
-
-
-def _type_of_value(value: Any) -> str:
-    return "null" if value is None else _OF_VALUES.get(type(value), type(value).__name__)
-
-
-def _only_branch(schema: Mapping[str, Any]) -> Any:
-    """Returns the only alternative that is not null."""
-    branches = [branch for key in _BRANCHES for branch in schema.get(key, ()) if not _is_null(branch)]
-    if len(branches) != 1:
-        raise ConfigError("it is one of several schemas" if branches else "it has no type")
-    return branches[0]
-
-
-def _has_choices(schema: Mapping[str, Any]) -> bool:
-    """Returns whether only some values have certain properties."""
-    branches = (branch for key in ("oneOf", "anyOf") for branch in schema.get(key, ()))
-    return any(isinstance(branch, dict) and "properties" in branch for branch in branches)
-
-
-def _is_null(schema: Any) -> bool:
-    return isinstance(schema, dict) and any(null.items() <= schema.items() for null in _NULLS)
-
-
-def _decimal(parameters: Any) -> T.DataType:
-    """Returns the type of a decimal that Kafka Connect writes as a number."""
-    try:
-        scale, precision = int(parameters["scale"]), int(parameters.get("connect.decimal.precision", 38))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        raise ConfigError(f"its connect.parameters have no scale: {parameters}") from None
-    if not 0 <= scale <= precision <= 38:
-        raise ConfigError(f"no column holds a decimal of precision {precision} and scale {scale}")
-    return T.DecimalType(precision, scale)
+    def _of_branches(
+        self, branches: Sequence[Any], place: Place, others: dict[str, None], name: str | None
+    ) -> Iterator[tuple[str, Any, _Walk]]:
+        for branch in branches:
+            walk, target = self._resolve(branch, place.step())
+            own = self._context.fact(type_name, target)
+            if own == "object" or (own is None and any(self._context.fact(typed_branches, target))):
+                yield from walk._properties(target, place, others, own or name)
+            elif name is None and own is not None:
+                raise ConfigError("it is one of several schemas")

@@ -1,8 +1,8 @@
 """Derives the columns from a Protobuf message: for each field the type that holds all its values, as in `sink.decode`.
 
 Guarantee: the message can be read into these columns (tests check it). All columns are nullable, because a missing
-field may be null. A message nested in itself, and one without fields, is left out with a warning. Raises ConfigError if
-the descriptors have no such message.
+field may be null. A message nested in itself, one without fields, and google.protobuf.Any are left out with a warning.
+Raises ConfigError if the descriptors have no such message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as T
 
-from sink.decode.protobuf_columns import descriptor_of, map_entry
+from sink.decode.protobuf_descriptors import descriptor_of, map_entry
+from sink.decode.protobuf_json import JSON_TYPES
 from sink.decode.protobuf_types import WRAPPERS
 from sink.schema.bounds import LARGEST, Place, SchemaBounds
 from sink.schema.warnings import OmittedField, SchemaWarning
@@ -33,7 +34,9 @@ _SCALARS: dict[int, T.DataType] = {
 _MESSAGES: dict[str, T.DataType] = {
     "google.protobuf.Timestamp": T.TimestampType(),
     "google.type.Date": T.DateType(),
+    **dict.fromkeys(JSON_TYPES, T.StringType()),
 }
+_ANY = "google.protobuf.Any"
 _DECIMALS = ("google.type.Decimal", "confluent.type.Decimal")
 
 
@@ -86,6 +89,12 @@ def _single_type(
         return _MESSAGES[name]
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
+    if name == _ANY:
+        reason = (
+            f"it is a {name}, which may hold any message. As STRUCT<type_url: STRING, value: BINARY> it can be read"
+        )
+        warnings.append(OmittedField(place.path, reason))
+        return None
     if name in enclosing:
         warnings.append(OmittedField(place.path, f"it is a {name} within a {name}, which no column can hold"))
         return None

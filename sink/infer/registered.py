@@ -23,10 +23,10 @@ from sink.schema.warnings import SchemaWarning
 
 @dataclass(frozen=True, slots=True)
 class SchemaSelection:
-    """A schema of the registry, and for Protobuf the message indexes."""
+    """A schema of the registry, and for Protobuf the indexes or the full name of the message."""
 
     schema: RegisteredSchema
-    message_path: tuple[int, ...] = (0,)
+    message: str | tuple[int, ...] = (0,)
 
 
 def columns_of_registered(
@@ -47,7 +47,7 @@ def columns_of_registered(
         bounds.check_text(schema.text, *referred(schema))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message_path, bounds)
+    name, columns, message_warnings = columns_of_message(descriptor_set(schema), selection.message, bounds)
     warnings += message_warnings
     return f"{name} of {origin}", columns
 

@@ -28,9 +28,10 @@ from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.formats import WIRE
 from sink.decode.records import TOMBSTONE
-from sink.decode.registry import Registry, UnknownSchema, registry
+from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
 from sink.infer.json_samples import infer_json, nameable
 from sink.infer.protobuf import columns_of_message
+from sink.infer.record_types import names_of, selected
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered, nullable
 from sink.librdkafka import LogConsumer, damage_of
 from sink.schema import parse_ddl
@@ -215,27 +216,34 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
     counts, bad_headers = _headers(sample.values, with_paths=kind == "PROTOBUF")
     warnings: list[SchemaWarning] = []
     if not counts:
-        newest = _latest(schemas, topics, sample, bad_headers)
-        if kind == "PROTOBUF":
-            warnings.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
+        latest = _latest(schemas, topics, sample, bad_headers)
+        newest = selected(latest, settings.value_message, (), settings.schema_bounds)
     else:
         # Ids rise. Among the messages of one schema, most records decide.
         schema_id, message_index = max(counts, key=lambda key: (key[0], counts[key]))
         newest = SchemaSelection(schemas.schema(schema_id), message_index)
     origin, columns = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
-    for schema_id, message_index in sorted(set(counts) - {(newest.schema.id, newest.message_path)}, reverse=True):
+    types = names_of(newest, settings.schema_bounds)
+    for schema_id, message_index in sorted(set(counts) - {(newest.schema.id, newest.message)}, reverse=True):
         try:
             selection = SchemaSelection(schemas.schema(schema_id), message_index)
             other, fields = columns_of_registered(selection, kind, [], settings.schema_bounds)
+            names = names_of(selection, settings.schema_bounds)
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
                 f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used:"
                 f" {shown_reason(str(error))}"
             )
             continue
+        if names and names[0] not in types:
+            warnings.append(
+                f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) is of type {names[0]}, and the"
+                f" columns are those of {types[0]}: its records are bad, unless schema.types lists both"
+            )
+            continue
         omitted = [name for name in fields.names if name not in columns.names]
-        names = shown_reason(", ".join(omitted))
-        difference = f"has also {names}, of which no column is made" if omitted else "has no other fields"
+        more = f"has also {shown_reason(', '.join(omitted))}, of which no column is made"
+        difference = more if omitted else "has no other fields"
         warnings.append(f"{other} ({counts[schema_id, message_index]:,} records) {difference}")
     return _Columns(nullable(columns), origin, warnings)
 
@@ -256,7 +264,7 @@ def _headers(
 
 def _latest(
     schema_registry: Registry, topics: Sequence[str], sample: Sample, bad_headers: Mapping[int, str]
-) -> SchemaSelection:
+) -> RegisteredSchema:
     """Returns the registry's latest schema, for topics without a record that names one."""
     if sample.values:
         first_bad = min(bad_headers)
@@ -267,7 +275,7 @@ def _latest(
     if len(topics) > 1:
         _require_records(topics, sample)
     try:
-        return SchemaSelection(schema_registry.latest(f"{topics[0]}-value"))
+        return schema_registry.latest(f"{topics[0]}-value")
     except UnknownSchema as error:
         raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
 

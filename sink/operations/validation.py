@@ -31,7 +31,7 @@ from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
 from sink.config.hudi_keys import notes
-from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
+from sink.decode.column_records import UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
@@ -42,6 +42,7 @@ from sink.hudi.lock import lock_path
 from sink.hudi.options import preflight_errors
 from sink.hudi.placement import BUCKETS, LOCK_IDENTITY
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
+from sink.infer.record_types import selected
 from sink.librdkafka import make_admin
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.operations.table_version import require_own_table
@@ -226,6 +227,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
     subjects = schema_registry.subjects()
     yield CheckResult(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
     form = value_format(settings)
+    if schema is not None:
+        form = replace(form, types=schema.types)
     if schema is not None and settings.value_envelope == "debezium":
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
     for subject in (f"{topic}-value" for topic in topics_of(settings)):
@@ -234,8 +237,9 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         elif schema is not None and form.columnar:
             latest = schema_registry.latest(subject)
             try:
-                form.reader(form.columns(schema.value_struct), latest, FIRST_MESSAGE)
-            except (SchemaMismatch, UnusableSchema) as error:
+                newest = selected(latest, settings.value_message, settings.schema_types, settings.schema_bounds)
+                form.reader(form.columns(schema.value_struct), latest, newest.message)
+            except (ConfigError, SchemaMismatch, UnusableSchema) as error:
                 yield CheckResult(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)
             else:
                 yield CheckResult(part, f"{subject}, schema id {latest.id}, fits the columns")

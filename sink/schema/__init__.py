@@ -63,7 +63,8 @@ class TableSchema:
     """The columns of a table. `value_struct` has the declared columns, which the value of a record must satisfy. The
     table adds the provenance of the record, its key as string or binary, its headers, and `generated` string columns.
     In an upsert table `change` has the columns that describe a change, and every value column is nullable, because a
-    delete may have only the key. `left_out` are the fields of the registry's schema that no column holds."""
+    delete may have only the key. `left_out` are the fields of the registry's schema that no column holds. `types` are
+    the full names of the record types that land; empty where nothing names them."""
 
     value_struct: T.StructType
     provenance: bool = True
@@ -72,6 +73,7 @@ class TableSchema:
     generated: tuple[str, ...] = ()
     change: T.StructType | None = None
     left_out: tuple[OmittedField, ...] = ()
+    types: tuple[str, ...] = ()
 
     @cached_property
     def spark(self) -> T.StructType:
@@ -97,12 +99,20 @@ class TableSchema:
 
     @cached_property
     def columns_json(self) -> str:
-        """The value columns as JSON, for `with_columns`. DDL would lose which elements may be null."""
-        return str(self.value_struct.json())
+        """The value columns as JSON, for `with_columns`, with the types that land. DDL would lose which elements may be
+        null."""
+        tree = self.value_struct.jsonValue()
+        if self.types:
+            tree["types"] = list(self.types)
+        return json.dumps(tree, separators=(",", ":"), sort_keys=True)
 
     def with_columns(self, columns_json: str) -> TableSchema:
-        """Returns the schema with these value columns; for an empty text, unchanged."""
-        return replace(self, value_struct=T.StructType.fromJson(json.loads(columns_json))) if columns_json else self
+        """Returns the schema with these value columns and types; for an empty text, unchanged."""
+        if not columns_json:
+            return self
+        tree = json.loads(columns_json)
+        types = tuple(tree.get("types", self.types))
+        return replace(self, value_struct=T.StructType.fromJson(tree), types=types)
 
     @cached_property
     def stored_arrow(self) -> pa.Schema:

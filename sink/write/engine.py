@@ -151,7 +151,7 @@ class Engine(ABC):
 
     def spec(self, columns: str) -> RowSpec:
         """Returns how records become rows with these columns, as in `write`."""
-        return replace(self._spec, schema=self._schema.with_columns(columns))
+        return self._spec.of_schema(self._schema.with_columns(columns))
 
     @abstractmethod
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:

@@ -71,6 +71,10 @@ class RowSpec:
         """Returns a decoder for rows that go to the JVM. Raises ConfigError for columns that the format cannot fill."""
         return RowDecoder(self).decode_for_java
 
+    def of_schema(self, schema: TableSchema) -> Self:
+        """Returns the same settings for another schema of the table."""
+        return replace(self, schema=schema, format=replace(self.format, types=schema.types))
+
     def recording(self, used: dict[str, str]) -> Self:
         """Returns the same settings, whose decoders note in `used` the registered schemas that decode values."""
         return replace(self, format=replace(self.format, used=used))

@@ -38,7 +38,8 @@ from sink.hudi.options import (
     require_usable,
 )
 from sink.infer.json_samples import nameable
-from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
+from sink.infer.record_types import landing_types, selected
+from sink.infer.registered import columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, check_columns, parse_ddl
 from sink.schema.evolution import Compatibility, evolved
@@ -79,10 +80,12 @@ def table_schema(
     or only a STRING, in place of the log; `used` gets the registry's schema."""
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, origin, settings.schema_bounds)
+        named = () if settings.value_message is None else (settings.value_message,)
+        schema = replace(schema, types=settings.schema_types or named)
     else:
         warnings: list[SchemaWarning] = []
-        columns = newest_columns(settings, settings.schema_subject, warnings, used)
-        schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)))
+        columns, types = newest_columns(settings, settings.schema_subject, warnings, used)
+        schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)), types=types)
         texts = [f"schema.subject {settings.schema_subject}: {sentence}" for sentence in sentences(warnings)]
         if warn is None:
             _log(settings.name, texts)
@@ -102,22 +105,24 @@ def table_schema(
 
 def newest_columns(
     settings: Settings, subject: str, warnings: list[SchemaWarning], used: list[RegisteredSchema] | None = None
-) -> T.StructType:
-    """Returns the columns of the subject's newest schema. All are nullable: a NOT NULL column would halt the sink once
-    a newer schema drops its field."""
+) -> tuple[T.StructType, tuple[str, ...]]:
+    """Returns the columns of the subject's newest schema, and the record types that land. All columns are nullable: a
+    NOT NULL column would halt the sink once a newer schema drops its field."""
     access = registry_access(settings)
     assert access is not None
-    newest = SchemaSelection(registry(access).latest(subject))
+    schema = registry(access).latest(subject)
     if used is not None:
-        used.append(newest.schema)
+        used.append(schema)
     kind = settings.value_format.removesuffix(WIRE).upper()
+    newest = selected(schema, settings.value_message, settings.schema_types, settings.schema_bounds)
     origin, registered = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
+    types = landing_types(newest, settings.schema_types, settings.schema_bounds)
     if settings.value_envelope == "debezium":
         registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
     columns = nameable(columns_of_fields(registered, dict(settings.field_names)), warnings)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column.")
-    return nullable(columns)
+    return nullable(columns), types
 
 
 def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator[OmittedField]:
@@ -130,7 +135,7 @@ def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator
 
 def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
     require_columns(settings, schema)
-    form = replace(value_format(settings), quotes=settings.errors_quote_values)
+    form = replace(value_format(settings), quotes=settings.errors_quote_values, types=schema.types)
     return RowSpec(schema, form, record_keys(settings), partition_paths(settings))
 
 
@@ -228,7 +233,7 @@ class ColumnResolver:
                 check_columns(columns, self._settings.schema_bounds)
         except (ConfigError, TableError, UnknownSchema) as error:
             return replace(log, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
-        return replace(log, columns=str(columns.json()))
+        return replace(log, columns=replace(schema, value_struct=columns).columns_json)
 
     def _schema_for(self, log: LogView) -> TableSchema:
         if self._schema is None or (self._settings.schema_subject and log.partitions != self._seen_partitions):

@@ -106,9 +106,7 @@ def _avro() -> ColumnDecoder:
 
 @cache
 def _protobuf() -> ColumnDecoder:
-    return ColumnDecoder(
-        columns(SCHEMA), ProtobufReader(DESCRIPTORS, "M", SCHEMA.value_struct, BOUNDS), may_be_empty=True
-    )
+    return ColumnDecoder(columns(SCHEMA), ProtobufReader(DESCRIPTORS, "M", columns(SCHEMA), BOUNDS), may_be_empty=True)
 
 
 def _values(data: bytes) -> pa.BinaryArray:
@@ -147,10 +145,10 @@ def protobuf_schema(data: bytes) -> object:
     except DecodeError:
         return None
     descriptors = FileDescriptorSet(file=[file]).SerializeToString()
-    _, columns, _ = columns_of_message(descriptors, (0,), BOUNDS)
-    for target in (columns, SCHEMA.value_struct):
-        ProtobufReader(descriptors, (0,), target, BOUNDS)
-    return columns
+    _, inferred, _ = columns_of_message(descriptors, (0,), BOUNDS)
+    for target in (inferred, SCHEMA.value_struct):
+        ProtobufReader(descriptors, (0,), Columns.of(target, NO_RULES), BOUNDS)
+    return inferred
 
 
 def json_values(data: bytes) -> object:

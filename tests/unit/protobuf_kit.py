@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import struct
 from collections.abc import Sequence
 from datetime import timezone
@@ -12,21 +13,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors
+from sink.decode.fields import NO_RULES, ValueRules
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.schema import parse_ddl
+from tests.columns_kit import columns
 
 Field = descriptor_pb2.FieldDescriptorProto
 UTC = timezone.utc
+_COLUMN = re.compile(r"^column '[^']*': ")
 KINDS = {name.removeprefix("TYPE_").lower(): number for name, number in Field.Type.items()}
 LABELS = {"optional": 1, "required": 2, "repeated": 3}
-WELL_KNOWN = [timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR]
+WELL_KNOWN = [struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR]
 DDL = {
     **dict.fromkeys(("int32", "sint32", "sfixed32"), "int"),
     **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), "bigint"),
@@ -110,23 +114,24 @@ class Proto:
             pool.AddSerializedFile(file.SerializeToString())
         return GetMessageClass(pool.FindMessageTypeByName(f"{self.package}.{name}"))
 
-    def reader(self, ddl: str, name: str = "M") -> ProtobufReader:
-        return ProtobufReader(self.bytes(), f"{self.package}.{name}", parse_ddl(ddl).value_struct)
+    def reader(self, ddl: str, name: str = "M", rules: ValueRules = NO_RULES) -> ProtobufReader:
+        return ProtobufReader(self.bytes(), f"{self.package}.{name}", columns(ddl, rules))
 
 
 def read(reader: ProtobufReader, values: Sequence[bytes]) -> list[Any]:
-    """Returns the columns of each value, or the reason of its refusal."""
+    """Returns the columns of each value, or the reason of its refusal without the column."""
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = reader.read(cursors, np.arange(len(values)))
     for column in columns:
         column.validate(full=True)
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [cursors.reasons[index] if cursors.failed[index] else list(row) for index, row in enumerate(rows)]
+    reasons = {index: _COLUMN.sub("", reason) for index, reason in cursors.reasons.items()}
+    return [reasons[index] if cursors.failed[index] else list(row) for index, row in enumerate(rows)]
 
 
-def decode_one(proto: Proto, ddl: str, value: bytes) -> Any:
+def decode_one(proto: Proto, ddl: str, value: bytes, rules: ValueRules = NO_RULES) -> Any:
     """Returns the only column of a value, after asserting that it is the same alone and among many."""
-    reader = proto.reader(ddl)
+    reader = proto.reader(ddl, rules=rules)
     (alone,) = read(reader, [value])
     assert repr(read(reader, [value] * 40)) == repr([alone] * 40)
     return alone[0] if isinstance(alone, list) else alone

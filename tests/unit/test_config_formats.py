@@ -67,8 +67,11 @@ def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[
         ({**REGISTRY, **DDL}, "value.format=json has no use for schema.registry.url"),
         ({"value.format": "avro", **DDL}, "needs the schema of the values: set value.schema.file"),
         ({"value.format": "protobuf", **DDL}, "needs the schema of the values"),
-        ({"value.format": "protobuf", "value.schema.file": "r.avsc", **DDL}, "value.message goes with"),
-        ({"value.message": "a.B", **DDL}, "value.message goes with value.format=protobuf"),
+        (
+            {"value.format": "protobuf", "value.schema.file": "r.avsc", **DDL},
+            "the name of the message: set value.message",
+        ),
+        ({"value.message": "a.B", **DDL}, "value.format=json has no use for value.message"),
         ({"value.schema.file": "r.avsc", **DDL}, "value.format=json has no use for value.schema.file"),
         ({"value.format": "avro", "value.schema.file": "none.avsc", **DDL}, "which cannot be read"),
         ({}, "none is set; set one"),

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink import cli
+from sink.decode.fields import NO_RULES, Columns
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.infer.field_stats import DEEPEST, MAP_KEYS
@@ -405,8 +406,8 @@ def test_every_kind_of_protobuf_field_has_a_column_that_a_reader_takes():
         proto = proto.message("M", *singular, *repeated, *keyed, "map<bool,int32> d = 300")
         name, columns, warnings = columns_of_message(proto.bytes(), "t.M")
         assert (name, warnings, len(columns.fields)) == ("t.M", (), 3 * len(kinds) + 1)
-        ProtobufReader(proto.bytes(), "t.M", columns)
-        ProtobufReader(proto.bytes(), "t.M", parse_struct(to_ddl(columns)))
+        ProtobufReader(proto.bytes(), "t.M", Columns.of(columns, NO_RULES))
+        ProtobufReader(proto.bytes(), "t.M", Columns.of(parse_struct(to_ddl(columns)), NO_RULES))
         assert columns["a4"].dataType == T.DecimalType(20, 0)
         assert columns["b18"].dataType == T.ArrayType(T.TimestampType())
         assert columns["c17"].dataType.simpleString() == "map<string,struct<x:int>>"

@@ -15,8 +15,9 @@ from coordination.errors import ConfigError
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import RegisteredSchema
+from sink.infer.json_keywords import DECIMAL
 from sink.infer.json_samples import nameable
-from sink.infer.json_schema import _DECIMAL, columns_of_json_schema
+from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.registered import SchemaSelection, columns_of_registered
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
@@ -55,7 +56,7 @@ def columns_of_schema(schema: Any) -> tuple[str, list[str]]:
         (
             {
                 "type": "number",
-                "title": _DECIMAL,
+                "title": DECIMAL,
                 "connect.type": "bytes",
                 "connect.parameters": {"scale": "2", "connect.decimal.precision": "10"},
             },
@@ -100,11 +101,11 @@ def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: An
         ({"allOf": [TEXT, WHOLE]}, "it is one of several schemas"),
         ({"$ref": "#"}, "it contains itself"),
         (
-            {"type": "number", "title": _DECIMAL},
+            {"type": "number", "title": DECIMAL},
             "its connect.parameters have no scale: None",
         ),
         (
-            {"type": "number", "title": _DECIMAL, "connect.parameters": {"scale": 39}},
+            {"type": "number", "title": DECIMAL, "connect.parameters": {"scale": 39}},
             "no column holds a decimal of precision 38 and scale 39",
         ),
     ],
@@ -150,11 +151,108 @@ def test_the_row_in_an_event_of_debezium_is_found() -> None:
     assert to_ddl(columns).split(",\n") == ["id BIGINT", "note STRING"]
 
 
-def test_what_only_some_values_have_is_left_out_and_said() -> None:
-    schema = {"properties": {"x": WHOLE}, "anyOf": [{"properties": {"y": TEXT}}, {"required": ["x"]}]}
-    assert columns_of_properties(schema) == (
-        "a STRUCT<x: BIGINT>",
-        ["left out: a: properties of some values only (oneOf, anyOf)"],
+PLACED = {"type": "object", "properties": {"id": WHOLE, "total": {"type": "number"}}}
+CANCELLED = {"type": ["object", "null"], "properties": {"id": WHOLE, "reason": TEXT}}
+DEFINITIONS = {"definitions": {"p": PLACED, "c": CANCELLED}}
+REFERENCES = [{"$ref": "#/definitions/p"}, {"$ref": "#/definitions/c"}]
+ONE, BOTH = "id BIGINT, total DOUBLE", "id BIGINT, total DOUBLE, reason STRING"
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns"),
+    [
+        ({"oneOf": [PLACED, CANCELLED]}, BOTH),
+        ({"anyOf": [NULL, PLACED, CANCELLED, {"required": ["id"]}]}, BOTH),
+        (
+            {
+                "oneOf": [{"$ref": "#/definitions/p"}, {"$ref": "#/definitions/c"}],
+                "definitions": {"p": PLACED, "c": CANCELLED},
+            },
+            "id BIGINT, total DOUBLE, reason STRING",
+        ),
+        ({**PLACED, "anyOf": [CANCELLED, {"required": ["total"]}]}, BOTH),
+        ({**PLACED, "oneOf": [{"allOf": [CANCELLED]}, NULL]}, BOTH),
+        (
+            {**PLACED, "if": {"properties": {"id": {"const": 1}}}, "then": CANCELLED},
+            "id BIGINT, total DOUBLE, reason STRING",
+        ),
+        ({**PLACED, "dependentSchemas": {"id": CANCELLED}}, BOTH),
+        ({"allOf": [PLACED, {"properties": {"total": {"minimum": 0}}}]}, ONE),
+        (
+            {"allOf": [{"$ref": "#/definitions/p"}, {"title": "more"}], "definitions": {"p": PLACED}},
+            "id BIGINT, total DOUBLE",
+        ),
+        ({"oneOf": [PLACED, {"properties": {"id": {"type": "number"}}}]}, "id DOUBLE, total DOUBLE"),
+        (
+            {"oneOf": [{"properties": {"of": PLACED}}, {"properties": {"of": CANCELLED}}]},
+            "of STRUCT<id: BIGINT, total: DOUBLE, reason: STRING>",
+        ),
+        (
+            {"oneOf": [{"properties": {"of": {"type": "array", "items": part}}} for part in (PLACED, CANCELLED)]},
+            "of ARRAY<STRUCT<id: BIGINT, total: DOUBLE, reason: STRING>>",
+        ),
+    ],
+)
+def test_what_only_some_values_have_are_columns_too(schema: Any, columns: str) -> None:
+    assert columns_of_schema(schema) == (columns, [])
+
+
+def test_a_property_of_several_types_in_several_schemas_is_a_text_which_is_said() -> None:
+    schema = {"oneOf": [PLACED, {"properties": {"id": TEXT, "total": PLACED}}]}
+    assert columns_of_schema(schema) == (
+        "id STRING, total STRING",
+        [
+            "id is STRING, the JSON of its values: its schemas have several types: bigint, string",
+            "total is STRING, the JSON of its values: its schemas have several types: double, struct",
+        ],
+    )
+
+
+MEMBERS = "unevaluatedProperties, patternProperties"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "named"),
+    [
+        ({"additionalProperties": TEXT}, "additionalProperties"),
+        ({"additionalProperties": True}, "additionalProperties"),
+        (
+            {"patternProperties": {"^x": TEXT}, "unevaluatedProperties": WHOLE},
+            "unevaluatedProperties, patternProperties",
+        ),
+        ({"oneOf": [{**CANCELLED, "additionalProperties": TEXT}]}, "additionalProperties"),
+        ({"additionalProperties": False}, ""),
+        ({}, ""),
+    ],
+)
+def test_members_beside_the_properties_are_named(keywords: dict[str, Any], named: str) -> None:
+    for schema, place in (({**PLACED, **keywords}, "columns"), ({"properties": {"a": {**PLACED, **keywords}}}, "a")):
+        _, warnings = columns_of_schema(schema)
+        assert warnings == ([f"left out: {place}: members beside its properties ({named})"] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [
+        ({"type": "object", "patternProperties": {"^x": WHOLE}}, "MAP<STRING, BIGINT>"),
+        ({"patternProperties": {"^x": WHOLE, "^y": {"type": "number"}}}, "MAP<STRING, DOUBLE>"),
+        ({"type": "object", "patternProperties": {"^x": PLACED}, "additionalProperties": CANCELLED},
+         "MAP<STRING, STRUCT<id: BIGINT, reason: STRING, total: DOUBLE>>"),
+        ({"type": "string", "nullable": True}, "STRING"),
+        ({"allOf": [{"$ref": "#/properties/b"}], "nullable": True}, "BIGINT"),
+        ({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]}, "BIGINT"),
+        ({"const": "x"}, "STRING"),
+    ],
+)  # fmt: skip
+def test_maps_and_nullable_forms_have_a_column(schema: Any, column: str) -> None:
+    assert columns_of_properties(schema, WHOLE) == (f"a {column}, b BIGINT", [])
+
+
+def test_what_stands_beside_a_reference_is_named() -> None:
+    schema = {"properties": {"a": {"$ref": "#/definitions/p", "properties": {"z": TEXT}}}, "definitions": {"p": PLACED}}
+    assert columns_of_schema(schema) == (
+        "a STRUCT<id: BIGINT, total: DOUBLE>",
+        ["left out: a: what stands beside a $ref (properties)"],
     )
 
 

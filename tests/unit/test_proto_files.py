@@ -108,8 +108,55 @@ def test_a_reference_leads_nowhere_outside(name: str) -> None:
 def test_an_import_that_is_not_registered_is_named() -> None:
     with pytest.raises(ConfigError, match=r"schema id 2.*shop/money\.proto"):
         descriptor_set(source(2, PRICE))
-    with pytest.raises(ConfigError, match=r"schema id 2: schema-2\.proto imports shop/money\.proto, which is missing"):
+    with pytest.raises(ConfigError, match=r"schema id 2 imports shop/money\.proto, which is missing"):
         descriptor_set(RegisteredSchema(2, "PROTOBUF", described(PRICE_SOURCE).text))
+
+
+BEHAVIOUR = """
+syntax = "proto3";
+package shop;
+import "google/api/field_behavior.proto";
+import "buf/validate/validate.proto";
+option (buf.validate.file) = { rules: [1, 2], text: "];" };
+// [(not an option)
+message Order {
+  option (buf.validate.message).disabled = true;
+  int64 id = 1 [(google.api.field_behavior) = REQUIRED, deprecated = true, (buf.validate.field).int64 = { in: [1, 2] }];
+  string name = 2 [(buf.validate.field).string.pattern = "[,]"]; /* [ */
+  repeated int32 sizes = 3 [packed = false];
+}
+"""
+
+
+def test_an_import_that_only_options_need_may_be_missing() -> None:
+    behaviour = source(4, BEHAVIOUR)
+    files = FileDescriptorSet.FromString(descriptor_set(behaviour)).file
+    fields = files[-1].message_type[0].field
+    assert [(field.name, field.number, field.options.deprecated) for field in fields] == [
+        ("id", 1, True),
+        ("name", 2, False),
+        ("sizes", 3, False),
+    ]
+    assert fields[2].options.HasField("packed")
+    for schema in (behaviour, described(behaviour)):
+        pool = DescriptorPool()
+        for file in FileDescriptorSet.FromString(descriptor_set(schema)).file:
+            pool.AddSerializedFile(file.SerializeToString())
+        assert pool.FindMessageTypeByName("shop.Order").fields_by_name["id"].number == 1
+
+
+def test_an_import_that_a_field_needs_is_named() -> None:
+    with pytest.raises(
+        ConfigError, match=r"schema id 4 imports buf/validate/validate\.proto, which is missing\. Register"
+    ):
+        descriptor_set(source(4, BEHAVIOUR.replace("int64 id", "buf.validate.Rule id")))
+
+
+def test_the_well_known_options_need_no_reference() -> None:
+    text = (
+        'import "google/api/field_behavior.proto"; message M { int64 id = 1 [(google.api.field_behavior) = REQUIRED]; }'
+    )
+    assert b"field_behavior" in descriptor_set(source(5, f'syntax = "proto3"; {text}'))
 
 
 def test_what_does_not_compile_is_told_with_line_and_reason() -> None:
@@ -152,7 +199,7 @@ def test_a_descriptor_set_without_its_imports_is_refused(tmp_path: Path) -> None
     last = FileDescriptorSet.FromString(descriptor_set(ORDER_SOURCE)).file[-1]
     path = tmp_path / "order.desc"
     path.write_bytes(FileDescriptorSet(file=[last]).SerializeToString())
-    with pytest.raises(ConfigError, match=r"order\.desc: schema-3\.proto imports price\.proto, which is missing"):
+    with pytest.raises(ConfigError, match=r"order\.desc imports price\.proto and 4 more, which are missing"):
         descriptor_set_of_file(path)
 
 

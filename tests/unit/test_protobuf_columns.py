@@ -36,10 +36,12 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
+from sink.decode.fields import Choices, ValueRules
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.protobuf_types import NestedMessages, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
-from sink.schema import parse_ddl, stored_type
+from sink.schema import stored_type
+from tests.columns_kit import columns
 
 
 @given(st.randoms(use_true_random=True))
@@ -214,8 +216,34 @@ def test_a_number_without_a_symbol_is_text_in_an_open_enum_and_unset_in_a_closed
 
 def test_a_null_in_a_column_that_takes_none_fails_the_row() -> None:
     assert decode_one(Proto().message("M", "optional int32 a = 1"), "a int not null", b"") == (
-        "'a' is not set, and its column is NOT NULL"
+        "it is not set, and NOT NULL"
     )
+
+
+def test_a_reason_names_the_innermost_column() -> None:
+    inner = ("int32 a = 1", "string b = 2", "repeated int32 c = 3")
+    proto = Proto().message("Inner", *inner).message("M", "Inner m = 1", "map<string,Inner> n = 2", "int32 z = 3")
+    reader = proto.reader("m struct<a:tinyint,b:string>, n map<string,struct<c:array<tinyint>>>, z tinyint")
+    large, text = b"\x08\xac\x02", b"\x12\x01\xff"
+    values = [
+        sized(1, large),
+        sized(1, text),
+        sized(2, sized(2, b"\x18\xac\x02")),
+        b"\x18\xac\x02",
+        sized(1, b"\x08"),
+        b"\x08",
+    ]
+    for copies in (1, 20):
+        cursors = Cursors(pa.array(values * copies, pa.binary()))
+        reader.read(cursors, np.arange(len(values) * copies))
+        assert [cursors.reasons[row] for row in range(len(values) * copies)] == copies * [
+            "column 'm.a': a number outside the range of tinyint",
+            "column 'm.b': a text that is not UTF-8",
+            "column 'n.c': a number outside the range of tinyint",
+            "column 'z': a number outside the range of tinyint",
+            "column 'm': it ends in the middle of a field",
+            "it ends in the middle of a field",
+        ]
 
 
 STAMP = Proto().message("M", "google.protobuf.Timestamp a = 1")
@@ -240,6 +268,59 @@ def test_a_moment_is_cut_to_microseconds(seconds: int, nanos: int, expected: dat
 def test_a_moment_that_is_none_fails(seconds: int, nanos: int) -> None:
     value = sized(1, tag(1, 0) + varint(seconds) + tag(2, 0) + varint(nanos))
     assert "google.protobuf.Timestamp" in decode_one(STAMP, "a timestamp", value)
+
+
+def test_json_keeps_the_order_of_members_and_is_merged_from_its_pieces() -> None:
+    def entry(key: bytes, value: bytes) -> bytes:
+        return sized(1, sized(1, key) + sized(2, value))
+
+    proto = Proto().message("M", "google.protobuf.Struct a = 1", "google.protobuf.Value b = 2")
+    number, text = b"\x11" + struct.pack("<d", 2.0), sized(3, 'é"'.encode())
+    pieces = sized(1, entry(b"z", number) + entry(b"a", text)) + sized(1, entry(b"z", b"") + entry(b"m", sized(6, b"")))
+    assert decode_one(proto, "a string", pieces) == '{"z":null,"a":"é\\"","m":[]}'
+    assert decode_one(proto, "b string", sized(2, number) + sized(2, text)) == '"é\\""'
+    not_finite = sized(2, b"\x11" + struct.pack("<d", float("inf")))
+    assert decode_one(proto, "b string", not_finite).startswith(
+        "a google.protobuf.Value holds NaN or an infinite number"
+    )
+    # Together they would be a message.
+    cut = sized(1, b"\x0a\x03\x0a") + sized(1, b"\x01x")
+    assert decode_one(proto, "a string", cut) == "bytes that are not a google.protobuf.Struct"
+
+
+@pytest.mark.parametrize(
+    ("digits", "text"), [(2.0, "2"), (-0.0, "0"), (3.5, "3.5"), (1e20, "1" + "0" * 20), (1e21, "1e+21")]
+)
+def test_numbers_in_json_have_the_fewest_digits(digits: float, text: str) -> None:
+    proto = Proto().message("M", "google.protobuf.Value a = 1")
+    assert decode_one(proto, "a string", sized(1, b"\x11" + struct.pack("<d", digits))) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "ddl", "setting"),
+    [
+        ("int64 a = 1", "timestamp", "Set time.unit to one of s, ms, us, ns"),
+        ("repeated int64 a = 1", "array<date>", "Set date.unit to one of days, s, ms, us, ns"),
+        ("string a = 1", "decimal(10,2)", "Set decimal.format to numeric or base64"),
+    ],
+)
+def test_what_a_setting_decides_is_refused_with_its_name(field: str, ddl: str, setting: str) -> None:
+    with pytest.raises(SchemaMismatch, match=setting):
+        Proto().message("M", field).reader(f"a {ddl}")
+
+
+def test_a_setting_of_one_column_holds_in_nested_messages_and_for_each_number() -> None:
+    proto = Proto().message("Inner", "repeated uint64 at = 1").message("M", "Inner m = 1", "int64 at = 2")
+    rules = ValueRules(Choices("s", (("m.at", "ns"),)))
+    numbers = [0, 1_714_979_280_000_000_999, (1 << 64) - 1]
+    value = sized(1, sized(1, b"".join(map(varint, numbers)))) + tag(2, 0) + varint(-1)
+    (row,) = read(proto.reader("m struct<at:array<timestamp>>, at timestamp", rules=rules), [value])
+    assert row[1] == datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert [moment.isoformat() for moment in row[0]["at"]] == [
+        "1970-01-01T00:00:00+00:00",
+        "2024-05-06T07:08:00+00:00",
+        "2554-07-21T23:34:33.709551+00:00",
+    ]
 
 
 def test_a_wrapper_is_a_value_or_null() -> None:
@@ -422,14 +503,14 @@ def test_messages_are_found_by_name_or_by_the_indexes_of_the_wire_format() -> No
     inner = proto.file.message_type[1].nested_type.add(name="C")
     inner.field.add(name="c", number=1, type=Field.TYPE_INT32, label=1)
     for message, column in [("t.A", "a"), ([0], "a"), ("t.B.C", "c"), ([1, 0], "c")]:
-        reader = ProtobufReader(proto.bytes(), message, parse_ddl(f"{column} int not null").value_struct)
+        reader = ProtobufReader(proto.bytes(), message, columns(f"{column} int not null"))
         assert read(reader, [b"\x08\x05"]) == [[5]]
 
 
 @pytest.mark.parametrize("message", ["t.Z", "M", [], [1], [0, 0], [-1]])
 def test_a_message_that_there_is_not_is_an_error_of_the_settings(message: Any) -> None:
     with pytest.raises(ConfigError, match="Correct them"):
-        ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").value_struct)
+        ProtobufReader(Proto().message("M").bytes(), message, columns("a int"))
 
 
 @pytest.mark.parametrize("too_large", [(), (10**20,), (1 << 200,)])
@@ -447,7 +528,7 @@ def test_decimals_of_the_columns_scale_are_those_of_any_other(too_large: tuple[i
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:
     for descriptors in (b"", b"\xff", Proto().message("M", "Missing a = 1").bytes(), Proto().file.SerializeToString()):
         with pytest.raises(ConfigError, match="Correct them"):
-            ProtobufReader(descriptors, [0], parse_ddl("a int").value_struct)
+            ProtobufReader(descriptors, [0], columns("a int"))
 
 
 def test_a_value_of_a_hundred_thousand_elements_costs_time_in_proportion() -> None:

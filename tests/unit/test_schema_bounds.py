@@ -182,7 +182,7 @@ def test_required_fields_without_a_column_count() -> None:
     for number in range(1, 12):
         message.field.add(name=f"f{number}", number=number, type=9, label=2)
     with pytest.raises(SchemaTooLarge, match="more than 10 columns"):
-        ProtobufReader(files.SerializeToString(), "M", parse_ddl("f1 string").value_struct, SchemaBounds(columns=10))
+        ProtobufReader(files.SerializeToString(), "M", columns("f1 string"), SchemaBounds(columns=10))
 
 
 def test_a_walk_that_goes_on_after_a_refusal_is_refused_again() -> None:

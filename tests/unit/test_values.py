@@ -15,16 +15,26 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from settings_kit import minimal_settings
 
 from coordination.errors import ConfigError
 from sink.audit.decode.avro_values import avro_reader
 from sink.audit.decode.json_values import json_row
+from sink.audit.decode.protobuf_values import protobuf_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.config import Settings
 from sink.decode.fields import NO_RULES, ValueRules
 from sink.decode.formats import ValueFormat
+from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.registry import RegisteredSchema
+from sink.infer.json_schema import columns_of_json_schema
 from sink.schema import parse_ddl
+from sink.schema.ddl import to_ddl
+from sink.schema.warnings import SchemaWarning, sentences
 from sink.write.value_rules import value_rules
 
 FACTS = Path(__file__).parents[2] / "docs" / "values.tsv"
@@ -129,6 +139,78 @@ def without_meaning(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {name: without_meaning(part) for name, part in schema.items() if name not in ("default", "logicalType")}
     return [without_meaning(part) for part in schema] if isinstance(schema, list) else schema
+
+
+@pytest.fixture(scope="module")
+def protobuf_facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bytes, str]]:
+    """Compiles all messages of the page at once. Returns the descriptors and the name of each by its declaration."""
+    directory = tmp_path_factory.mktemp("protobuf")
+    found: dict[str, tuple[bytes, str]] = {}
+    for syntax in ("proto2", "proto3", "edition 2023", "edition 2024"):
+        own = [fact.written.split("←")[0] for fact in facts("protobuf")]
+        own = [text for text in dict.fromkeys(own) if _syntax(text)[0] == syntax]
+        header = f'edition = "{syntax[8:]}";' if syntax.startswith("edition") else f'syntax = "{syntax}";'
+        imports = "".join(f'import "{name}.proto";' for name in IMPORTS)
+        messages = [f"message M{number} {{ {_syntax(text)[1]} }}" for number, text in enumerate(own)]
+        source = directory / f"{syntax.replace(' ', '')}.proto"
+        source.write_text("\n".join([header, imports, *messages]))
+        descriptors = descriptor_set_of_file(source)
+        found |= {text: (descriptors, f"M{number}") for number, text in enumerate(own)}
+    return found
+
+
+IMPORTS = [
+    *(f"google/protobuf/{name}" for name in ("any", "duration", "field_mask", "struct", "timestamp", "wrappers")),
+    *("google/type/date", "google/type/decimal", "confluent/type/decimal"),
+]
+
+
+def _syntax(declared: str) -> tuple[str, str]:
+    """Returns the syntax of a message and its fields."""
+    syntax, colon, fields = declared.partition(": ")
+    return (syntax, fields) if colon and syntax in ("proto2", "edition 2023", "edition 2024") else ("proto3", declared)
+
+
+@pytest.mark.parametrize("fact", facts("protobuf"), ids=str)
+def test_protobuf_becomes_what_the_page_says(
+    fact: Fact, tmp_path: Path, protobuf_facts: dict[str, tuple[bytes, str]]
+) -> None:
+    rules, auditors = fact.rules(tmp_path)
+    declared, _, written = fact.written.partition("←")
+    descriptors, message = protobuf_facts[declared]
+    value = _protobuf_value(descriptors, message, written.strip())
+    struct = parse_ddl(f"c {fact.kind}").value_struct
+    form = ValueFormat("protobuf", descriptors, message, rules=rules)
+    try:
+        decoded = form.decoder(struct).decode(pa.array([value] * 50, pa.binary()))
+        rows = {text_of(row["c"]) for row in decoded.rows.to_pylist()} or {BAD}
+    except ConfigError:
+        rows = {BAD}
+    assert rows == {fact.becomes}
+    try:
+        audited = text_of(protobuf_row(value, descriptors, message, json.loads(struct.json()), auditors)["c"])
+    except Bad:
+        audited = BAD
+    assert audited == fact.becomes
+
+
+def _protobuf_value(descriptors: bytes, message: str, written: str) -> bytes:
+    """Returns the bytes of a value that is written in bytes, or as Protobuf's text."""
+    if written.startswith("0x"):
+        return bytes.fromhex(written[2:])
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(descriptors).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    made: Any = GetMessageClass(pool.FindMessageTypeByName(message))
+    return bytes(text_format.Parse(written, made()).SerializePartialToString())
+
+
+@pytest.mark.parametrize("fact", facts("json-schema"), ids=str)
+def test_a_property_of_a_json_schema_becomes_the_column_that_the_page_says(fact: Fact) -> None:
+    warnings: list[SchemaWarning] = []
+    text = f'{{"properties": {{"c": {fact.written}}}}}'
+    columns = columns_of_json_schema(RegisteredSchema(7, "JSON", text), warnings)
+    assert (to_ddl(columns), sentences(warnings)) == (f"c {fact.kind}", [fact.becomes] if fact.becomes else [])
 
 
 def audit_rules(settings: Settings) -> Rules:

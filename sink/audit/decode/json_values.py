@@ -92,7 +92,7 @@ def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
     if isinstance(kind, Mapping):
         return {"struct": _struct, "array": _array, "map": _map}[kind["type"]](found, kind, rules, path)
     if decimal_type(kind) is not None:
-        return _decimal(found, kind, rules, path)
+        return decimal_value(found, kind, rules, path)
     if kind in _BITS:
         return _integer(found, _BITS[kind])
     if kind == "date":
@@ -188,7 +188,7 @@ def _exact(digits: str) -> Decimal:
     return number or Decimal(0)
 
 
-def _decimal(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
+def decimal_value(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
     declared = decimal_type(kind)
     assert declared is not None
     precision, scale = declared
@@ -214,7 +214,7 @@ def _decimal(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
 
 def decimal_of(text: str, kind: str, rules: Rules, text_path: str | None = None) -> Decimal:
     """Returns the number that digits are in a column; those of a text, if it has the path of its column."""
-    return _decimal(_Number(text) if text_path is None else text, kind, rules, text_path or "")
+    return decimal_value(_Number(text) if text_path is None else text, kind, rules, text_path or "")
 
 
 def _is_text(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, model_validator
 
 from sink.config.fields import BinaryFile, Capitals, Choice, Group, Secret, TextFile, setting
-from sink.config.values import Flag, Text, Urls, ValueFormatName, count
+from sink.config.values import Flag, Text, TypeNames, Urls, ValueFormatName, count
 
 if TYPE_CHECKING:
     from sink.schema.bounds import SchemaBounds
@@ -108,7 +108,19 @@ class RecordSettings(Group):
         fleet=True,
     )
     value_message: Text | None = setting(
-        "value.message", "Full name of the Protobuf message that plain values are.", default=None, fleet=True
+        "value.message",
+        "Full name of the Protobuf message that plain values are. Behind a registry's header it names the message whose"
+        " fields are the columns, where the schema of `schema.subject` has several.",
+        default=None,
+        fleet=True,
+    )
+    schema_types: TypeNames = setting(
+        "schema.types",
+        "Full names of the Avro records or Protobuf messages that land, like `shop.Order`, of topics that hold several"
+        " types; a record of another is bad. Default: `value.message`, or the type of the newest schema of"
+        " `schema.subject`.",
+        default=(),
+        fleet=True,
     )
     registry_urls: Urls = setting(
         "schema.registry.url",
