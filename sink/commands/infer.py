@@ -36,10 +36,10 @@ def infer(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --output.")] = False,
 ) -> None:
-    """Read some of the topics once and write down their columns."""
+    """Read some of the topics once; write down columns and settings."""
     # Imported here: decoders and PySpark's types would slow down every other command.
-    from sink.operations.inference import SampleRequest
     from sink.operations.inference import infer as infer_columns
+    from sink.operations.samples import SampleRequest
 
     settings = one_sink(config, sink, columns=False)
     if output is not None:
@@ -56,9 +56,9 @@ def infer(
 def summary(inference: Inference) -> Iterator[str]:
     """Yields the sentences that a reader needs before relying on the columns."""
     sample = inference.sample
-    cut_note = "; no more, for they are held in memory" if sample.cut else ""
+    cut_note = f"; {sample.cut}" if sample.cut else ""
     yield f"{len(inference.columns.fields):,} columns, from {inference.origin}."
-    yield f"{len(sample.values):,} records read{_spans(inference)}{cut_note}."
+    yield f"{len(sample.positions):,} records read{_spans(inference)}{cut_note}."
     yield from (f"- {line}" for line in _shortened(inference.warnings))
     if inference.null:
         yield f"- null throughout, and STRING for want of better: {', '.join(_shortened(inference.null))}"
@@ -67,6 +67,9 @@ def summary(inference: Inference) -> Iterator[str]:
     if inference.bad:
         yield f"{len(inference.bad):,} values do not fit the columns; a sink that meets one halts:"
         yield from (f"- {line}" for line in _shortened(inference.bad))
+    if inference.settings:
+        yield "These records also need:"
+        yield from (f"  {name}: {value}" for name, value in inference.settings.items())
 
 
 def _spans(inference: Inference) -> str:

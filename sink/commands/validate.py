@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,16 +21,21 @@ from sink.config import load_fleet
 from sink.telemetry.terminal import console, quiet
 
 if TYPE_CHECKING:
+    from sink.operations.check_results import CheckResult
     from sink.operations.fleet_validation import FleetChecks
-    from sink.operations.validation import CheckResult
 
 FORMAT = 1
 
 
-def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption = False) -> None:
-    """Check settings, servers, permissions, storage and table. Several sinks are checked side by side."""
+def validate(
+    config: ConfigOption,
+    sink: SinksOption = None,
+    no_sample: Annotated[bool, typer.Option("--no-sample", help="Do not read the last records of the topics.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check settings, servers, permissions, storage, table, records. Several sinks are checked side by side."""
     quiet()
-    checks = _run_checks(config, sink or ())
+    checks = _run_checks(config, sink or (), sample=not no_sample)
     if as_json:
         typer.echo(json.dumps(_document(checks), indent=2))
     else:
@@ -39,12 +44,12 @@ def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption
         raise typer.Exit(1)
 
 
-def _run_checks(config: Path, names: Sequence[str]) -> FleetChecks:
+def _run_checks(config: Path, names: Sequence[str], sample: bool) -> FleetChecks:
     """Checks the settings, and checks usable sinks against the servers."""
     # Imported here: table and storage need PySpark and Arrow, which `sink --help` can do without.
+    from sink.operations.check_results import CheckResult
     from sink.operations.exposure import exposure_notes
     from sink.operations.fleet_validation import FleetChecks, validate_fleet
-    from sink.operations.validation import CheckResult
 
     try:
         fleet = load_fleet(config)
@@ -65,7 +70,7 @@ def _run_checks(config: Path, names: Sequence[str]) -> FleetChecks:
         if not names:
             return FleetChecks(tuple(settings), {})
     quiet(fleet.secrets)
-    checks = validate_fleet(fleet, names)
+    checks = validate_fleet(fleet, names, sample)
     notes = (CheckResult("exposure", sentence, note=True) for sentence in exposure_notes(fleet))
     return FleetChecks((*settings, *checks.shared, *notes), checks.sinks)
 

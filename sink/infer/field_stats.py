@@ -145,6 +145,13 @@ class FieldStats:
             self.element = self.element or FieldStats()
             self.element.absorb(other.element)
 
+    def all_members(self) -> FieldStats:
+        """Returns the statistics of all members together, as the values of a map."""
+        together = FieldStats()
+        for member in self.members.values():
+            together.absorb(member)
+        return together
+
     def has_keys_like_data(self) -> bool:
         if not any(AVRO_NAME.fullmatch(name) for name in self.members):
             return True

@@ -1,9 +1,9 @@
-"""Infers the columns for the JSON values of a sample.
+"""Infers the columns for the JSON objects of a sample.
 
-Guarantee: every value outside `bad` decodes with the columns; the decoders' reference checks that. Bad values do not
+Guarantee: every object outside `bad` decodes with the columns, as the caller's decoder checks. Bad ones do not
 influence the columns. All columns are nullable, because a sample does not prove that a member is always present.
 
-The type of a field is the narrowest that holds all its values:
+A field has the type that the schemas of its messages say. Without one it has the narrowest that holds all its values:
 
 - integers: BIGINT; beyond 64 bits DECIMAL(38,0), beyond 38 digits STRING. Never INT, because later values grow
 - numbers with a fraction: DOUBLE, also with integers among them, unless a DOUBLE would change one: then STRING
@@ -19,16 +19,17 @@ Raises nothing on purpose: `warnings` has the decisions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import types as T
 
 from sink.decode.fields import NO_RULES, Columns
 from sink.decode.json_reasons import Undecodable
-from sink.decode.json_values import document, record_decoder
+from sink.decode.json_text import JsonObject
+from sink.decode.json_values import record_decoder
 from sink.decode.records import BadValue
+from sink.infer.connect_types import UNKNOWN
 from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind
 from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
@@ -51,25 +52,33 @@ class Inferred:
     bad: tuple[BadValue, ...] = ()
 
 
-def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], str] = str) -> Inferred:
-    """Infers the columns. `coordinates_of` returns a value's coordinates by its index. No good values: no columns."""
-    bad = _refused(T.StructType([]), dict(enumerate(values)))
-    documents = {
-        index: document(value.decode()) for index, value in enumerate(values) if value is not None and index not in bad
-    }
+Refusals = Callable[[T.StructType], Mapping[int, str]]
+"""Returns why records cannot be decoded into columns, by their index."""
+NO_TYPES = T.StructType([])
+
+
+def infer_objects(
+    objects: Mapping[int, JsonObject],
+    refused: Refusals,
+    coordinates_of: Callable[[int], str] = str,
+    types: T.StructType = NO_TYPES,
+) -> Inferred:
+    """Infers the columns of parsed objects by the index of their record. `types` are those that schemas say."""
+    bad: dict[int, str] = {}
     while True:
         builder = _TypeBuilder(coordinates_of)
-        columns = builder.columns(documents)
-        refused = _refused(columns, {index: values[index] for index in documents})
-        if not refused:
+        columns = builder.columns(objects, types)
+        unfit = {index: reason for index, reason in refused(columns).items() if index in objects}
+        if not unfit:
             bad_values = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
             return Inferred(columns, tuple(builder.warnings), tuple(builder.null), tuple(builder.missing), bad_values)
         # No columns hold these values, for example half a surrogate pair: start again without them.
-        bad |= refused
-        documents = {index: document for index, document in documents.items() if index not in refused}
+        bad |= unfit
+        objects = {index: value for index, value in objects.items() if index not in unfit}
 
 
-def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int, str]:
+def refusals(columns: T.StructType, values: Mapping[int, bytes | None]) -> dict[int, str]:
+    """Returns why the decoders' reference refuses plain values, by their index."""
     decode = record_decoder(Columns.of(columns, NO_RULES))
     reasons: dict[int, str] = {}
     for index, value in values.items():
@@ -161,25 +170,30 @@ class _TypeBuilder:
         self.null: list[str] = []
         self.missing: list[str] = []
 
-    def columns(self, documents: dict[int, Any]) -> T.StructType:
+    def columns(self, objects: Mapping[int, JsonObject], types: T.StructType) -> T.StructType:
         root = FieldStats()
-        for index, value in documents.items():
+        for index, value in objects.items():
             root.add(value, index)
-        return self._struct(root, "")
+        return self._struct(root, "", types)
 
-    def _struct(self, stats: FieldStats, path: str) -> T.StructType:
+    def _struct(self, stats: FieldStats, path: str, types: T.StructType = NO_TYPES) -> T.StructType:
         fields = []
+        known = {field.name: field.dataType for field in types.fields}
         alike: dict[str, list[FieldStats]] = {}
         for name, member in stats.members.items():
             alike.setdefault(name.lower(), []).append(member)
-        for name in _usable_names(stats.members, stats.holders, self.warnings, path):
+        names = dict.fromkeys([*stats.members, *known])
+        for name in _usable_names(names, stats.holders, self.warnings, path):
             if stats.holders[name] < stats.objects:
                 self.missing.append(shown_path(f"{path}{name}"))
-            kind = self._type(_together(alike[name.lower()]), shown_path(f"{path}{name}"))
+            members = _together(alike.get(name.lower(), []))
+            kind = self._type(members, shown_path(f"{path}{name}"), known.get(name, UNKNOWN))
             fields.append(T.StructField(name, kind))
         return T.StructType(fields)
 
-    def _type(self, stats: FieldStats, path: str) -> T.DataType:
+    def _type(self, stats: FieldStats, path: str, known: T.DataType = UNKNOWN) -> T.DataType:
+        if known != UNKNOWN:
+            return self._by_schema(stats, path, known)
         kinds = [kind for kind in stats.first if kind is not Kind.NULL]
         if not kinds:
             self.null.append(path)
@@ -190,6 +204,18 @@ class _TypeBuilder:
             kinds_seen = ", ".join(f"{kind.value} ({self._coordinates_of(stats.first[kind])})" for kind in kinds)
             return self._string(path, f"it holds {kinds_seen}, each of which goes into it as text")
         return self._of_one_kind(stats, kinds[0], path)
+
+    def _by_schema(self, stats: FieldStats, path: str, known: T.DataType) -> T.DataType:
+        """Returns the type of a schema, in which names that no column can have are left out."""
+        match known:
+            case T.ArrayType():
+                return T.ArrayType(self._type(stats.element or FieldStats(), f"{path}[]", known.elementType))
+            case T.MapType():
+                return T.MapType(T.StringType(), self._type(stats.all_members(), f"{path}{{}}", known.valueType))
+            case T.StructType():
+                struct = self._struct(stats, f"{path}.", known)
+                return struct if struct.fields else self._type(stats, path)
+        return known
 
     def _of_one_kind(self, stats: FieldStats, kind: Kind, path: str) -> T.DataType:
         match kind:
@@ -258,12 +284,9 @@ class _TypeBuilder:
             return T.MapType(T.StringType(), T.StringType())
         if not stats.has_keys_like_data():
             return self._struct(stats, f"{path}.")
-        value = FieldStats()
-        for member in stats.members.values():
-            value.absorb(member)
         names = list(stats.members)
         self.warnings.append(f"{path} is a MAP: its {len(names):,} keys look like data ({_listed(names[:3])}, ...)")
-        return T.MapType(T.StringType(), self._type(value, f"{path}{{}}"))
+        return T.MapType(T.StringType(), self._type(stats.all_members(), f"{path}{{}}"))
 
     def _array(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.element is None or not stats.element.first:

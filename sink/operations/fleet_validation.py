@@ -15,9 +15,10 @@ from coordination.errors import ConfigError, Unavailable
 from sink.clients.storage_probe import SharedJvms
 from sink.config import Fleet, Settings
 from sink.hudi.lock import LOCK_KEY, lock_path
+from sink.operations.check_results import CheckResult
 from sink.operations.chosen import KnownSinks, choose, listed_names, side_by_side
 from sink.operations.heap_room import heap_room
-from sink.operations.validation import CheckResult, validate
+from sink.operations.validation import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,9 @@ class FleetChecks:
             yield from findings
 
 
-def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
-    """Checks the sinks that match `names`, or all, including those that a pattern's topics would become now."""
+def validate_fleet(fleet: Fleet, names: Sequence[str] = (), sample: bool = False) -> FleetChecks:
+    """Checks the sinks that match `names`, or all, including those that a pattern's topics would become now. With
+    `sample` it reads the last records of their topics."""
     try:
         chosen_sinks = replace(choose(fleet, names), misconfigured={})
     except Unavailable as error:
@@ -44,7 +46,7 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
     else:
         topics = list(_topics(fleet, chosen_sinks)) if not names else []
     with SharedJvms() as jvms:
-        answers = side_by_side(chosen_sinks, partial(validate, jvm=jvms.running))
+        answers = side_by_side(chosen_sinks, partial(validate, jvm=jvms.running, sample=sample))
     results_by_sink = {answer.name: tuple(answer.result or ()) for answer in answers}
     counts = Counter(finding for findings in results_by_sink.values() for finding in findings)
     common_findings = [finding for finding in counts if counts[finding] == len(results_by_sink) > 1]

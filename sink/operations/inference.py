@@ -1,95 +1,38 @@
-"""Reads a sample of topics once and derives columns that hold it, for `sink infer`.
+"""Reads a sample of topics once and derives columns and settings that land it, for `sink infer`.
 
-Guarantee: it changes nothing, commits no offset and leaves no group behind. A sample has committed records only. The
-sink's own decoder has decoded every value of it into the columns, except those in `bad`. Raises ConfigError (nothing
-can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and the errors of the registry.
+Guarantee: it changes nothing. The sink's own decoder, with the settings that are proposed, has decoded every record of
+the sample into the columns, except those in `bad`. Raises ConfigError (nothing can be inferred, with the reason), what
+`sink.operations.samples` raises, and the errors of the registry.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import confluent_kafka as ck
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import types as T
 
-from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import AccessDenied, Log, topics_of
+from coordination.errors import ConfigError
+from sink.clients.kafka import topics_of
 from sink.config import Settings
-from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
-from sink.decode.cursors import Cursors
+from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE
-from sink.decode.records import TOMBSTONE
 from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
-from sink.infer.json_samples import infer_json, nameable
-from sink.infer.protobuf import columns_of_message
+from sink.infer.json_samples import NO_TYPES, infer_objects, nameable, refusals
+from sink.infer.message_rows import message_rows
 from sink.infer.record_types import names_of, selected
-from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered, nullable
-from sink.librdkafka import LogConsumer, damage_of
-from sink.schema import parse_ddl
+from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
+from sink.operations.proposals import Proposal, is_event_type, of_row, proposal_of
+from sink.operations.samples import Sample, SampleRequest, read_sample
+from sink.operations.written_schemas import columns_of_file, ids_of, without_headers
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning, sentences, shown_reason
 from sink.write.row_spec import registry_access, value_format
 
-GROUP = "sink-infer"
-"""The client asks for a name. No client ever joins that group, nor commits for it."""
-QUIET_SECONDS = 30.0
-BATCH = 1000
-MAX_SAMPLE_BYTES = 256 * 1024**2
-"""A sample ends at this size, whatever its request: it is held in memory."""
-
-# librdkafka repeats the exceptions below on standard error.
-_QUIET = logging.getLogger("sink.infer.librdkafka")
-_QUIET.setLevel(logging.CRITICAL)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleRequest:
-    topics: tuple[str, ...] = ()
-    """A subset of kafka.topic.names; empty means all of them."""
-    records: int = 10_000
-    from_beginning: bool = False
-    """Reads the oldest records instead of the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Values in the order of their partitions and offsets."""
-
-    positions: tuple[tuple[TopicPartition, int], ...]
-    values: tuple[bytes | None, ...]
-    cut: bool = False
-    """Whether it ended because of its size."""
-    held_back: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
-    """The partitions of which an open Kafka transaction held records back."""
-
-    @property
-    def waiting(self) -> str:
-        """Tells what open Kafka transactions hold back; empty without any."""
-        if not self.held_back:
-            return ""
-        offsets = sum(log.held_back for log in self.held_back.values())
-        places = [f"{partition} from offset {log.end}" for partition, log in sorted(self.held_back.items())]
-        return (
-            f"open Kafka transactions hold back {offsets:,} acknowledged offsets, which cannot be read before they end:"
-            f" {', '.join(places[:5])}"
-        )
-
-    def where(self, index: int) -> str:
-        return "{} offset {}".format(*self.positions[index])
-
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """`origin` names the source of the columns; `bad` has the values that do not decode, with coordinates."""
+    """`origin` names the source of the columns; `bad` has the records that do not decode, with coordinates."""
 
     columns: T.StructType
     origin: str
@@ -98,6 +41,8 @@ class Inference:
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the records need and the configuration lacks."""
 
     @property
     def ddl(self) -> str:
@@ -105,14 +50,13 @@ class Inference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _Draft:
     columns: T.StructType
     origin: str
+    proposal: Proposal
     warnings: Sequence[SchemaWarning] = ()
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    bad: Mapping[int, str] = field(default_factory=dict)
-    """The values that are already known to be bad."""
 
 
 def infer(settings: Settings, request: SampleRequest) -> Inference:
@@ -122,20 +66,34 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
             f"value.format={settings.value_format}: there is nothing to infer, a value is the one column; no schema.ddl"
             " is needed, but to give it another name"
         )
-    sample = read_sample(settings.kafka_native_consumer, topics, request)
+    return inference_of(settings, topics, read_sample(settings, topics, request))
+
+
+def inference_of(settings: Settings, topics: Sequence[str], sample: Sample) -> Inference:
+    """Derives columns and settings from a sample of the topics."""
     if settings.value_format.removesuffix(WIRE) == "json":
         draft = _columns_of_json(settings, topics, sample)
     elif settings.value_format.endswith(WIRE):
         draft = _columns_of_registry(settings, topics, sample)
     else:
-        draft = _columns_of_file(settings)
+        draft = _columns_of_file(settings, sample)
     warnings = [*draft.warnings, *filter(None, [sample.waiting])]
     columns = nameable(draft.columns, warnings)
     if not columns.fields:
         reason = f" ({warnings[0]})" if warnings else ""
         raise ConfigError(f"{draft.origin}: not one column can be made of it{reason}")
-    bad_values = _undecodable(settings, columns, sample, draft.bad)
-    return Inference(columns, draft.origin, sample, tuple(sentences(warnings)), draft.null, draft.missing, bad_values)
+    bad = draft.proposal.refusals(columns, sample)
+    warnings += draft.proposal.left_open(columns)
+    return Inference(
+        columns,
+        draft.origin,
+        sample,
+        tuple(sentences(warnings)),
+        draft.null,
+        draft.missing,
+        tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad.items())),
+        draft.proposal.by_name(columns),
+    )
 
 
 def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
@@ -146,43 +104,33 @@ def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
     return request.topics or topics
 
 
-def _undecodable(settings: Settings, columns: T.StructType, sample: Sample, bad: Mapping[int, str]) -> tuple[str, ...]:
-    """Returns the values that the sink's decoder cannot decode."""
-    declared = parse_ddl(to_ddl(columns), settings.provenance, bounds=settings.schema_bounds)
-    decoder = value_format(settings).decoder(declared.value_struct)
-    bad_values = dict(bad)
-    remaining = [index for index in range(len(sample.values)) if index not in bad_values]
-    for start in range(0, len(remaining), BATCH):
-        batch = remaining[start : start + BATCH]
-        decoded = decoder.decode(pa.array([sample.values[index] for index in batch], pa.binary()))
-        bad_values |= {batch[failure.index]: failure.reason for failure in decoded.bad}
-    return tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad_values.items()))
-
-
-def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
+def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
     _require_records(topics, sample)
-    reasons: dict[int, str] = {}
-    values = list(sample.values)
-    if settings.value_format.endswith(WIRE):
-        _, reasons = _headers(values)
-        values = [None if row in reasons or value is None else value[HEADER_BYTES:] for row, value in enumerate(values)]
-    inferred = infer_json(values, sample.where)
-    bad = {failure.index: reasons.get(failure.index, failure.reason) for failure in inferred.bad}
-    if len(bad) == len(values):
-        first_bad = min(bad)
+    form = value_format(settings)
+    values = sample.column("value", form)
+    contents = without_headers(values) if form.is_wire else values
+    messages = message_rows(contents, settings.value_envelope == "debezium")
+    proposal = proposal_of(settings, sample, messages.are_events, messages.meanings)
+    inferred = infer_objects(
+        messages.rows, lambda columns: proposal.refusals(columns, sample), sample.where, messages.types
+    )
+    if not inferred.columns.fields and (not messages.rows or inferred.bad):
+        reasons = refusals(NO_TYPES, dict(enumerate(contents)))
+        reasons |= {value.index: value.reason for value in inferred.bad} | (ids_of(values)[1] if form.is_wire else {})
+        first_bad = min(reasons, default=0)
+        reason = reasons.get(first_bad, "it has no row")
         raise ConfigError(
             f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
-            f" value.format={settings.value_format}: {sample.where(first_bad)}: {bad[first_bad]}"
+            f" value.format={settings.value_format}: {sample.where(first_bad)}: {reason}"
         )
-    return _Columns(
-        inferred.columns, f"{len(values) - len(bad):,} records", inferred.warnings, inferred.null, inferred.missing, bad
-    )
+    good = len(messages.rows) - len(inferred.bad)
+    return _Draft(inferred.columns, f"{good:,} records", proposal, inferred.warnings, inferred.null, inferred.missing)
 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:
-    if not sample.values and sample.waiting:
+    if not sample.batches and sample.waiting:
         raise ConfigError(f"{', '.join(topics)}: no record can be read yet: {sample.waiting}. Try again then.")
-    if not sample.values:
+    if not sample.batches:
         is_single = len(topics) == 1
         raise ConfigError(
             f"{', '.join(topics)} {'has' if is_single else 'have'} no record to infer columns from: produce some, or"
@@ -190,30 +138,23 @@ def _require_records(topics: Sequence[str], sample: Sample) -> None:
         )
 
 
-def _columns_of_file(settings: Settings) -> _Columns:
+def _columns_of_file(settings: Settings, sample: Sample) -> _Draft:
     """Returns the columns of value.schema.file."""
-    file = settings.value_schema_file
-    assert file is not None
-    if settings.value_format == "avro":
-        avro_warnings: list[SchemaWarning] = []
-        columns = columns_of_avro(file.read_text("utf-8"), (), avro_warnings, settings.schema_bounds)
-        return _Columns(columns, f"value.schema.file ({file})", avro_warnings)
-    # The descriptors that the decoder will use.
-    protobuf_format = value_format(settings)
-    name, columns, warnings = columns_of_message(
-        protobuf_format.writer, protobuf_format.message, settings.schema_bounds
-    )
-    return _Columns(columns, f"{name} of value.schema.file ({file})", warnings)
+    # The form has the descriptors that the decoder will use.
+    name, columns, warnings = columns_of_file(settings, value_format(settings))
+    origin = f"{name} of value.schema.file ({settings.value_schema_file})"
+    return _Draft(columns, origin, proposal_of(settings, sample), warnings)
 
 
-def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
+def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
     """Returns nullable columns only. Writers' schemas change, and a NOT NULL column would halt the sink at the first
     record of a schema without the field."""
     access = registry_access(settings)
     assert access is not None
     schemas = registry(access)
     kind = settings.value_format.removesuffix(WIRE).upper()
-    counts, bad_headers = _headers(sample.values, with_paths=kind == "PROTOBUF")
+    values = sample.column("value", value_format(settings))
+    counts, bad_headers = ids_of(values, with_paths=kind == "PROTOBUF")
     warnings: list[SchemaWarning] = []
     if not counts:
         latest = _latest(schemas, topics, sample, bad_headers)
@@ -222,13 +163,19 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
         # Ids rise. Among the messages of one schema, most records decide.
         schema_id, message_index = max(counts, key=lambda key: (key[0], counts[key]))
         newest = SchemaSelection(schemas.schema(schema_id), message_index)
-    origin, columns = columns_of_registered(newest, kind, warnings, settings.schema_bounds)
+    of_newest: list[SchemaWarning] = []
+    origin, columns = columns_of_registered(newest, kind, of_newest, settings.schema_bounds)
     types = names_of(newest, settings.schema_bounds)
+    are_events = settings.value_envelope == "debezium" or is_event_type(columns)
+    if are_events:
+        columns, of_newest = row_of_event(columns, origin), of_row(of_newest)
+    warnings += of_newest
     for schema_id, message_index in sorted(set(counts) - {(newest.schema.id, newest.message)}, reverse=True):
         try:
             selection = SchemaSelection(schemas.schema(schema_id), message_index)
             other, fields = columns_of_registered(selection, kind, [], settings.schema_bounds)
             names = names_of(selection, settings.schema_bounds)
+            fields = row_of_event(fields, other) if are_events else fields
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
                 f"schema id {schema_id} ({counts[schema_id, message_index]:,} records) cannot be used:"
@@ -245,32 +192,18 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
         more = f"has also {shown_reason(', '.join(omitted))}, of which no column is made"
         difference = more if omitted else "has no other fields"
         warnings.append(f"{other} ({counts[schema_id, message_index]:,} records) {difference}")
-    return _Columns(nullable(columns), origin, warnings)
-
-
-def _headers(
-    values: Sequence[bytes | None], with_paths: bool = False
-) -> tuple[Counter[tuple[int, tuple[int, ...]]], dict[int, str]]:
-    """Counts the values by schema id and message path. Returns also the error of each value whose header is invalid."""
-    array = pa.array(values, pa.binary())
-    cursors, rows = Cursors(array), np.arange(len(values))
-    cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
-    ids, _ = schema_ids(cursors, rows)
-    paths, codes = message_paths(cursors, rows) if with_paths else ([(0,)], np.zeros(len(rows), np.int64))
-    valid = ~cursors.failed & (ids >= 0)
-    counts = Counter((int(id_), paths[code]) for id_, code in zip(ids[valid], codes[valid].tolist(), strict=True))
-    return counts, cursors.reasons
+    return _Draft(nullable(columns), origin, proposal_of(settings, sample, are_events), warnings)
 
 
 def _latest(
     schema_registry: Registry, topics: Sequence[str], sample: Sample, bad_headers: Mapping[int, str]
 ) -> RegisteredSchema:
     """Returns the registry's latest schema, for topics without a record that names one."""
-    if sample.values:
+    if sample.batches:
         first_bad = min(bad_headers)
         raise ConfigError(
-            f"not one of the {len(sample.values):,} values read of {', '.join(topics)} names a schema of the registry:"
-            f" {sample.where(first_bad)}: {bad_headers[first_bad]}"
+            f"not one of the {len(sample.positions):,} values read of {', '.join(topics)} names a schema of the"
+            f" registry: {sample.where(first_bad)}: {bad_headers[first_bad]}"
         )
     if len(topics) > 1:
         _require_records(topics, sample)
@@ -278,124 +211,3 @@ def _latest(
         return schema_registry.latest(f"{topics[0]}-value")
     except UnknownSchema as error:
         raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
-
-
-# The sample
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Offsets `[start, end)` to read, and at most `max_records` of their records."""
-
-    start: int
-    end: int
-    max_records: int
-
-
-def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
-    """Reads a sample. Raises UnknownTopic for a missing topic; a sample of empty topics is empty."""
-    with closing(Log(native)) as log:
-        view = log.view(topics)
-    sample = _read(native, view, spans(view, request.records, request.from_beginning))
-    if not sample.values and not request.from_beginning:
-        # Compaction and aborted transactions leave offsets without a record: there may be older records.
-        sample = _read(native, view, spans(view, request.records, from_beginning=True))
-    return replace(sample, held_back={p: log for p, log in view.partitions.items() if log.held_back})
-
-
-def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
-    """Divides `records` evenly between partitions. Longer partitions get the share that short ones cannot fill."""
-    sizes = {partition: log.end - log.start for partition, log in view.partitions.items() if log.end > log.start}
-    remaining, chosen_spans = records, {}
-    for position, partition in enumerate(sorted(sizes, key=lambda candidate: (sizes[candidate], candidate))):
-        most = min(sizes[partition], -(-remaining // (len(sizes) - position)))
-        log = view.partitions[partition]
-        if most:
-            start = log.start if from_beginning else log.end - most
-            chosen_spans[partition] = Span(start, log.end, most)
-        remaining -= most
-    return chosen_spans
-
-
-def _read(native: Mapping[str, str], view: LogView, wanted: Mapping[TopicPartition, Span]) -> Sample:
-    """Reads from the topics of the view, by their ids. Raises WrongLog for any others."""
-    if not wanted:
-        return Sample((), ())
-    bootstrap, reading, last_message_at = native["bootstrap.servers"], _Reading(wanted), time.monotonic()
-    consumer = _consumer(native)
-    try:
-        consumer.expect(view.cluster, {partition.topic: view.partitions[partition].topic_id for partition in wanted})
-        # Assigned, not subscribed: no group is joined.
-        consumer.assign([ck.TopicPartition(p.topic, p.partition, span.start) for p, span in wanted.items()])
-        while reading.pending and reading.size < MAX_SAMPLE_BYTES:
-            messages = consumer.consume(BATCH, 1.0)
-            if messages:
-                last_message_at = time.monotonic()
-            elif time.monotonic() - last_message_at > QUIET_SECONDS:
-                raise Unavailable(
-                    f"Kafka at {bootstrap} gave nothing of {min(reading.pending)} for {QUIET_SECONDS:.0f} s; check its"
-                    " brokers and try again"
-                )
-            for message in messages:
-                if finished := reading.take(message):
-                    consumer.pause([ck.TopicPartition(finished.topic, finished.partition)])
-    except ck.KafkaException as error:
-        raise _cannot_read(error.args[0], bootstrap) from error
-    finally:
-        consumer.close()
-    return reading.sample()
-
-
-class _Reading:
-    """Collects the sample, and tracks which partitions have more to read."""
-
-    def __init__(self, wanted: Mapping[TopicPartition, Span]) -> None:
-        self.pending = dict(wanted)
-        self.size = 0
-        self._records: dict[TopicPartition, list[tuple[int, bytes | None]]] = {p: [] for p in sorted(wanted)}
-
-    def take(self, message: ck.Message) -> TopicPartition | None:
-        """Takes a message. Returns its partition if that was the last one to read of it. Raises lasting errors."""
-        partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
-        offset, error, span = int(message.offset() or 0), message.error(), self.pending.get(partition)
-        at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF
-        if error is not None and not at_end:
-            if (damage := damage_of(message)) is not None:
-                raise damage
-            if not error.retriable():
-                raise ck.KafkaException(error)
-            return None
-        if span is None:
-            return None
-        records = self._records[partition]
-        if not at_end and offset < span.end:
-            value: Any = message.value()
-            records.append((offset, value))
-            self.size += len(value or b"")
-        if not (at_end or offset + 1 >= span.end or len(records) >= span.max_records):
-            return None
-        del self.pending[partition]
-        return partition
-
-    def sample(self) -> Sample:
-        rows = [(partition, offset, value) for partition, records in self._records.items() for offset, value in records]
-        positions = tuple((partition, offset) for partition, offset, _ in rows)
-        return Sample(positions, tuple(value for _, _, value in rows), cut=bool(self.pending))
-
-
-def _consumer(native: Mapping[str, str]) -> LogConsumer:
-    settings: dict[str, Any] = {
-        **native,
-        "group.id": GROUP,
-        # If offsets were deleted meanwhile, read the rest of the partition.
-        "auto.offset.reset": "earliest",
-        "fetch.message.max.bytes": 4 * 1024 * 1024,
-        "queued.max.messages.kbytes": 64 * 1024,
-    }
-    return LogConsumer(settings, _QUIET)
-
-
-def _cannot_read(error: ck.KafkaError, bootstrap: str) -> SinkError:
-    if error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return AccessDenied(f"Kafka at {bootstrap}: {error.str()}; grant this user READ on the topic")
-    return Unavailable(f"Kafka at {bootstrap} cannot be read ({error.str()}); check the address and access")

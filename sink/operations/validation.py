@@ -11,7 +11,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,32 +45,24 @@ from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.infer.record_types import selected
 from sink.librdkafka import make_admin
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
+from sink.operations.check_results import CheckResult
+from sink.operations.record_checks import REGISTRY_SECONDS, check_records
 from sink.operations.table_version import require_own_table
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
-from sink.write.changes import Changes
-from sink.write.row_spec import change_spec, registry_access, row_spec, table_schema, value_format
+from sink.write.row_spec import registry_access, spec_of, table_schema, value_format
 from sink.write.task_input import require_reader
 from sink.write.value_rules import left_open
 
 METASTORE_SECONDS = 5.0
-REGISTRY_SECONDS = 5.0
-"""The time-out of a question to a schema registry."""
+_NEEDED = ("settings", "schema", "Kafka")
+"""Parts without which records are not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One fact about one part; `wrong` if the sink cannot work with it, `note` if an operator has to decide."""
-
-    part: str
-    sentence: str
-    wrong: bool = False
-    note: bool = False
-
-
-def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
-    """Returns each finding once, in the order of the parts. `jvm` returns the JVM that tries the table's store."""
+def validate(settings: Settings, jvm: Jvm = bare_jvm, sample: bool = False) -> list[CheckResult]:
+    """Returns each finding once, in the order of the parts. `jvm` returns the JVM that tries the table's store. With
+    `sample` it reads the last records of the topics, if what they need is right."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", lambda: _java(settings)),
@@ -91,6 +83,11 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
             findings += check()
         except SinkError as error:
             findings.append(CheckResult(part, str(error), wrong=True))
+    if sample and schema is not None and not any(finding.wrong and finding.part in _NEEDED for finding in findings):
+        try:
+            findings += check_records(settings, schema)
+        except SinkError as error:
+            findings.append(CheckResult("records", str(error), wrong=True))
     return list({finding.sentence: finding for finding in reversed(findings)}.values())[::-1]
 
 
@@ -101,10 +98,8 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
     try:
         schema = table_schema(settings, origin, warnings.append)
         setting_errors = list(preflight_errors(settings, schema))
-        if settings.operation != "upsert":
-            row_spec(settings, schema).decoder()
-        elif not setting_errors:
-            Changes(change_spec(settings, schema))
+        if settings.operation != "upsert" or not setting_errors:
+            spec_of(settings, schema).decoder()
     except SinkError as error:
         return None, [CheckResult("schema", str(error), wrong=True)]
     columns = schema.spark.names

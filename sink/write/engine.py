@@ -52,9 +52,10 @@ from sink.layout.record_keys import EMPTY
 from sink.schema import TableSchema
 from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
+from sink.write.filled_topics import FilledTopics, UnfilledWarnings
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowSpec, separate_bad
-from sink.write.row_spec import change_spec, row_spec
+from sink.write.row_spec import spec_of
 from sink.write.slice_files import FileLimits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.task_errors import TaskFailed, failed_task, task_error
@@ -96,8 +97,9 @@ class Engine(ABC):
         self._spark = spark
         self._settings = settings
         self._schema = schema
-        self._spec = (change_spec if settings.operation == "upsert" else row_spec)(settings, schema)
+        self._spec = spec_of(settings, schema)
         self._inputs = Inputs(spark, settings)
+        self._warnings = UnfilledWarnings(schema.value_struct.names)
 
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
@@ -136,6 +138,7 @@ class Engine(ABC):
             raise task_error(error) or error from error
         reports = complete(unordered_reports, tasks)
         self._inputs.memory.succeeded()
+        self._warnings.warn(report.topics for report in reports)
         return WriteResult(
             tuple(result for report in reports for result in report.results),
             (*stats, *(stat for report in reports for stat in report.stats)),
@@ -205,7 +208,7 @@ def decode(
     schemas: dict[str, str] = {}
     decode_batch = spec.recording(schemas).decoder()
     for number in reads.task_numbers():
-        counter = SliceCounter(number, reads.tasks[number], tolerated)
+        counter, topics = SliceCounter(number, reads.tasks[number], tolerated), FilledTopics(spec)
         read_ranges: list[ReadRange] = []
         for batch in reads.source.batches(reads.tasks[number], arrow, read_ranges):
             _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
@@ -214,8 +217,9 @@ def decode(
             except BadRecord as error:
                 raise failed_task(error) from None
             if rows is not None:
+                topics.add(batch.topic, rows)
                 yield rows
-        reported.add({number: counter.report(read_ranges, schemas=schemas)})
+        reported.add({number: counter.report(read_ranges, schemas=schemas, topics=topics.seen())})
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:

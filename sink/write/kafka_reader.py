@@ -44,7 +44,7 @@ SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
 _MESSAGES = 4096
 _SMALL_PART = 4
-_IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
+IGNORED_ERRORS = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka looks up the consumer group, which the sink does not use."""
 _TIME = pa.timestamp("us", "UTC")
 _INT_MAX = (1 << 31) - 1
@@ -302,7 +302,7 @@ class TaskReader:
                 self._at_end(run, damage.offset)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
-        elif code not in _IGNORED:
+        elif code not in IGNORED_ERRORS:
             self._consumer.trouble = error.str()
 
     def _begin_at_start(self, run: _Run) -> None:

@@ -133,6 +133,11 @@ def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator
             yield replace(warning, path=warning.path.removeprefix(row))
 
 
+def spec_of(settings: Settings, schema: TableSchema) -> RowSpec:
+    """Returns how records become rows, or changes where rows are upserted."""
+    return (change_spec if settings.operation == "upsert" else row_spec)(settings, schema)
+
+
 def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
     require_columns(settings, schema)
     form = replace(value_format(settings), quotes=settings.errors_quote_values, types=schema.types)

@@ -22,6 +22,7 @@ from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
 from sink.write.base_file import Attempt
+from sink.write.filled_topics import FilledTopics
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.slice_files import FileLimits, SliceFiles
@@ -68,6 +69,7 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
     several_topics = len({piece.topic for piece in task.slices}) > 1
     schemas: dict[str, str] = {}
     decoder, counter = RowDecoder(job.spec.recording(schemas)), SliceCounter(number, task, job.tolerated)
+    topics = FilledTopics(job.spec)
     context = task_context()
     token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
     attempt = Attempt(job.sink, job.table, job.instant, token, task)
@@ -79,8 +81,9 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
             counter.count(batch, bad)
             if decoded is not None:
                 rows, groups = decoded
+                topics.add(batch.topic, rows)
                 files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
-        return counter.report(reads, files.close(), schemas)
+        return counter.report(reads, files.close(), schemas, topics.seen())
     except BadRecord as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
         files.discard()

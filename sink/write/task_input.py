@@ -164,7 +164,7 @@ class Inputs:
         is_bounded = str(self._spark.sparkContext.master).startswith("local") or self.memory.is_short
         task_limit = self.memory.tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(task_limit, len(tasks)))
-        source = self._source(attempt, _reads_headers(self._settings), cluster)
+        source = self._source(attempt, reads_headers(self._settings), cluster)
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
         return TaskInput(frame, TaskReads(tuple(tasks), source, side_by_side))
 
@@ -179,18 +179,19 @@ class Inputs:
 
     def _source(self, attempt: int, headers: bool, cluster: str = "") -> KafkaSource:
         size = self.memory.task_bytes(attempt)
-        return KafkaSource(_consumer_settings(self._settings), ReadLimits(size, size, size), headers, cluster)
+        return KafkaSource(consumer_settings(self._settings), ReadLimits(size, size, size), headers, cluster)
 
 
 def require_reader(settings: Settings) -> None:
     """Raises ConfigError for `kafka.*` settings that librdkafka refuses. Connects to no server."""
-    KeptConsumer(_consumer_settings(settings).for_reading(1 << 20, 1)).client.close()
+    KeptConsumer(consumer_settings(settings).for_reading(1 << 20, 1)).client.close()
 
 
-def _consumer_settings(settings: Settings) -> ConsumerSettings:
+def consumer_settings(settings: Settings) -> ConsumerSettings:
+    """Returns the settings of every consumer that reads records for the sink."""
     return ConsumerSettings(settings.kafka_native_consumer, f"sink-{settings.name}")
 
 
-def _reads_headers(settings: Settings) -> bool:
+def reads_headers(settings: Settings) -> bool:
     """Whether a write needs the headers of records: for the table's column, or for schema ids."""
     return settings.headers or settings.value_format.endswith(WIRE) or settings.delete_key_format.endswith(WIRE)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from coordination.errors import BadRecord, SinkError
 from coordination.state.log_records import ReadRange
 from coordination.state.model import Slice, SliceResult, WriteTask
+from sink.write.filled_topics import NONE_SEEN, TopicsSeen
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
 
@@ -48,6 +49,7 @@ class TaskReport:
     """The ranges of the log that the task read, one for each of `WriteTask.ranges`."""
     schemas: frozenset[tuple[str, str]] = frozenset()
     """Id and fingerprint of each registered schema that decoded values."""
+    topics: TopicsSeen = NONE_SEEN
 
 
 class SliceCounter:
@@ -88,7 +90,11 @@ class SliceCounter:
             raise too_many(self._slices[position], self._bad[position][0], self._tolerated)
 
     def report(
-        self, reads: Iterable[ReadRange], stats: Iterable[str] = (), schemas: Mapping[str, str] = NO_SCHEMAS
+        self,
+        reads: Iterable[ReadRange],
+        stats: Iterable[str] = (),
+        schemas: Mapping[str, str] = NO_SCHEMAS,
+        topics: TopicsSeen = NONE_SEEN,
     ) -> TaskReport:
         results = tuple(
             SliceResult(piece, int(records), int(digest), len(self._bad.get(position, ())))
@@ -98,7 +104,7 @@ class SliceCounter:
         )
         bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
         pairs = frozenset(schemas.items())
-        return TaskReport(self._number, results, self._size, bad, tuple(stats), tuple(reads), pairs)
+        return TaskReport(self._number, results, self._size, bad, tuple(stats), tuple(reads), pairs, topics)
 
 
 def too_many(piece: Slice, first: BadOffset, tolerated: int) -> BadRecord:

@@ -37,7 +37,6 @@ from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema, Registry, RegistryAccess, UnknownSchema
 from sink.devtools.local.servers import free_ports
 from sink.http.server import WorkerHttp
-from sink.infer.json_samples import infer_json
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
@@ -46,6 +45,7 @@ from sink.schema.bounds import SchemaBounds
 from sink.telemetry.redaction import redact_text
 from tests.columns_kit import columns
 from tests.http_fleet import StubFacts, settings_in
+from tests.inference_kit import infer_json
 
 REFUSALS = (SinkError, SchemaMismatch, UnusableSchema)
 Parser = Callable[[bytes], object]

@@ -142,7 +142,7 @@ def make_config(chroot: str, kafka, topic: Callable[..., str], tmp_path: Path) -
         topic_name = topic(partitions=2)
         producer = Producer({"bootstrap.servers": kafka.address})
         for number in range(records):
-            producer.produce(topic_name, b"{}", partition=number % 2)
+            producer.produce(topic_name, b'{"id": 1, "name": "a"}', partition=number % 2)
         producer.flush(30)
         settings = {
             "zookeeper.connect": chroot,
@@ -483,9 +483,18 @@ def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: 
         "2 partitions, 30 offsets to read",
         "is empty: the table will be created",
         "Java 17",
+        "30 records looked at, none is bad",
     ):
         assert expected in out
     assert not (tmp_path / "table").exists()
+
+
+def test_validate_refuses_columns_that_no_record_fills_unless_told_not_to_look(make_config, sink):
+    config = make_config(schema__ddl="order_id BIGINT, item STRING")
+    code, out = sink("validate", "--config", config)
+    assert (code, "30 records fill no column. Their fields: id, name." in out) == (1, True), out
+    code, out = sink("validate", "--config", config, "--no-sample")
+    assert (code, "records" in out) == (0, False), out
 
 
 def test_validate_tells_whether_a_metastore_listens_and_passes_without(make_config, sink):

@@ -162,12 +162,11 @@ def test_only_committed_records_count_and_those_before_aborted_ones_are_found(
     assert f"1 records read: {name}-0 0 to 0." in err
 
 
-def test_no_offset_is_committed(kafka, configured, produced, infer, topic, monkeypatch: pytest.MonkeyPatch):
+def test_no_offset_is_committed(kafka, configured, produced, infer, topic):
     name = topic()
     produced(name, {"id": 1})
-    monkeypatch.setattr("sink.operations.inference.GROUP", name)
-    assert infer(configured(name))[0] == 0
-    with closing(Consumer({"bootstrap.servers": kafka.address, "group.id": name})) as consumer:
+    assert infer(configured(name, sink__name=name))[0] == 0
+    with closing(Consumer({"bootstrap.servers": kafka.address, "group.id": f"sink-{name}"})) as consumer:
         assert consumer.committed([TopicPartition(name, 0)], timeout=30)[0].offset < 0
         # A committed offset would be seen.
         consumer.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import boto3
 import pytest
 
-from sink.operations.validation import CheckResult, validate
+from sink.operations.check_results import CheckResult
+from sink.operations.validation import validate
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.table_kit import table_settings
 from tests.storage.s3_proxy import S3Proxy

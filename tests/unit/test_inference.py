@@ -23,14 +23,15 @@ from sink.decode.fields import NO_RULES, Columns
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.infer.field_stats import DEEPEST, MAP_KEYS
-from sink.infer.json_samples import Inferred, infer_json, nameable
+from sink.infer.json_samples import Inferred, nameable
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
-from sink.operations.inference import Span, spans
+from sink.operations.samples import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
 from tests.columns_kit import columns
+from tests.inference_kit import infer_json
 from tests.one_sink import load
 from tests.unit.protobuf_kit import Proto
 
