@@ -74,6 +74,7 @@ docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m sink.devtools.hudi_keys > docs/hudi-settings.md.new && mv docs/hudi-settings.md.new docs/hudi-settings.md
 	$(BIN)/python -m sink.devtools.page_parts
 	$(BIN)/python -m tests.docs.help
+	$(BIN)/python -m tests.docs.reasons
 
 site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every link checked
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -48,6 +48,7 @@ from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
 from sink.write.engine import engine_of
+from sink.write.kafka_reader import MOST_MILLIS
 from sink.write.record_columns import Decode, separate_bad
 from sink.write.row_spec import ColumnResolver, table_schema
 
@@ -56,6 +57,8 @@ ErrorKey = tuple[str, str, int, int, int]
 _OWN_KEY = KEY[1:]
 _KEY_TYPES = "_kafka_topic string, topic_id string, _kafka_partition int, _kafka_offset long, generation int"
 _REASONS = f"{_KEY_TYPES}, reason string"
+_NO_YEAR = f"timestamp_millis({MOST_MILLIS})"
+"""A time outside of the years that a table holds."""
 _REASONS_SCHEMA = pa.schema(
     [
         ("_kafka_topic", pa.string()),
@@ -190,7 +193,10 @@ class Replay:
             F.col("_kafka_topic").alias("topic"),
             F.col("_kafka_partition").alias("partition"),
             F.col("_kafka_offset").alias("offset"),
-            F.col("_kafka_timestamp").alias("timestamp"),
+            # A bad timestamp is null in the errors table, and has to stay bad.
+            F.when(F.col("kind") == "timestamp", F.expr(_NO_YEAR))
+            .otherwise(F.col("_kafka_timestamp"))
+            .alias("timestamp"),
             F.xxhash64("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_key", "value").alias("digest"),
             "generation",
             "topic_id",

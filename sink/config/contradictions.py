@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sink.config.groups.catalog import HIVE_SYNC
+from sink.config.groups.records import RAW_COLUMNS
 from sink.config.values import CATALOG_NAME, is_one_process
 from sink.storage.access import HADOOP
 
@@ -116,6 +117,7 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
     operation = settings.operation
     upsert_settings = {
         "ordering.field.name": bool(settings.ordering_fields),
+        "delete.field": "delete_field" in settings.model_fields_set,
         "delete.key.format": settings.delete_key_format != "none",
         "value.envelope": settings.value_envelope != "none",
         "index.type": "index_type" in settings.model_fields_set,
@@ -142,14 +144,15 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
 
 def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
     is_debezium = settings.value_envelope == "debezium"
-    for name, is_set in (
-        ("ordering", settings.debezium_ordering != "log"),
-        ("before", settings.debezium_before == "row"),
-    ):
-        if is_set and not is_debezium:
-            yield f"debezium.{name} is for value.envelope=debezium: set that too"
+    if settings.debezium_ordering != "log" and not is_debezium:
+        yield "debezium.ordering is for value.envelope=debezium: set that too"
+    if settings.debezium_before == "row" and not is_debezium:
+        yield "debezium.before is for value.envelope=debezium: set that too"
     if settings.debezium_ordering != "log" and settings.ordering_fields:
         yield "ordering.field.name and debezium.ordering both order the changes; keep one"
+    if "delete_field" in settings.model_fields_set and (is_debezium or settings.value_format in RAW_COLUMNS):
+        setting = "value.envelope=debezium" if is_debezium else f"value.format={settings.value_format}"
+        yield f"delete.field is for values with fields, and not for Debezium's events: remove it, or {setting}"
     if is_debezium and settings.value_format not in ENVELOPED:
         yield (
             "value.envelope=debezium is JSON, or Avro behind a registry's header, not"

@@ -24,8 +24,13 @@ from sink.decode.registry import SchemaId, UnknownSchema
 
 FIRST_MESSAGE = (0,)
 """The message indexes of the first message in a file, which most records use."""
-_ID, _GUID = 0, 1
-"""The first byte of a header says whether an id or a GUID follows."""
+_ID, _GUID, _GLUE = 0, 1, 3
+"""The first byte of a header says whether an id or a GUID follows. AWS Glue's begin with another."""
+_NO_HEADER = "For values without one choose a format without -confluent."
+_APICURIO = (
+    "no registry gives that id, but ids of 8 bytes begin so, as Apicurio's serializers write them. Have the producer"
+    " write 4 bytes (apicurio.registry.as-confluent=true)."
+)
 HEADER_BYTES = 5
 _MOST_INDEXES = 16
 _FEW_KEYS = 8
@@ -100,6 +105,8 @@ class WireDecoder(Decoder):
         try:
             reader = self._reader_of(schema_id, message_path)
         except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
+            if schema_id == 0 and isinstance(error, UnknownSchema):
+                return _kept(self._reasons, key, f"its schema id is 0; {_APICURIO}")
             return _kept(self._reasons, key, f"the schema with id {schema_id} cannot be used: {error}")
         return _kept(self._readers, key, reader)
 
@@ -173,14 +180,17 @@ def _without_header(values: pa.BinaryArray) -> tuple[pa.BinaryArray, Mapping[int
 
 def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
     """Reads the header of each value. Returns the schema ids, and a list of GUIDs: a negative id is an index in it."""
-    cursors.fail_where(rows, cursors.bytes_left(rows) < HEADER_BYTES, "it is too short for a schema registry's header")
+    too_short = f"it is too short for a schema registry's header, which has {HEADER_BYTES} bytes or more. {_NO_HEADER}"
+    cursors.fail_where(rows, cursors.bytes_left(rows) < HEADER_BYTES, too_short)
     first_bytes = cursors.fixed(rows, 1)[:, 0]
     invalid = (first_bytes > _GUID) & ~cursors.failed[rows]
     for byte in np.unique(first_bytes[invalid]).tolist():
         invalid_rows = rows[invalid & (first_bytes == byte)]
         # Without a header it is the first byte of the value.
-        found = str(byte) if quotes() else "neither 0 nor 1"
-        cursors.fail(invalid_rows, f"its first byte is {found}; a schema registry's header begins with 0 or 1")
+        glue = ", as in AWS Glue's header, which is not read" if byte == _GLUE else ""
+        found = f"{byte}{glue}" if quotes() else "neither 0 nor 1"
+        begins = "a schema registry's header begins with 0 or 1"
+        cursors.fail(invalid_rows, f"its first byte is {found}; {begins}. {_NO_HEADER}")
     ids: Rows = np.zeros(len(rows), np.int64)
     has_id, has_guid = ((first_bytes == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
     ids[has_id] = cursors.fixed(rows[has_id], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))

@@ -9,6 +9,7 @@ in the database's log is older than every change.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,7 +74,7 @@ class EventDecoder:
 
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
-        reasons = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
+        reasons = {bad_value.index: _reason(bad_value.reason) for bad_value in decoded.bad}
         rows = decoded.rows
         if reasons:
             positions = np.full(len(values), -1, np.int64)
@@ -133,6 +134,16 @@ def row_of_event(event: T.StructType, origin: str) -> T.StructType:
             " of the events."
         )
     return after
+
+
+def _reason(reason: str) -> str:
+    """Returns the reason of a bad event, for one of MongoDB's with what it is."""
+    if re.match(r"column '(before|after)': .* where struct<", reason):
+        return (
+            "before or after is a text, as in Debezium's events of MongoDB, which are not read. Have the connector send"
+            " rows (transforms.type=io.debezium.connector.mongodb.transforms.ExtractNewDocumentState)."
+        )
+    return reason
 
 
 def _no_change(op: str, value: bytes) -> str:

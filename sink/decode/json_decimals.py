@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from sink.decode.fields import Field
-from sink.decode.json_reasons import Undecodable, mismatch, named
+from sink.decode.json_reasons import Undecodable, mismatch, named, too_large
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
 
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "-Infinity": "-inf"}
@@ -61,7 +61,7 @@ def _fitting(kind: T.DecimalType, rounds: bool) -> Callable[[Decimal, Any], Deci
                 " decimal.rounding=half_up, or give the column more."
             ) from None
         except (InvalidOperation, Overflow):
-            raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}") from None
+            raise too_large(value, kind) from None
 
     return fit
 
@@ -101,4 +101,4 @@ def binary(value: Any) -> bytes:
     try:
         return base64.b64decode(_BLANK.sub("", value), validate=True)
     except (binascii.Error, ValueError):
-        raise Undecodable(f"{named(value)} is not base64") from None
+        raise Undecodable(f"{named(value)} is not base64, in which JSON has bytes") from None

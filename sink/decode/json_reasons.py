@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.json_text import JsonObject
+from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
 from sink.decode.quoting import quoted, quotes
 
 
@@ -15,7 +15,26 @@ class Undecodable(Exception):
 
 
 def mismatch(value: Any, kind: T.DataType) -> Undecodable:
-    return Undecodable(f"{named(value)} where {kind.simpleString()} is needed")
+    way = "Have the producer write one, or declare the column as STRING, which takes every value"
+    if isinstance(kind, T.BooleanType) and type(value) in (WholeNumber, FractionalNumber):
+        way = "Declare the column as INT, or have the producer write true and false"
+        way += " (Debezium for MySQL: TinyIntOneToBooleanConverter)"
+    return Undecodable(f"{instead(value, kind)}. {way}.")
+
+
+def instead(value: Any, kind: T.DataType) -> str:
+    return f"{named(value)} where {kind.simpleString()} is needed"
+
+
+def too_large(value: Any, kind: T.DataType) -> Undecodable:
+    return Undecodable(f"{named(value)} does not fit {kind.simpleString()}. Declare a wider column, or STRING.")
+
+
+def no_object(value: Any) -> Undecodable:
+    """Tells what a whole value is, if it is not an object."""
+    ways: dict[type, str] = {list: "send each element as a record", str: "write the object itself, not its text"}
+    way = f". Have the producer {ways[type(value)]}." if type(value) in ways else ""
+    return Undecodable(f"a JSON object is needed, found {named(value)}{way}")
 
 
 def named(value: Any) -> str:

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from sink.decode import time_texts
 from sink.decode.fields import Columns, Field, Unit
 from sink.decode.json_decimals import EXACT, NOT_FINITE, binary, decimal_converter, exact
-from sink.decode.json_reasons import Undecodable, mismatch, named
+from sink.decode.json_reasons import Undecodable, instead, mismatch, named, no_object, too_large
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
 from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE
@@ -48,7 +48,7 @@ def record_decoder(columns: Columns) -> Callable[[bytes | None], dict[str, Any]]
         if found is None:
             raise Undecodable(TOMBSTONE)
         if type(found) is not JsonObject:
-            raise Undecodable(f"a JSON object is needed, found {named(found)}")
+            raise no_object(found)
         record: dict[str, Any] = convert(found)
         return record
 
@@ -60,12 +60,17 @@ def document_of(value: bytes) -> Any:
     try:
         parsed = document(value.decode())
     except UnicodeDecodeError as error:
-        raise Undecodable(f"not UTF-8 at byte {error.start}") from None
+        raise Undecodable(f"not UTF-8 at byte {error.start}. Have the producer write UTF-8.") from None
     except json.JSONDecodeError as error:
         if not value.strip():
             raise Undecodable("the value is empty") from None
         if value.startswith(_BYTE_ORDER_MARK):
             raise Undecodable("it begins with a byte order mark (EF BB BF). Have the producer leave it out.") from None
+        if error.msg == "Extra data":
+            raise Undecodable(
+                f"it goes on after one JSON document, at character {error.pos}. Have the producer send each document as"
+                " a record."
+            ) from None
         raise Undecodable(f"not one JSON document: {error.msg} at character {error.pos}") from None
     except RecursionError:
         parsed = None
@@ -203,7 +208,10 @@ def _integer(kind: T.DataType) -> Converter:
         if type(value) is FractionalNumber and value not in NOT_FINITE:
             number = exact(value)
             if number != EXACT.to_integral_value(number):
-                raise Undecodable(f"{named(value)} is not whole, and {kind.simpleString()} is needed")
+                raise Undecodable(
+                    f"{named(value)} is not whole, and {kind.simpleString()} is needed. Declare the column as DOUBLE or"
+                    " DECIMAL."
+                )
             if low <= number <= high:
                 return int(number)
         elif type(value) is not WholeNumber:
@@ -211,7 +219,7 @@ def _integer(kind: T.DataType) -> Converter:
         # Python refuses to parse more than 4,300 digits.
         elif len(value) <= _LONGEST_INTEGER and low <= int(value) <= high:
             return int(value)
-        raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}")
+        raise too_large(value, kind)
 
     return convert
 
@@ -241,7 +249,7 @@ def _nearest(value: Any, parse: Callable[[str], float], kind: T.DataType) -> flo
     except pa.ArrowInvalid:
         number = math.inf
     if math.isinf(number):
-        raise Undecodable(f"{named(value)} does not fit {kind.simpleString()}")
+        raise too_large(value, kind)
     return number
 
 
@@ -250,7 +258,9 @@ def _string(value: Any) -> str:
     try:
         as_text.encode()
     except UnicodeEncodeError:
-        raise Undecodable("half a surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot hold") from None
+        raise Undecodable(
+            "half a surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot hold. Have the producer write whole pairs."
+        ) from None
     return as_text
 
 
@@ -284,7 +294,7 @@ def _moment(
         if not is_number:
             raise mismatch(value, field.kind)
         raise Undecodable(
-            f"{mismatch(value, field.kind)}, and nothing says what it counts. {_units(value, units, setting)}"
+            f"{instead(value, field.kind)}, and nothing says what it counts. {_units(value, units, setting)}"
         )
 
     return convert

@@ -47,7 +47,7 @@ def days(text: str) -> int:
         moment = _MOMENT.fullmatch(_stripped(text))
         if moment is not None and moment["hour"] and _day(moment) is not None:
             raise ValueError(f"{_shown(text)} has a time of day, which a date cannot hold")
-        raise ValueError(f"{_shown(text)} is not a date, for instance 2024-02-29")
+        raise _endless(text) or ValueError(f"{_shown(text)} is not a date, for instance 2024-02-29")
     return (day - _EPOCH).days
 
 
@@ -172,8 +172,18 @@ def _offsets(region: str, local: datetime) -> set[timedelta]:
     return {offset for offset in offsets if offset is not None}
 
 
+def _endless(text: str) -> ValueError | None:
+    """Returns the error for Postgres' values without an end."""
+    if _stripped(text).lower().removeprefix("-") != "infinity":
+        return None
+    return ValueError(
+        f"{_shown(text)} is Postgres' infinity, which no table can hold. Declare the column as STRING, or have the"
+        " source hold a date like 9999-12-31."
+    )
+
+
 def _no_time(text: str) -> ValueError:
-    return ValueError(f"{_shown(text)} is not a time, for instance 2024-02-29T12:00:00.123456Z")
+    return _endless(text) or ValueError(f"{_shown(text)} is not a time, for instance 2024-02-29T12:00:00.123456Z")
 
 
 def _no_zone(zone: str) -> ValueError:

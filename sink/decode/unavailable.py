@@ -1,12 +1,13 @@
 """Finds Debezium's placeholder for values that the database did not log, wherever a column has it.
 
-It stands for a text; in base64 or hexadecimal for bytes in a text; as the only element or entry for an array or a map;
-and as its bytes for an array of numbers. Raises nothing.
+It stands for a text; in base64 or hexadecimal for bytes in a text; as the only element or entry for an array or a map,
+also as their JSON in a text; and as its bytes for an array of numbers. Raises nothing.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,12 @@ from sink.decode.cursors import Flags, flags
 
 UNAVAILABLE = "__debezium_unavailable_value"
 _BYTES = UNAVAILABLE.encode()
-_FORMS = (_BYTES, base64.b64encode(_BYTES), _BYTES.hex().encode())
+_FORMS = (
+    _BYTES,
+    base64.b64encode(_BYTES),
+    _BYTES.hex().encode(),
+    *(json.dumps(value, separators=(",", ":")).encode() for value in ({UNAVAILABLE: UNAVAILABLE}, [UNAVAILABLE])),
+)
 _LENGTHS = [len(form) for form in _FORMS]
 
 

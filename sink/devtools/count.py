@@ -27,7 +27,7 @@ _PART = re.compile(r"<!-- begin: \w+ -->(?P<generated>.*?)<!-- end: \w+ -->", re
 GENERATED: Mapping[str, re.Pattern[str]] = {
     "docs/configuration.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
     "docs/hudi-settings.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
-    **dict.fromkeys(PARTS, _PART),
+    **dict.fromkeys([*PARTS, "docs/how-to/bad-records.md"], _PART),
     "docs/commands.md": HELP,
 }
 """The parts of pages that `make docs` writes."""

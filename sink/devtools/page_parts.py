@@ -28,7 +28,7 @@ def metrics() -> str:
         (f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels[name.removesuffix("_total")]), text)
         for name, text, kind in _FAMILY.findall(process.text().decode())
     ]
-    return _table(("metric", "type", "labels", ""), rows)
+    return table(("metric", "type", "labels", ""), rows)
 
 
 def facts(form: str, by: str) -> Callable[[], str]:
@@ -36,21 +36,23 @@ def facts(form: str, by: str) -> Callable[[], str]:
     decides beside the type."""
 
     def part() -> str:
-        cells = [(f"`{column}`", setting, f"`{record}`", table) for _, column, setting, record, table in _facts(form)]
-        return _table(("column", by, "in the record", "in the table"), cells)
+        cells = [(f"`{column}`", setting, f"`{record}`", becomes) for column, setting, record, becomes in values(form)]
+        return table(("column", by, "in the record", "in the table"), cells)
 
     return part
 
 
-def _facts(form: str) -> list[list[str]]:
+def values(form: str) -> list[tuple[str, str, str, str]]:
+    """Returns the rows of docs/values.tsv for a format: column, setting, record, and what becomes of it."""
     with (ROOT / "docs" / "values.tsv").open(newline="") as file:
-        return [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
+        rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row[0] == form]
+    return [(column, setting, record, becomes) for _, column, setting, record, becomes in rows]
 
 
 def schema_facts() -> str:
     """Returns the table of what properties of a JSON Schema become, from docs/values.tsv."""
-    cells = [(f"`{written}`", f"`{column}`", said) for _, column, _, written, said in _facts("json-schema")]
-    return _table(("property c", "column", "warning"), cells)
+    cells = [(f"`{written}`", f"`{column}`", said) for column, _, written, said in values("json-schema")]
+    return table(("property c", "column", "warning"), cells)
 
 
 def decisions() -> str:
@@ -60,7 +62,8 @@ def decisions() -> str:
     return "\n".join(f"{title[1]}. [{title[2]}]({name})" for title, name in titles if title)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
 

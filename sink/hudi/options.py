@@ -60,9 +60,24 @@ DEBEZIUM_COLUMNS: Mapping[str, T.StructField] = {
     "ts_ms": T.StructField("_debezium_ts_ms", T.LongType()),
 }
 """The ordering column for each value of debezium.ordering."""
-ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.TimestampType)
-"""Hudi 1.2 compares dates and decimals with values of another class, and fails; and takes a delete whose value is the
-int 0 for one without a value, which wins over everything."""
+ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.IntegerType, T.TimestampType)
+"""Hudi 1.2 compares dates and decimals with values of another class, and fails. A delete whose value is the INT 0 wins
+over everything: to Hudi it has no value. `sink.write.changes` refuses such a record."""
+DELETE_TYPES: tuple[type[T.DataType], ...] = (T.BooleanType, T.StringType)
+_BY_LOG = "or remove ordering.field.name: the log orders the changes then"
+_ORDERING_WAYS: Mapping[type[T.DataType], str] = {
+    T.DateType: f"Hudi cannot compare its values. Declare it as TIMESTAMP, or as STRING, whose texts sort; {_BY_LOG}",
+    T.DecimalType: f"Hudi cannot compare its values. Declare it as BIGINT if they are whole; {_BY_LOG}",
+}
+_KEY_WAYS: Mapping[type[T.DataType], str] = {
+    T.TimestampType: (
+        "Hudi's writers put it into keys in different forms. Declare it as BIGINT if records have numbers, or as STRING"
+        " if the producer writes each moment in one form"
+    ),
+}
+_PARTITION_WAYS: Mapping[type[T.DataType], str] = {
+    T.TimestampType: "Name it in partition.time.field, which partitions by its hour, day, month or year",
+}
 
 
 def record_key_fields(settings: Settings) -> tuple[str, ...]:
@@ -277,8 +292,8 @@ def preflight_errors(settings: Settings, schema: TableSchema) -> Iterator[SinkEr
             "hoodie.populate.meta.fields=false with provenance.columns=false leaves rows without a key: set"
             " record.key.fields, or one of the two to true"
         )
-    yield from schema.column_errors(settings.record_key_fields, "record.key.fields", KEY_TYPES)
-    yield from schema.column_errors(settings.partition_fields, "partition.field.name", PARTITION_TYPES)
+    yield from schema.column_errors(settings.record_key_fields, "record.key.fields", KEY_TYPES, _KEY_WAYS)
+    yield from schema.column_errors(settings.partition_fields, "partition.field.name", PARTITION_TYPES, _PARTITION_WAYS)
     paths = partition_paths(settings)
     if paths.time is not None:
         yield from _partition_time_errors(paths, paths.time, schema)
@@ -301,7 +316,8 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
         )
     if not populate_meta_fields(settings):
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
-    yield from schema.column_errors(ordering_fields(settings), "ordering.field.name", ORDERING_TYPES)
+    yield from schema.column_errors(ordering_fields(settings), "ordering.field.name", ORDERING_TYPES, _ORDERING_WAYS)
+    yield from _delete_field_errors(settings, schema)
     buckets = settings.hudi.get("hoodie.bucket.index.num.buckets", "")
     if settings.index_type == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
@@ -316,29 +332,30 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
             " one of the two."
         )
     deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
-    if deletes_by_key and not settings.key_is_global and not set(partitions) <= set(keys):
+    looks_in_one = not settings.key_is_global and not set(partitions) <= set(keys)
+    if deletes_by_key and looks_in_one:
         setting = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
         yield ConfigError(
             f"{setting}: a record's key does not say in which partition of the table its row is, and"
             f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
         )
-    elif (
-        settings.value_envelope == "debezium"
-        and settings.debezium_before == "key"
-        and not settings.key_is_global
-        and not set(partitions) <= set(keys)
-    ):
+    elif settings.value_envelope == "debezium" and settings.debezium_before == "key" and looks_in_one:
         yield ConfigError(
-            f"debezium.before: a delete has to say in which partition of the table its row is, and"
-            f" index.type={settings.index_type} looks in one. Set debezium.before=row if every delete has the whole row"
-            " in `before` (Postgres: REPLICA IDENTITY FULL), or set index.type=record, or partition by fields of the"
-            " key."
+            f"debezium.before: a delete has to say in which partition its row is, index.type={settings.index_type}"
+            " looks in one. Set debezium.before=row if every delete has the whole row in `before` (Postgres: REPLICA"
+            " IDENTITY FULL), or set index.type=record, or partition by fields of the key."
         )
     if settings.delete_key_format in BARE_KEYS and len([name for name in keys if name != KEY]) != 1:
         yield ConfigError(
             f"delete.key.format={settings.delete_key_format} is the one field of the record key, and record.key.fields"
             f" names {', '.join(keys) or 'none'}; use json, or one field"
         )
+
+
+def _delete_field_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
+    """Yields an error if the field that marks deletes is a column, of a type that cannot say it."""
+    if settings.delete_field in schema.value_struct.names:
+        yield from schema.column_errors([settings.delete_field], "delete.field", DELETE_TYPES)
 
 
 def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
@@ -357,7 +374,7 @@ def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: T
     if errors := list(schema.column_errors([time.field], "partition.time.field", TIME_TYPES)):
         yield from errors
         return
-    if isinstance(schema.spark[time.field].dataType, T.LongType) and not time.unit:
+    if isinstance(schema.spark[time.field].dataType, (T.LongType, T.IntegerType)) and not time.unit:
         yield ConfigError(
             f"partition.time.field: column {time.field!r} is a number, and nothing says what it counts since 1970. Set"
             f" time.unit to {', '.join(UNITS)}, or for this column alone: {time.field}=ms."

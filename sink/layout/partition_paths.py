@@ -2,13 +2,14 @@
 
 Guarantee: the same paths as from SimpleKeyGenerator (one column) and ComplexKeyGenerator (several); a test compares
 with Hudi's own writer. A partition by time is a column, too: see `sink.layout.partition_times`. A value is refused if
-its path would leave the table's directory, if Hudi writes but cannot commit it, or if readers cannot list it or would
-read another value from it. Raises BadPartition.
+its path would leave the table's directory, if Hudi writes but cannot commit it, or if readers skip it, cannot list it,
+or would read another value from it. Raises BadPartition.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,8 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
-_REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the table is made, escapes it"
+_ENCODED = "hoodie.datasource.write.partitionpath.urlencode=true"
+_REMEDY = f"{_ENCODED}, set before the table is made, escapes it"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class PartitionPaths:
         """The partition columns of the table."""
         return self.fields if self.time is None else (*self.fields, self.time.name)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns that decide the path of a row."""
+        return self.fields if self.time is None else (*self.fields, self.time.field)
+
     def complete(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the rows with the generated time column, if the table is partitioned by time."""
         return rows if self.time is None else self.time.add(rows)
@@ -72,28 +79,45 @@ class PartitionPaths:
         paths = [""]
         for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
-            names = [self._name(field, value) for value in value_texts(encoded.dictionary).to_pylist()]
+            values, indices = (
+                value_texts(encoded.dictionary).to_pylist(),
+                encoded.indices.to_numpy(zero_copy_only=False),
+            )
+            _refuse_texts_of_null(field, values, indices)
+            names = [self._name(field, value) for value in values]
             # Number the combinations that occur, column by column: the possible ones may exceed 64 bits.
-            codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
+            codes = codes * len(names) + indices
             present, codes = np.unique(codes, return_inverse=True)
             combinations = [divmod(code, len(names)) for code in present.tolist()]
             paths = [f"{paths[code]}/{names[position]}" for code, position in combinations]
         # The first separator is not part of the path.
         paths = [path.removeprefix("/") for path in paths]
-        reasons = ((code, _refusal(path) or self._misreading(path)) for code, path in enumerate(paths))
+        reasons = (
+            (code, _refusal(path) or self._skipped(path) or self._misreading(path)) for code, path in enumerate(paths)
+        )
         refused = {code: reason for code, reason in reasons if reason}
         if refused:
             raise BadPartition({row: refused[code] for row, code in enumerate(codes.tolist()) if code in refused})
-        # Two combinations may share a path: null and the empty text do.
+        # Two combinations may share a path: values with slashes in them.
         distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
         renumber = np.array([distinct[path] for path in paths], np.int64)
         return Groups(tuple(distinct), renumber[codes])
 
     def _name(self, field: str, value: str | None) -> str:
-        name = value or NULL_PARTITION
+        name = NULL_PARTITION if value is None else value
         if self.url_encode:
             name = _ESCAPED.sub(lambda character: f"%{ord(character[0]):02X}", name)
         return f"{field}={name}" if self.hive_style else name
+
+    def _skipped(self, path: str) -> str | None:
+        """Returns why readers would skip the directory, or None. To Hadoop and Spark `.x` and `_x` are hidden."""
+        for name in path.split("/"):
+            if name.startswith((".", "_")) and name != NULL_PARTITION:
+                return (
+                    f"{_path(path)}: readers skip {quoted(name, repr(name))}, since it begins with a dot or an"
+                    " underscore. Set partition.hive.style=true before the table is made."
+                )
+        return None
 
     def _misreading(self, path: str) -> str | None:
         """Returns why readers would read another value, or none.
@@ -114,6 +138,20 @@ class PartitionPaths:
         return None
 
 
+def _refuse_texts_of_null(field: str, values: Sequence[str | None], indices: npt.NDArray[np.int64]) -> None:
+    """Raises BadPartition for texts that readers would take for null: they would share its directory."""
+    reasons: dict[int, str] = {}
+    for position, value in enumerate(values):
+        if value in ("", NULL_PARTITION):
+            found = "an empty text" if value == "" else f"the text {NULL_PARTITION}"
+            reason = (
+                f"partition column {field!r} is {found}, which readers take for null. Have the producer write null."
+            )
+            reasons |= dict.fromkeys(np.flatnonzero(indices == position).tolist(), reason)
+    if reasons:
+        raise BadPartition(reasons)
+
+
 def _path(path: str, cut: bool = False) -> str:
     as_written = f"{path[:60]!r}..." if cut else repr(path)
     return quoted(path, f"partition path {as_written}", "a partition path")
@@ -127,7 +165,10 @@ def _refusal(path: str) -> str | None:
     makes the whole table unreadable for hudi-rs."""
     for name in path.split("/"):
         if name in ("", ".", "..", ".hoodie"):
-            return f"{_path(path)} has the part {quoted(name, repr(name))}, which cannot be a directory"
+            return (
+                f"{_path(path)} has the part {quoted(name, repr(name))}, which cannot be a directory. Set"
+                f" partition.hive.style=true or {_ENCODED} before the table is made."
+            )
         if len(name.encode()) > _LONGEST_NAME:
             return f"{_path(path, cut=True)} has a part longer than {_LONGEST_NAME} bytes"
         if _CONTROL.search(name):

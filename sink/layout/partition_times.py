@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.quoting import quoted
-from sink.decode.time_texts import DAYS_OF_400_YEARS, FIRST_MICRO, LAST_MICRO
+from sink.decode.time_texts import DAYS_OF_400_YEARS, FIRST_MICRO, LAST_MICRO, micros
 
-TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
+TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType, T.IntegerType, T.StringType)
 PRESETS = {
     "hourly": ("hour", "yyyy-MM-dd-HH"),
     "daily": ("day", "yyyy-MM-dd"),
@@ -34,7 +34,7 @@ PRESETS = {
 """The column name and the pattern of each preset. The texts sort like the times and need no escaping."""
 PATTERN_COLUMN = "partition_time"
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""Units of a BIGINT column: how many of them are a second."""
+"""Units of a column of whole numbers: how many of them are a second."""
 
 _TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])|(?P<open>')")
 _FIELDS = {
@@ -151,7 +151,7 @@ class PartitionTime:
     zone: str = "UTC"
     column: str = ""
     unit: str = ""
-    """The unit of a BIGINT."""
+    """The unit of whole numbers."""
 
     @property
     def name(self) -> str:
@@ -169,7 +169,9 @@ class PartitionTime:
         return pa.RecordBatch.from_arrays([*rows.columns, texts], schema=pa.schema(fields))
 
     def texts(self, times: pa.Array) -> pa.Array:
-        """Formats timestamps, dates, or epoch times in `unit`; null stays null."""
+        """Formats timestamps, dates, texts of times, or whole numbers in `unit`; null stays null."""
+        if pa.types.is_string(times.type) or pa.types.is_dictionary(times.type):
+            times = self._parsed(times.cast(pa.string()))
         valid = times.drop_null()
         if not len(valid):
             return pa.nulls(len(times), pa.string())
@@ -192,6 +194,22 @@ class PartitionTime:
         positions = np.full(len(times), -1, np.int64)
         positions[times.is_valid().to_numpy(zero_copy_only=False)] = np.arange(len(valid))
         return texts.take(pa.array(positions, mask=positions < 0))
+
+    def _parsed(self, texts: pa.StringArray) -> pa.Array:
+        """Reads texts as a TIMESTAMP column would. Raises BadPartition."""
+        encoded = pc.dictionary_encode(texts)
+        moments: list[int | None] = []
+        reasons: dict[int, str] = {}
+        for position, text in enumerate(encoded.dictionary.to_pylist()):
+            try:
+                moments.append(micros(text))
+            except ValueError as error:
+                moments.append(None)
+                reasons[position] = f"{self.field}: {error}"
+        if reasons:
+            positions = encoded.indices.to_pylist()
+            raise BadPartition({row: reasons[code] for row, code in enumerate(positions) if code in reasons})
+        return pa.array(moments, pa.timestamp("us", "UTC")).take(encoded.indices)
 
     def _refuse_other_years(self, counts: pa.Array, seconds: Numbers, unit: str) -> None:
         """Raises BadPartition for times whose year a directory would show otherwise. `seconds` are those of the counts

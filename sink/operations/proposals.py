@@ -182,7 +182,8 @@ def _spec(settings: Settings, columns: T.StructType) -> RowSpec:
     if settings.operation != "upsert":
         return rows
     envelope, keys = settings.value_envelope, key_format(settings) if names else None
-    return ChangeSpec(rows.schema, rows.format, rows.keys, rows.paths, envelope, "log", (), keys, ())
+    keyed = (envelope, "log", (), keys, (), settings.delete_field)
+    return ChangeSpec(rows.schema, rows.format, rows.keys, rows.paths, *keyed)
 
 
 def _written(value: Any) -> str:

@@ -7,9 +7,10 @@ writer that changes the table's columns. Raises ConfigError, with the position i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -129,18 +130,29 @@ class TableSchema:
         return avro_schema(self.spark, table_name)
 
     def column_errors(
-        self, names: Sequence[str], setting: str, allowed: Sequence[type[T.DataType]]
+        self,
+        names: Sequence[str],
+        setting: str,
+        allowed: Sequence[type[T.DataType]],
+        ways: Mapping[type[T.DataType], str] = MappingProxyType({}),
     ) -> Iterator[ConfigError]:
-        """Yields an error for each name in a setting that is no column, or a column of a type that is not `allowed`."""
+        """Yields an error for each name in a setting that is no column, or a column of a type that is not `allowed`.
+        `ways` say why a type is not, and what to do."""
         kinds = {field.name: field.dataType for field in self.spark.fields}
         for name in names:
-            if name not in kinds:
+            column = name.partition(".")[0]
+            if name not in kinds and column in kinds:
+                yield ConfigError(
+                    f"{setting}: {name!r} is a field inside of column {column!r}, and Hudi's keys and partitions are"
+                    " columns. Have the producer write it beside that column (Kafka Connect: the transform Flatten), or"
+                    " take the record's own key: key.format=string and `_kafka_key`."
+                )
+            elif name not in kinds:
                 yield ConfigError(f"{setting}: no column {name!r} in the schema. Use one of {', '.join(kinds)}.")
             elif not isinstance(kinds[name], tuple(allowed)):
                 served = ", ".join(sorted(allowed_type.typeName() for allowed_type in allowed))
-                yield ConfigError(
-                    f"{setting}: column {name!r} has type {kinds[name].simpleString()}. Use a column of type {served}."
-                )
+                way = ways.get(type(kinds[name]), f"Use a column of type {served}")
+                yield ConfigError(f"{setting}: column {name!r} has type {kinds[name].simpleString()}. {way}.")
 
 
 def parse_ddl(

@@ -26,8 +26,10 @@ from sink.decode.debezium import EventDecoder, if_else, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.quoting import quoted, quoting
+from sink.layout.partition_paths import Groups
 from sink.schema import IS_DELETED, KEY, TableSchema, arrow_schema
-from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns
+from sink.write.delete_marks import MarkedRowDecoder
+from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns, require_shown_times
 
 LOG_POSITION = T.StructType(
     [
@@ -58,6 +60,10 @@ _BINARY_KEY = (
     " delete.key.format to long or int."
 )
 _NO_KEY = "it has no key to delete: the value is null or has no record key, and the Kafka key is null"
+_NO_ORDER = (
+    "of a delete Hudi takes the INT 0 for no ordering value, and it would win over newer rows. Have the producer count"
+    " from 1, or declare the column as BIGINT in a new table."
+)
 
 
 class KeyBytes:
@@ -149,13 +155,14 @@ class ChangeSpec(RowSpec):
     """The settings by which records become changes. Spark ships it to the executors.
 
     `ordering` names the ordering columns. `located` names the columns that a delete needs, so that Hudi can find the
-    partition of its row; empty with a global index."""
+    partition of its row; empty with a global index. `delete_field` names the field that marks deletes."""
 
     envelope: str
     debezium_ordering: str
     ordering: tuple[str, ...]
     key_format: ValueFormat | None
     located: tuple[str, ...]
+    delete_field: str
 
     @property
     def columns(self) -> T.StructType:
@@ -164,6 +171,30 @@ class ChangeSpec(RowSpec):
 
     def decoder(self) -> Decode:
         return Changes(self).decode_batch
+
+    def place(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
+        deleted = flags(rows.column(IS_DELETED))
+        self._refuse_no_order(rows, deleted)
+        is_said = bool(self.located) or not deleted.any()
+        return super().place(rows if is_said else self._without_partitions(rows, deleted))
+
+    def _refuse_no_order(self, rows: pa.RecordBatch, deleted: Flags) -> None:
+        """Raises BadRows for deletes whose only ordering value is the INT 0."""
+        if len(self.ordering) == 1 and pa.types.is_int32(rows.column(self.ordering[0]).type):
+            is_zero = flags(pc.equal(rows.column(self.ordering[0]), 0))
+            if (deleted & is_zero).any():
+                reason = f"column {self.ordering[0]!r} is 0: {_NO_ORDER}"
+                raise BadRows("value", dict.fromkeys(np.flatnonzero(deleted & is_zero).tolist(), reason))
+
+    def _without_partitions(self, rows: pa.RecordBatch, deleted: Flags) -> pa.RecordBatch:
+        """Returns deletes with null in the partition columns. A global index finds their rows by the key; what they say
+        of the partition may be made up: Debezium fills columns that it does not know with empty texts and zeros."""
+        positions = np.where(deleted, -1, np.arange(rows.num_rows))
+        for name in self.paths.sources:
+            if name not in self.keys.fields:
+                column = take_or_null(rows.column(name), positions)
+                rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        return rows
 
     def recording(self, used: dict[str, str]) -> Self:
         keys = None if self.key_format is None else replace(self.key_format, used=used)
@@ -196,6 +227,7 @@ class Changes:
             return self._decode_batch(batch, topic)
 
     def _decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        require_shown_times(self._schema, batch)
         decoded = self._decoded(batch)
         columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
         columns[IS_DELETED] = pa.array(decoded.deleted)
@@ -266,29 +298,19 @@ class Changes:
 
 
 class _PlainValues:
-    """Values that are rows of the table, with an optional `_hoodie_is_deleted`."""
+    """Values that are rows of the table, with an optional field that says whether they delete."""
 
     def __init__(self, spec: ChangeSpec) -> None:
-        marker = [T.StructField(IS_DELETED, T.BooleanType())] if spec.format.name not in RAW else []
-        columns = T.StructType([*spec.schema.unchecked.fields, *marker])
-        self._decoder = spec.format.decoder(columns)
+        marker = None if spec.format.name in RAW else spec.delete_field
+        self._decoder = MarkedRowDecoder(spec.format, spec.schema.unchecked, marker)
 
     def nulls(self, values: pa.BinaryArray) -> Flags:
         return self._decoder.nulls(values)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
-        bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
-        columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
-        if bad:
-            good_rows = [row for row in range(len(values)) if row not in bad]
-            positions = np.full(len(values), -1, np.int64)
-            positions[good_rows] = np.arange(len(good_rows))
-            columns = {name: take_or_null(column, positions) for name, column in columns.items()}
         no_flags = np.zeros(len(values), np.bool_)
-        deletes = columns.pop(IS_DELETED, None)
-        deleted = no_flags if deletes is None else deletes.fill_null(False).to_numpy(zero_copy_only=False)
-        return _Decoded(columns, deleted, no_flags, no_flags, bad)
+        return _Decoded(decoded.columns, decoded.deleted, no_flags, no_flags, decoded.bad)
 
 
 class _Events:

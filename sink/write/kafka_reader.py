@@ -9,8 +9,8 @@ were larger. The records come from the cluster and the topic ids that the consum
 DataLoss for an offset that the log does not have, DamagedLog for a batch that has changed, Unavailable when it waits
 `SILENT_SECONDS` without a record, and SinkError.
 
-A message without a timestamp has -1 ms, one without headers has null; `sink.write.record_headers` reports headers
-that cannot be read. A timestamp that no column can hold is null.
+A message without a timestamp, which is -1 in Kafka's protocol, or without headers has null; `sink.write.record_headers`
+reports headers that cannot be read. A timestamp that microseconds cannot hold is cut to one far beyond the year 9999.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ _SMALL_PART = 4
 IGNORED_ERRORS = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka looks up the consumer group, which the sink does not use."""
 _TIME = pa.timestamp("us", "UTC")
+_NO_TIME = -1
+MOST_MILLIS = (2**63 - 1) // 1000
+"""The last milliseconds since 1970 that a timestamp of microseconds holds."""
 _INT_MAX = (1 << 31) - 1
 _TOO_MANY = f"values or keys of more than {_INT_MAX} bytes were read at a time"
 
@@ -65,14 +68,12 @@ def message_columns(
     values = list(map(Message.value, messages))
     keys = list(map(Message.key, messages))
     times = np.fromiter([time for _, time in map(Message.timestamp, messages)], np.int64, len(messages))
-    # A product that wraps around gives another quotient.
-    micros = times * 1000
     columns = {
         "value": _binary(values),
         "key": _binary(keys),
         "partition": pa.array(partitions),
         "offset": pa.array(offsets),
-        "timestamp": pa.array(micros, mask=micros // 1000 != times).view(_TIME),
+        "timestamp": pa.array(np.clip(times, -MOST_MILLIS, MOST_MILLIS) * 1000, mask=times == _NO_TIME).view(_TIME),
         "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
     }
     if headers is not None:

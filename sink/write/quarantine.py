@@ -1,9 +1,10 @@
 """Keeps the bad records of a write under its instant until the coordinator publishes them in the errors table.
 
 Guarantee: when `quarantine` returns, a directory of this attempt holds each bad record once: coordinates, key, value,
-headers and the reason. Headers that cannot be read are null, and the reason says so. It reads the bad records from
-Kafka again, so that a write without bad records carries no extra data. If the log loses records in between, the counts
-differ and it raises. Raises BadRecord (more than are tolerated), DataLoss, SinkError and what Spark raises.
+headers and the reason. Headers that cannot be read are null, and the reason says so; so is a timestamp that no reader
+shows. It reads the bad records from Kafka again, so that a write without bad records carries no extra data. If the log
+loses records in between, the counts differ and it raises. Raises BadRecord (more than are tolerated), DataLoss,
+SinkError and what Spark raises.
 """
 
 from __future__ import annotations
@@ -90,18 +91,20 @@ def _write(records: DataFrame, path: str, instant: str, bad_offsets: Mapping[Sli
         for row in offsets
     ]
     offsets = records.sparkSession.createDataFrame(rows, _BAD_RECORD)
-    joined = _without_unreadable(records.join(F.broadcast(offsets), ["topic", "partition", "offset"]))
+    joined = _readable(records.join(F.broadcast(offsets), ["topic", "partition", "offset"]))
     renamed = joined.select(*(F.col(name).alias(column) for name, column in COLUMNS.items()))
     renamed.write.parquet(path)
 
 
-def _without_unreadable(rows: DataFrame) -> DataFrame:
-    """Gives rows whose headers could not be read null as headers, and a reason that says so."""
+def _readable(rows: DataFrame) -> DataFrame:
+    """Gives rows null for what no reader could show: headers that cannot be read, with a reason that says so, and
+    timestamps outside the years 0001 to 9999."""
     is_unreadable = F.exists("headers", lambda header: header["key"].isNull())
     both_reasons = F.substring(F.concat_ws("; ", F.lit(UNREADABLE), F.col("reason")), 1, REASON_CHARACTERS)
     return rows.withColumns(
         {
             "reason": F.when(is_unreadable & (F.col("kind") != "headers"), both_reasons).otherwise(F.col("reason")),
             "headers": F.when(is_unreadable, None).otherwise(F.col("headers")),
+            "timestamp": F.when(F.year("timestamp").between(1, 9999), F.col("timestamp")),
         }
     )

@@ -22,6 +22,7 @@ from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.quoting import quoting
+from sink.decode.time_texts import FIRST_MICRO, LAST_MICRO
 from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
@@ -31,7 +32,10 @@ from sink.write.headers_column import unreadable_headers
 _Made = TypeVar("_Made")
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
 """Turns a batch of records and the name of their topic into rows, one for each record. Raises BadRows."""
-_NO_TIME = "its timestamp, in milliseconds since 1970, is beyond what _kafka_timestamp holds, the years up to 294247"
+_OTHER_YEAR = (
+    "its timestamp, in milliseconds since 1970, is outside of the years 0001 to 9999. Have the producer count"
+    " milliseconds, or set message.timestamp.type=LogAppendTime for the topic."
+)
 
 
 class BadRows(Exception):
@@ -135,6 +139,7 @@ class RowDecoder:
             return self._decode(batch, topic)
 
     def _decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
+        require_shown_times(self._spec.schema, batch)
         decoded = self._decoder.decode(wire_column(batch, "value", self._spec.format))
         if decoded.bad:
             raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})
@@ -144,19 +149,29 @@ class RowDecoder:
         return self._spec.place(rows)
 
 
+def require_shown_times(schema: TableSchema, batch: pa.RecordBatch) -> None:
+    """Raises BadRows for timestamps outside the years 0001 to 9999. This comes first, whatever else is bad: the errors
+    table has null for such a timestamp, and a replay knows it by the kind of the bad record."""
+    counts = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    extremes = pc.min_max(counts).as_py()
+    if not schema.provenance or extremes["min"] is None:
+        return
+    if extremes["min"] < FIRST_MICRO or extremes["max"] > LAST_MICRO:
+        is_beyond = pc.or_(pc.less(counts, FIRST_MICRO), pc.greater(counts, LAST_MICRO))
+        raise BadRows("timestamp", dict.fromkeys(pc.indices_nonzero(is_beyond).to_pylist(), _OTHER_YEAR))
+
+
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-    """Returns the columns that come from the record, not from its value. Raises BadRows."""
+    """Returns the columns that come from the record, not from its value. Raises BadRows for a key that is no text."""
     added: dict[str, pa.Array] = {}
     if schema.provenance:
-        if batch.column("timestamp").null_count:
-            beyond = pc.indices_nonzero(batch.column("timestamp").is_null()).to_pylist()
-            raise BadRows("timestamp", dict.fromkeys(beyond, _NO_TIME))
+        micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC"))
         zeros = pa.array(np.zeros(batch.num_rows, np.int32))
         added = {
             "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
             "_kafka_partition": _copied(batch.column("partition")),
             "_kafka_offset": _copied(batch.column("offset")),
-            "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
+            "_kafka_timestamp": _compacted(micros) if micros.null_count else _copied(micros),
         }
     if schema.key:
         added[KEY] = _key(batch.column("key"), schema.key)

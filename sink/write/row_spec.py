@@ -155,14 +155,9 @@ def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
         settings.debezium_ordering,
         ordering_fields(settings),
         key_format(settings),
-        () if settings.key_is_global else _located(settings),
+        () if settings.key_is_global else rows.paths.sources,
+        settings.delete_field,
     )
-
-
-def _located(settings: Settings) -> tuple[str, ...]:
-    """Returns the columns that make the partition path of a row."""
-    time = partition_time(settings)
-    return (*settings.partition_fields, *((time.field,) if time else ()))
 
 
 def key_format(settings: Settings) -> ValueFormat | None:

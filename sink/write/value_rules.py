@@ -59,7 +59,7 @@ def require_columns(settings: Settings, schema: TableSchema) -> None:
     for meaning in _MEANINGS:
         for path, _ in meaning.choices(rules).by_path:
             counts = meaning.setting == "time.unit" and path == settings.partition_time_field
-            if not _is_of(columns.get(path), (meaning.kind, T.LongType) if counts else (meaning.kind,)):
+            if not _is_of(columns.get(path), (meaning.kind, T.LongType, T.IntegerType) if counts else (meaning.kind,)):
                 wanted = meaning.kind.typeName().upper()
                 raise ConfigError(f"{meaning.setting}: {path!r} is not a column of type {wanted}. Use the name of one.")
     for path, _ in rules.names:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, TableError
+from sink.audit import audit
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.layout.partition_times import PRESETS, PartitionTime
@@ -26,8 +27,9 @@ from sink.write.row_spec import table_schema
 from sink.write.slice_files import METAFILE
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce, stats_of, tasks_of
-from tests.integration.table_kit import allow, checkpoint, connected
+from tests.integration.table_kit import SINK, allow, checkpoint, connected
 from tests.processes import peak_megabytes, python_workers
+from tests.reports import case_kit
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -173,6 +175,26 @@ def test_a_table_partitioned_by_time_is_read_and_pruned_like_any_other(
     hive_prefix = f"{column}=" if landing.settings.hive_style else ""
     for id_, path in paths.items():
         assert path.endswith(hive_prefix + (expected[id_] or "__HIVE_DEFAULT_PARTITION__"))
+
+
+@pytest.mark.parametrize("names", ["with", pytest.param("without", marks=pytest.mark.thorough)])
+def test_a_partition_value_that_is_not_refused_is_the_same_to_every_reader(make_landing, kafka, names: str) -> None:
+    case = case_kit.Case(case_kit.CASES / f"partition-values-{names}-names")
+    expected = {row["id"]: row["p"] for row in case.expected["rows"]}
+    good = [record["value"] for record in case.records() if json.loads(record["value"])["id"] in expected]
+    landing = make_landing(
+        names, "id int, p string", partition__field__name="p", partition__hive__style=str(names == "with").lower()
+    )
+    produce(kafka.address, make_landing.topic, [value.encode() for value in good])
+    landing.land(1, make_landing.topic, 0, len(good))
+    for metadata in (True, False):
+        assert {row["id"]: row["p"] for row in landing.read(metadata).collect()} == expected
+    for id_, value in expected.items() if names == "with" else ():
+        is_value = F.col("p").isNull() if value is None else F.col("p") == value
+        assert [row["id"] for row in landing.read().where(is_value).collect()] == [id_]
+    rust_rows = HudiTableBuilder.from_base_uri(Path(landing.settings.base_path).as_uri()).build().read()
+    assert {row["id"]: row["p"] for batch in rust_rows for row in batch.to_pylist()} == expected
+    assert audit(landing.settings.base_path, SINK).rows == len(expected)
 
 
 @pytest.mark.thorough

@@ -195,3 +195,26 @@ def test_a_record_index_over_log_files_takes_new_columns(open_upserts: Open, kaf
     new_upserts.land((0, 1, 2))
     assert any(".log." in path.name for path in new_upserts.files())
     assert spark_rows(new_upserts) == {1: {"at": 2, "whole": 2, "added": "a"}}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("more", [NO_METADATA, RECORD_INDEX], ids=["bloom", "record index"])
+def test_an_int_that_orders_rows_may_become_a_bigint(open_upserts: Open, kafka: Any, more: dict[str, str]) -> None:
+    """The values of before and after the change are compared as numbers, those of deletes too."""
+    before = [change(key, 100, {"kind": "old"}) for key in range(1, 7)]
+    after = [
+        change(1, 50, {"kind": "late"}),
+        change(2, 100, {"kind": "equal"}),
+        change(3, 2**40, {"kind": "new"}),
+        change(4, 50, {}, _hoodie_is_deleted=True),
+        change(5, 0, {}, _hoodie_is_deleted=True),
+        change(6, 2**40, {}, _hoodie_is_deleted=True),
+    ]
+    narrow = open_upserts("id BIGINT, at INT, kind STRING", **ORDERED, **more)
+    send(kafka.address, narrow.topic, [*before, *after])
+    narrow.land((0, 0, len(before)))
+    wide = open_upserts("id BIGINT, at BIGINT, kind STRING", **ORDERED, **more)
+    wide.land((0, len(before), len(before) + len(after)))
+    kinds = {key: row["kind"] for key, row in spark_rows(wide).items()}
+    assert kinds == {1: "old", 2: "equal", 3: "new", 4: "old", 5: "old"}
+    assert audit(wide.settings.base_path, SINK).held

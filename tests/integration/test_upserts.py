@@ -24,6 +24,7 @@ from tests.integration.table_kit import SINK, connected
 from tests.integration.upsert_kit import (
     BUCKETS,
     BY_LOG,
+    DDL,
     NO_METADATA,
     ON_READ,
     ORDERED,
@@ -38,6 +39,7 @@ from tests.integration.upsert_kit import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
+ORDERED_BY_INT = DDL.replace("at bigint", "at int")
 MakeUpserts = Callable[..., Upserts]
 
 
@@ -71,6 +73,8 @@ def row(key: int, at: int, kind: str = "a", **more: object) -> Change:
         pytest.param(True, {**ON_READ, **NO_METADATA}, marks=pytest.mark.thorough),
         pytest.param(True, RECORD_INDEX, marks=pytest.mark.thorough),
         pytest.param(False, {**BUCKETS, **NO_METADATA}, marks=pytest.mark.thorough),
+        pytest.param(True, {**NO_METADATA, "ddl": ORDERED_BY_INT}, marks=pytest.mark.thorough),
+        pytest.param(True, {**ON_READ, **BUCKETS, **NO_METADATA, "ddl": ORDERED_BY_INT}, marks=pytest.mark.thorough),
     ],
     ids=[
         "copy on write, bloom",
@@ -79,6 +83,8 @@ def row(key: int, at: int, kind: str = "a", **more: object) -> Change:
         "merge on read, bloom",
         "copy on write, record index",
         "copy on write, buckets",
+        "copy on write, bloom, ordered by INT",
+        "merge on read, buckets, ordered by INT",
     ],
 )
 def test_random_changes_give_what_the_log_says_through_rollbacks_and_a_change_of_coordinator(

@@ -93,6 +93,58 @@ def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp
     assert [(change["id"], change["_hoodie_is_deleted"]) for change in changes] == [(3, True), (4, False)]
 
 
+MARKS = [(True, True), (False, False), (None, False), ("true", True), ("false", False), (1, True), (0, False)]
+
+
+@pytest.mark.parametrize("column", ["", ", __deleted string"])
+def test_any_field_may_say_that_a_value_deletes_as_boolean_text_or_number(tmp_path: Path, column: str) -> None:
+    settings = settings_of(tmp_path, delete__field="__deleted", schema__ddl=f"id bigint, name string{column}")
+    values = [{"id": key, "name": "n", "__deleted": mark} for key, (mark, _) in enumerate(MARKS * 50)]
+    values.append({"id": len(values), "name": "without"})
+    changes = changes_of(settings, [(None, value) for value in values])
+    assert [(change["id"], change["name"]) for change in changes] == [(value["id"], value["name"]) for value in values]
+    assert [change["_hoodie_is_deleted"] for change in changes] == [deletes for _, deletes in MARKS * 50] + [False]
+    assert all(("__deleted" in change) == bool(column) for change in changes)
+
+
+def test_a_mark_that_is_neither_true_nor_false_is_bad_and_other_reasons_stay(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, delete__field="gone", schema__ddl="id bigint, name string")
+    values = ['{"id":1,"gone":"yes"}', '{"id":2,"gone":2}', '{"id":3,"gone":{}}', '{"id":"x","gone":"true"}', "{"]
+    for more in ([], ['{"id":9,"gone":"true"}'] * 20, ['{"id":9,"gone":true}'] * 20):
+        rows, bad_rows = separated(settings, [(None, value) for value in (*values, *more)])
+        assert len(rows) == len(more)
+        reasons = [bad_row.reason for bad_row in bad_rows]
+        assert [("delete.field" in reason) for reason in reasons] == [True, True, True, False, False]
+        assert reasons[0].startswith("field 'gone' is 'yes': it marks deletes")
+        assert "column 'id'" in reasons[3]
+
+
+def test_a_delete_of_ordering_value_0_in_an_int_is_bad_since_hudi_would_take_it_for_none(tmp_path: Path) -> None:
+    """In a BIGINT, and beside another ordering column, it is a value like others."""
+    values = [{"id": 1, "at": 0, "b": 0}, {"id": 1, "at": 0, "b": 0, "_hoodie_is_deleted": True}, {"id": 1, "at": 1}]
+    values.append({"id": 1, "at": -1, "b": 0, "_hoodie_is_deleted": True})
+    for kind, ordering, bad in (
+        ("int", "at", [1]),
+        ("smallint", "at", [1]),
+        ("bigint", "at", []),
+        ("int", "at,b", [2]),
+    ):
+        settings = settings_of(tmp_path, ordering__field__name=ordering, schema__ddl=f"id bigint, at {kind}, b bigint")
+        rows, bad_rows = separated(settings, [(None, value) for value in values])
+        assert [bad_row.row for bad_row in bad_rows] == bad
+        assert len(rows) == len(values) - len(bad)
+
+
+def test_the_partition_that_a_delete_names_counts_for_nothing_where_the_index_is_global(tmp_path: Path) -> None:
+    ddl = "id bigint, name string, at bigint"
+    more = {"partition__field__name": "name", "partition__time__field": "at", "time__unit": "s", "schema__ddl": ddl}
+    padded = {"id": 1, "name": "", "at": -(1 << 60), "_hoodie_is_deleted": True}
+    (deleted,) = changes_of(settings_of(tmp_path, index__type="record", **more), [(None, padded)])
+    assert (deleted["id"], deleted["name"], deleted["at"], deleted["day"]) == (1, None, None, None)
+    _, (bad_row,) = separated(settings_of(tmp_path, **more), [(None, padded)])
+    assert bad_row.kind == "partition"
+
+
 @pytest.mark.parametrize(
     ("more", "record", "offset", "reason"),
     [

@@ -12,6 +12,7 @@ import pytest
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
 from sink.devtools import page_parts
+from tests.docs import reasons
 from tests.one_sink import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +80,11 @@ def test_a_generated_part_is_what_the_code_gives_and_a_change_of_it_is_seen(name
     for part in page_parts.PARTS[name].values():
         second = part().splitlines()[1]
         assert page_parts.render(name, page.replace(second, second + " drift")) == page
+
+
+def test_the_table_of_reasons_has_those_that_the_sink_gives() -> None:
+    page = reasons.PAGE.read_text()
+    assert page == reasons.with_reasons(page), "run `make docs`"
 
 
 def test_a_page_without_a_part_is_refused() -> None:

@@ -265,10 +265,10 @@ def test_what_is_bad_is_told_with_its_reason_and_has_no_part_in_the_columns():
     assert to_ddl(inference.columns) == "a BIGINT"
     assert [(bad.index, bad.reason.partition(":")[0]) for bad in inference.bad] == [
         (1, "the value is empty"),
-        (2, "a JSON object is needed, found an array"),
+        (2, "a JSON object is needed, found an array. Have the producer send each element as a record."),
         (3, "column 'b'"),
         (4, "not one JSON document"),
-        (5, "not UTF-8 at byte 0"),
+        (5, "not UTF-8 at byte 0. Have the producer write UTF-8."),
     ]
 
 

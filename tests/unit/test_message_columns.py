@@ -15,7 +15,9 @@ from sink.write.kafka_reader import message_columns
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 
 MIB = 1 << 20
-LAST = (2**63 - 1) // 1000
+NONE = -1
+FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
+"""The first and the last millisecond of the years 0001 to 9999."""
 
 
 def test_values_that_no_column_can_hold_are_an_error_and_no_wrong_column() -> None:
@@ -26,9 +28,10 @@ def test_values_that_no_column_can_hold_are_an_error_and_no_wrong_column() -> No
         columns_of(messages)
 
 
-def test_a_timestamp_that_no_column_can_hold_makes_a_bad_record() -> None:
-    """Nanoseconds, where Kafka counts milliseconds, and the last milliseconds that fit, with the next ones."""
-    times = (-1, 1_700_000_000_000_000_000, 1_700_000_000_000, LAST, LAST + 1, -LAST, -LAST - 1, -(2**63), 2**63 - 1)
+def test_a_timestamp_that_no_reader_shows_makes_a_bad_record_and_none_makes_null() -> None:
+    """Nanoseconds and microseconds, where Kafka counts milliseconds; the last milliseconds of years, and the next."""
+    beyond = (1_700_000_000_000_000_000, 1_700_000_000_000_000, LAST + 1, FIRST - 1, -(2**63), 2**63 - 1)
+    times = (NONE, *beyond, 1_700_000_000_000, LAST, FIRST, 0, -2)
     values = [b'{"id": %d}' % number for number in range(len(times))]
     messages = [
         Message("orders", 0, offset, None, value, None, None, (TIMESTAMP_CREATE_TIME, time))
@@ -36,10 +39,19 @@ def test_a_timestamp_that_no_column_can_hold_makes_a_bad_record() -> None:
     ]
     spec = RowSpec(parse_ddl("id bigint"), ValueFormat("json"), RecordKeys((), False), PartitionPaths((), True, False))
     _, decoded, bad_rows = separate_bad(columns_of(messages), "orders", RowDecoder(spec).decode)
-    assert [(bad.row, bad.kind) for bad in bad_rows] == [(row, "timestamp") for row in (1, 4, 6, 7, 8)]
+    assert [(bad.row, bad.kind) for bad in bad_rows] == [(row, "timestamp") for row in range(1, 1 + len(beyond))]
+    assert all("Have the producer count milliseconds" in bad.reason for bad in bad_rows)
     assert decoded is not None
     micros = decoded[0].column("_kafka_timestamp").cast(pa.int64()).to_pylist()
-    assert micros == [times[row] * 1000 for row in (0, 2, 3, 5)]
+    assert micros == [None, *(time * 1000 for time in times[1 + len(beyond) :])]
+
+
+def test_a_bad_timestamp_is_the_reason_also_where_the_value_is_bad() -> None:
+    """The errors table has null for it: a replay with a repaired value must not take that for no timestamp."""
+    message = Message("orders", 0, 0, None, b"{", None, None, (TIMESTAMP_CREATE_TIME, 2**63 - 1))
+    spec = RowSpec(parse_ddl("id bigint"), ValueFormat("json"), RecordKeys((), False), PartitionPaths((), True, False))
+    _, _, (bad,) = separate_bad(columns_of([message]), "orders", RowDecoder(spec).decode)
+    assert bad.kind == "timestamp"
 
 
 def columns_of(messages: list[Message]) -> pa.RecordBatch:

@@ -119,6 +119,22 @@ def test_a_number_counts_in_its_unit(unit: str, scale: int) -> None:
     assert texts([second * scale], pa.int64(), format="hourly", unit=unit) == ["2024-02-29-12"]
 
 
+def test_a_text_and_a_whole_number_of_seconds_are_the_hours_that_they_name() -> None:
+    moments = ["2024-05-06T23:30:00-02:00", None, "2024-05-07 01:30", "2024-05-07T03:30+02:00[Europe/Berlin]"]
+    assert texts(moments, pa.string(), format="hourly") == ["2024-05-07-01", None, "2024-05-07-01", "2024-05-07-01"]
+    assert texts(moments, pa.string(), zone="Asia/Tokyo", format="hourly")[0] == "2024-05-07-10"
+    assert texts([1_709_208_000, None], pa.int32(), format="hourly", unit="s") == ["2024-02-29-12", None]
+    topics = pa.array(["2024-05-06"] * 3).dictionary_encode()
+    assert PartitionTime("at").texts(topics).to_pylist() == ["2024-05-06"] * 3
+
+
+def test_a_text_that_is_no_time_is_a_bad_record_with_its_row() -> None:
+    with pytest.raises(BadPartition) as refusal:
+        texts(["2024-05-06", "soon", None, "1714979280", "soon"], pa.string())
+    assert [*refusal.value.reasons] == [1, 3, 4]
+    assert "at: 'soon' is not a time" in str(refusal.value)
+
+
 def test_null_stays_null_and_goes_to_hudis_partition_for_it() -> None:
     partition_time = PartitionTime("at", "daily", column="d")
     for values, expected in (([None, None], [None, None]), ([None, 0, None], [None, "1970-01-01", None]), ([], [])):

@@ -66,9 +66,8 @@ def test_bad_records_are_told_with_their_share_and_grouped_by_reason(tmp_path: P
 def test_reasons_quote_values_only_if_the_sink_may(tmp_path: Path) -> None:
     settings = minimal_settings(tmp_path, schema__ddl="id bigint", errors__quote__values="false")
     sentences = told(settings, {"id": "secret"}, {"id": "other secret"}, {"id": 1})
-    assert sentences[1] == (
-        "note: 2 records, the first at orders-0 offset 0: column 'id': a string of 6 characters where bigint is needed"
-    )
+    assert "2 records, the first at orders-0 offset 0: column 'id': a string of 6 characters where" in sentences[1]
+    assert "secret" not in sentences[1]
 
 
 @pytest.mark.parametrize(("tolerance", "mark"), [("none", "wrong"), ("all", "note")])
@@ -193,6 +192,7 @@ def test_fields_of_json_behind_a_registrys_header_are_those_of_the_value(tmp_pat
     by_id, by_guid = bytes([0, 0, 0, 0, 7]), bytes([1, *range(16)])
     assert told(settings, by_id + b'{"id":1,"more":1}', by_guid + b'{"id":1,"more":1}', b'{"id":1}') == [
         "note: topic orders: 1 of 3 records (33.3%) are bad",
-        "note: orders-0 offset 2: its first byte is 123; a schema registry's header begins with 0 or 1",
+        "note: orders-0 offset 2: its first byte is 123; a schema registry's header begins with 0 or 1. For values"
+        " without one choose a format without -confluent.",
         "note: topic orders: fields without a column, with the number of records: more (2)",
     ]

@@ -41,6 +41,9 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
         ({"hoodie__index__type": "SIMPLE"}, "index.type decides how a key's row is found"),
         ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides which of two rows"),
         ({"write__operation": "insert", "index__type": "record"}, "index.type is for write.operation=upsert"),
+        ({"write__operation": "append", "delete__field": "gone"}, "delete.field is for write.operation=upsert"),
+        ({"value__envelope": "debezium", "delete__field": "gone"}, "not for Debezium's events"),
+        ({"value__format": "string", "schema__ddl": "value string", "delete__field": "gone"}, "for values with fields"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_once(
@@ -59,19 +62,33 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
         ({"hoodie__populate__meta__fields": "false"}, "hoodie.populate.meta.fields=true"),
         ({"ordering__field__name": "nowhere"}, "no column 'nowhere'"),
         *(
-            (
-                {"schema__ddl": f"id bigint, at {kind}", "ordering__field__name": "at"},
-                "Use a column of type long, string",
+            ({"schema__ddl": f"id bigint, at {kind}", "ordering__field__name": "at"}, way)
+            for kind, way in (
+                ("date", "Declare it as TIMESTAMP, or as STRING"),
+                ("decimal(10,2)", "Declare it as BIGINT"),
+                ("double", "Use a column of type integer, long, string, timestamp"),
             )
-            for kind in ("int", "smallint", "date", "decimal(10,2)", "double")
         ),
+        ({"schema__ddl": "id timestamp"}, "Declare it as BIGINT if records have numbers, or as STRING"),
+        *(
+            ({"schema__ddl": "id bigint, m struct<k: string>", setting: "m.k"}, "key.format=string and `_kafka_key`")
+            for setting in ("record__key__fields", "partition__field__name")
+        ),
+        ({"delete__field": "at"}, "Use a column of type boolean, string"),
+        *(
+            ({"value__envelope": "debezium", **partition}, "Set debezium.before=row if every delete has the whole row")
+            for partition in (
+                {"partition__field__name": "name"},
+                {"partition__time__field": "at", "time__unit": "ms"},
+                {"partition__field__name": "id,name", **BUCKETS},
+            )
+        ),
+        ({"schema__ddl": "id bigint, t timestamp", "partition__field__name": "t"}, "Name it in partition.time.field"),
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
         ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "is not a whole number from 1 to 10000"),
         ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
         ({"ordering__field__name": "at", "delete__key__format": "string"}, "has no ordering value"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
-        ({"value__envelope": "debezium", "partition__field__name": "name"}, "debezium.before=row"),
-        ({**BUCKETS, "value__envelope": "debezium", "partition__time__field": "at"}, "debezium.before=row"),
         ({"delete__key__format": "long", "record__key__fields": "id,name"}, "delete.key.format=long"),
         ({"delete__key__format": "string", "record__key__fields": "id,name"}, "use json, or one field"),
         ({"schema__ddl": "id bigint, name string, _debezium_lsn bigint"}, "reserved"),
@@ -100,6 +117,13 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
     [
         {},
         {"ordering__field__name": "at"},
+        {"ordering__field__name": "at", "schema__ddl": "id bigint, at int"},
+        {"ordering__field__name": "at", "schema__ddl": "id bigint, at smallint"},
+        {"delete__field": "gone"},
+        {"value__envelope": "debezium", "partition__field__name": "name", "index__type": "record"},
+        {"value__envelope": "debezium", "partition__field__name": "name", "debezium__before": "row"},
+        {"value__envelope": "debezium", "partition__field__name": "id"},
+        {"delete__field": "name"},
         BUCKETS,
         {"services__clustering": "true"},
         {"index__type": "record", "delete__key__format": "json", "partition__field__name": "name"},

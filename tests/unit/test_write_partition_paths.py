@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sink.layout.partition_paths import PartitionPaths
+from sink.layout.partition_paths import NULL_PARTITION, PartitionPaths
 from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
 
@@ -67,6 +67,34 @@ def test_other_slashes_pass_as_they_are() -> None:
 
 def test_of_the_text_itself_a_reader_of_hive_style_takes_an_equals_sign() -> None:
     assert PartitionPaths(("a",), True, False).group(rows_of(["x=y"])).paths == ("a=x=y",)
+
+
+HIDDEN = [".hidden", "_x", "_temporary", ".hoodie_partition_metadata", "..", "__HIVE_DEFAULT_PARTITION__x"]
+
+
+@pytest.mark.parametrize("url_encode", [True, False])
+@pytest.mark.parametrize("value", [*HIDDEN, "x/.y", "x/_y"])
+def test_what_readers_would_skip_needs_hive_style(value: str, url_encode: bool) -> None:
+    if url_encode and "/" in value:
+        return
+    with pytest.raises(BadPartition) as refusal:
+        PartitionPaths(("a",), False, url_encode).group(rows_of(["fine", value]))
+    assert [*refusal.value.reasons] == [1]
+    assert "partition.hive.style=true" in str(refusal.value)
+    if "/" not in value:
+        assert PartitionPaths(("a",), True, url_encode).group(rows_of([value])).paths == (f"a={value}",)
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+@pytest.mark.parametrize("value", ["", NULL_PARTITION])
+def test_a_text_that_readers_take_for_null_is_refused_and_null_is_not(value: str, hive_style: bool) -> None:
+    for columns, bad in (([["x", value, None]], [1]), ([["x", None, value], [value, "y", "z"]], [2])):
+        fields = ("a", "b")[: len(columns)]
+        with pytest.raises(BadPartition, match="which readers take for null") as refusal:
+            PartitionPaths(fields, hive_style, False).group(rows_of(*columns))
+        assert [*refusal.value.reasons] == bad
+    (path,) = PartitionPaths(("a",), hive_style, False).group(rows_of([None])).paths
+    assert path == ("a=" if hive_style else "") + NULL_PARTITION
 
 
 def test_of_many_columns_of_many_values_each_row_keeps_its_own() -> None:

@@ -73,8 +73,8 @@ _FOR_ONE = "A column may have its own, an inner one by its path:"
 class MeaningSettings(Group):
     time_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES[1:]))] = setting(
         "time.unit",
-        "What a number in a TIMESTAMP, and any BIGINT in `partition.time.field`, counts since 1970: `s`, `ms`,"
-        f" `us` or `ns`. {_FOR_ONE} `ms, order.placed=us`.",
+        "What a number in a TIMESTAMP, and any BIGINT or INT in `partition.time.field`, counts since 1970: `s`,"
+        f" `ms`, `us` or `ns`. {_FOR_ONE} `ms, order.placed=us`.",
         default=(),
         fleet=True,
     )

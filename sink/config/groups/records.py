@@ -102,8 +102,9 @@ class RecordSettings(Group):
     )
     debezium_before: Annotated[Literal["key", "row"], Choice] = setting(
         "debezium.before",
-        "What a delete of Debezium's has in `before`: the `key` and at most placeholders besides (Postgres: REPLICA"
-        " IDENTITY DEFAULT), or the whole `row` (FULL; MySQL: binlog_row_image=FULL).",
+        "What a delete says in `before`: the `key` alone, beside which Debezium fills other columns with empty texts"
+        " and zeros, or the whole `row` (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL). A table"
+        " that is partitioned by other columns than its key's needs `row`, or `index.type=record`.",
         default="key",
         fleet=True,
     )

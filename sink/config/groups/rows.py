@@ -37,6 +37,14 @@ class RowSettings(Group):
         default="bloom",
         fleet=True,
     )
+    delete_field: Column = setting(
+        "delete.field",
+        "Field of a value that says whether it deletes the row of its key: a boolean, a text `true` or `false`, or the"
+        " number 1 or 0. It need not be a column. `__deleted` is that of Debezium's ExtractNewRecordState with"
+        " `delete.tombstone.handling.mode=rewrite`.",
+        default="_hoodie_is_deleted",
+        fleet=True,
+    )
     delete_key_format: Annotated[KeyFormatName, Choice] = setting(
         "delete.key.format",
         "How the keys of Kafka's records hold the fields of `record.key.fields`, for records that have nothing else:"
@@ -55,8 +63,9 @@ class RowSettings(Group):
     )
     partition_time_field: Column | None = setting(
         "partition.time.field",
-        "Column whose time the table is partitioned by, after `partition.field.name`: a TIMESTAMP, a DATE, a BIGINT"
-        " (see `time.unit`), or `_kafka_timestamp`. The table gets a column of text for it. Default: none.",
+        "Column whose time the table is partitioned by, after `partition.field.name`: a TIMESTAMP, a DATE, a BIGINT or"
+        " INT (see `time.unit`), a STRING of times as a TIMESTAMP takes them, or `_kafka_timestamp`. The table gets a"
+        " column of text for it. Default: none.",
         also=("timestamp.field",),
         default=None,
         fleet=True,
