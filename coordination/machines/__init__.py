@@ -1,0 +1,1 @@
+"""The coordinator and the participant, as machines that ask for effects."""

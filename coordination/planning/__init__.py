@@ -1,0 +1,1 @@
+"""Pure functions: offsets, slices, write tasks, who writes which."""

@@ -1,0 +1,1 @@
+"""Values, messages and znodes."""

@@ -1,0 +1,1 @@
+"""The errors table and its replay."""

@@ -1,0 +1,1 @@
+"""One server each: Kafka, ZooKeeper, Spark's JVM."""

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
-from sink.decode.fields import NO_PATH, Columns, Field, Path, Rule
+from sink.decode.fields import Columns, Field, Path, Rule
 from sink.decode.records import BadValue, Decoded, Decoder
 from sink.schema import stored_type
 
@@ -152,7 +152,7 @@ def _one(name: str, parts: Sequence[_Placed]) -> Field:
     inner = [((child.name,), child) for field in whole for child in field.inner]
     deeper = [(path, field) for path, field in parts if path]
     # The struct may be missing: its columns are null then.
-    return _typed(Field(name, T.StructType(), True, Rule(), NO_PATH, _merged([*inner, *deeper])))
+    return _typed(Field(name, T.StructType(), True, Rule(), name, _merged([*inner, *deeper])))
 
 
 def _typed(field: Field) -> Field:

@@ -80,6 +80,11 @@ class ValueFormat:
         """Returns columns with the rules of their values."""
         return Columns.of(struct, self.rules)
 
+    def fields_of(self, struct: T.StructType) -> Columns:
+        """Returns the fields of records that are read for these columns. Raises ConfigError."""
+        columns = self.columns(struct)
+        return Projection(columns, dict(self.rules.names)).source if self.rules.names else columns
+
     def decoder_of(self, columns: Columns, takes_bare: bool = False) -> Decoder:
         """Makes a decoder of columns that have their rules. With `takes_bare` a value without fields is that of the
         only column. Raises ConfigError."""

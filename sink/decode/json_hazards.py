@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Bytes, Rows
-from sink.decode.fields import NO_PATH, Columns
+from sink.decode.fields import Columns, Field
 from sink.decode.json_values import DEEPEST
 
 MOST_DIGITS = 38
@@ -56,14 +56,14 @@ class Hazards:
         """Whether expressions find names in another case: not if two columns differ in case only, or they are long."""
         self._other_case: tuple[Mapping[str, str], tuple[str, ...]] | None = None
         decimals = [
-            field
-            for field in columns.all_fields
+            (member, field)
+            for member, field in _members(columns.fields)
             if isinstance(field.kind, T.DecimalType) and field.rule.decimal_format != "base64"
         ]
         self._has_decimals = bool(decimals)
-        texts = {field.path.rpartition(".")[2] for field in decimals if field.rule.decimal_format != "numeric"}
-        self.can_be_told = sum(map(len, texts)) <= _MOST_CHARACTERS and NO_PATH not in texts
-        """Whether an expression finds texts in decimals: not if their names are long, or deep among long names."""
+        texts = {member for member, field in decimals if field.rule.decimal_format != "numeric"}
+        self.can_be_told = sum(map(len, texts)) <= _MOST_CHARACTERS and all(map(str.isascii, texts))
+        """Whether an expression finds texts in decimals: not if their names are long, or may be escaped as a whole."""
         named = "|".join(map(_escaped, sorted(texts))) if self.can_be_told else ""
         self._text_decimals = f'"(?i:{named}){_COLON}[ \\t\\r\\n]*["\\[]|{_ESCAPED_LETTER}' if named else ""
 
@@ -95,6 +95,21 @@ class Hazards:
         found = set(re.findall(any_case.encode(), lines, re.IGNORECASE)) if self._can_tell_case else set()
         names = {json.loads(name.rstrip(b": \t\r\n")) for name in found}
         return {self._by_lower[name.lower()]: name for name in names if name not in self._by_lower.values()}
+
+
+def _members(fields: Iterable[Field]) -> Iterator[tuple[str, Field]]:
+    """Yields all fields, nested ones too, each with the name of the member that it is in."""
+    for field in fields:
+        yield from _inside(field, field.name)
+
+
+def _inside(field: Field, member: str) -> Iterator[tuple[str, Field]]:
+    yield member, field
+    if isinstance(field.kind, T.StructType):
+        yield from _members(field.inner)
+    else:
+        for inner in field.inner:
+            yield from _inside(inner, member)
 
 
 def _escaped(name: str) -> str:

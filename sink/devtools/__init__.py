@@ -1,0 +1,1 @@
+"""Equipment of the demo, the documentation and builds, which the product does not import."""

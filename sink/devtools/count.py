@@ -23,7 +23,7 @@ HELP = re.compile(
     r"(<!-- help: ?(?P<command>[a-z ]*) -->\n```text\n)(?P<generated>.*?)(^```$)", re.MULTILINE | re.DOTALL
 )
 """A command's help text in docs/commands.md."""
-_PART = re.compile(r"<!-- begin: \w+ -->(?P<generated>.*?)<!-- end: \w+ -->", re.DOTALL)
+_PART = re.compile(r"<!-- begin: [\w-]+ -->(?P<generated>.*?)<!-- end: [\w-]+ -->", re.DOTALL)
 GENERATED: Mapping[str, re.Pattern[str]] = {
     "docs/configuration.md": re.compile(r"(?P<generated>.+)", re.DOTALL),
     "docs/hudi-settings.md": re.compile(r"(?P<generated>.+)", re.DOTALL),

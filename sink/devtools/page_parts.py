@@ -6,6 +6,7 @@ pages are current. Raises ValueError for a page without one of its parts, OSErro
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,6 +56,16 @@ def schema_facts() -> str:
     return table(("property c", "column", "warning"), cells)
 
 
+def packages() -> str:
+    """Returns the table of packages, with the first line of each one's docstring."""
+    rows = []
+    for file in sorted(ROOT.glob("coordination/*/__init__.py")) + sorted(ROOT.glob("sink/*/__init__.py")):
+        name = str(file.parent.relative_to(ROOT))
+        docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+        rows.append((f"[`{name}`](../{name})", docstring.partition("\n")[0]))
+    return table(("package", ""), rows)
+
+
 def decisions() -> str:
     """Returns the list of decisions."""
     pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
@@ -71,6 +82,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes},
     "docs/monitoring.md": {"metrics": metrics},
+    "docs/tour.md": {"packages": packages},
     "docs/values.md": {
         "json": facts("json", "settings"),
         "connect": facts("connect", "its name in the schema"),

@@ -1,0 +1,1 @@
+"""Columns from samples of records and from registered schemas."""

@@ -1,0 +1,1 @@
+"""Record keys, table partitions, file ids."""

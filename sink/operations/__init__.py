@@ -1,0 +1,1 @@
+"""Status, verbs, reset, adoption, validation: commands and workers share them."""

@@ -58,7 +58,7 @@ def _asks_briefly(form: ValueFormat) -> ValueFormat:
 
 def _fields(settings: Settings, spec: RowSpec, records: pa.RecordBatch) -> RecordFields:
     form = spec.format
-    fields = RecordFields(form.columns(spec.schema.value_struct))
+    fields = RecordFields(form.fields_of(spec.schema.value_struct))
     values = [value for value in wire_column(records, "value", form).to_pylist() if value is not None]
     if form.name.removesuffix(WIRE) == "json":
         fields.add_json(without_headers(values) if form.is_wire else values, settings.value_envelope)

@@ -1,0 +1,1 @@
+"""The process, its memberships, and the effects of the machines."""

@@ -1,0 +1,1 @@
+"""Engines: from write tasks to files and reports."""

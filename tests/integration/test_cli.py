@@ -584,7 +584,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
     ("changes", "error_text"),
     [
         ({"partition__field__name": "tags"}, "partition.field.name: column 'tags' has type array<string>"),
-        ({"record__key__fields": "a.b"}, "record.key.fields: no column 'a.b' in the schema"),
+        ({"record__key__fields": "a.b"}, "record.key.fields: 'a.b' is a field inside of column 'a'"),
         (
             {"provenance__columns": "false", "hoodie__populate__meta__fields": "no"},
             "leaves rows without a key: set record.key.fields",

@@ -382,7 +382,7 @@ def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
     assert (fits[0].endswith("fits the columns"), fits[1]) == (True, False)
     assert silent[0].startswith(f"{other}-value is no subject")
     schema_conflict = findings_of("small DATE")[1]
-    assert schema_conflict[0].endswith("field 'small' is written as int, and the table's column is date")
+    assert "field 'small' is written as int, and the table's column is date. Set date.unit" in schema_conflict[0]
     assert schema_conflict[1]
     with pytest.raises(Unavailable, match="no answer for its subjects within 5 s"):
         findings_of(DDL, "http://127.0.0.1:9")

@@ -254,7 +254,6 @@ def test_hudis_own_partitions_by_time_make_spark_lose_rows_which_is_why_there_is
 @pytest.mark.parametrize(
     ("more", "error_text"),
     [
-        ({"partition__time__field": "kind"}, "partition.time.field: column 'kind' has type string"),
         ({"partition__time__field": "never"}, "partition.time.field: no column 'never'"),
         ({"partition__time__field": "day_of", "partition__time__format": "hourly"}, "column 'day_of' is date"),
         ({"partition__time__field": "at", "partition__time__column": "Kind"}, "'Kind' is the name of another column"),

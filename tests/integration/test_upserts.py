@@ -322,7 +322,7 @@ def test_changes_whose_keys_and_partitions_read_alike_are_of_one_row(make_upsert
         **columns, **NO_METADATA, partition__field__name="zone,place", partition__hive__style="false"
     )
     keys = [("1", "2"), ("1,code:2", "3"), ("1", "2,code:3"), ("", "5"), ("__empty__", "5")]
-    partitions = [(None, "z"), ("", "z"), ("x", "z")]
+    partitions = [(None, "z"), ("x", "z")]
     rows = [(*key, *partition) for partition in partitions for key in keys]
     names = ("id", "code", "zone", "place", "at")
     events = [dict(zip(names, (*row, at), strict=True)) for at in (1, 2) for row in rows]

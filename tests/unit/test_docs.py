@@ -194,7 +194,7 @@ def test_every_test_that_data_names_exists(file: Path) -> None:
     assert named - _tests() == set()
 
 
-GENERATED = re.compile(r"^<!-- begin: \w+ -->\n.*?^<!-- end: \w+ -->$", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(r"^<!-- begin: [\w-]+ -->\n.*?^<!-- end: [\w-]+ -->$", re.MULTILINE | re.DOTALL)
 INDENTED_FENCE = re.compile(r"^ +```\w*\n.*?^ +```$", re.MULTILINE | re.DOTALL)
 WIDEST = 120
 NOT_WRAPPED = re.compile(r"\||#|\[[^]]+\]:|<!--|- Command: `")

@@ -137,6 +137,14 @@ def test_a_column_that_is_not_null_needs_its_field() -> None:
     assert len(bad) == 3
 
 
+@pytest.mark.parametrize("name", ["order-amount", "größe"])
+@pytest.mark.parametrize("kind", ["decimal(6,2)", "array<decimal(6,2)>", "struct<d: decimal(6,2)>"])
+def test_a_text_in_a_decimal_is_bad_whatever_the_name_of_its_field(name: str, kind: str) -> None:
+    written = {"decimal(6,2)": '"12"', "array<decimal(6,2)>": '["12"]', "struct<d: decimal(6,2)>": '{"d": "12"}'}[kind]
+    value = f'{{ "{name}" :\n{written} }}'.encode()
+    assert len(decoded(f"amount {kind}", [value] * 300, {"amount": (name,)})[1]) == 300
+
+
 def test_keys_and_rows_of_events_have_the_same_names(tmp_path: Path) -> None:
     more = {"schema__ddl": "id bigint, message string", "field__names": "id=order-id, message=metadata.msgID"}
     settings = settings_of(tmp_path, value__envelope="debezium", delete__key__format="json", **more)

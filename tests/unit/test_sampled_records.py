@@ -117,6 +117,14 @@ def test_fields_without_a_column_and_columns_without_a_field_are_named_nested_on
     ]
 
 
+def test_fields_of_another_name_than_their_column_have_one(tmp_path: Path) -> None:
+    names = "id=order-id, message=meta.msgID"
+    settings = minimal_settings(tmp_path, schema__ddl="id bigint, message string", field__names=names)
+    assert told(settings, {"order-id": 1, "meta": {"msgID": "m", "z": 1}})[1:] == [
+        "note: topic orders: fields without a column, with the number of records: meta.z (1)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
