@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types as T
 
-from sink.decode.connect_schemas import columns_by_schema, is_schema
+from sink.decode.connect_schemas import columns_by_schema, is_type
 from sink.decode.cursors import Flags, Rows, flags
-from sink.decode.fields import Columns
+from sink.decode.fields import Columns, Field
 from sink.decode.json_columns import extents
+from sink.decode.json_hazards import depth_of
 from sink.decode.json_layouts import ParsedRows
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_records import JsonDecoder, in_order
-from sink.decode.json_text import compact_text
-from sink.decode.json_values import document_of
+from sink.decode.json_text import JsonObject, compact_text
+from sink.decode.json_values import DEEPEST, document_of
 from sink.decode.records import BadValue, Decoded, Decoder
 
 SCHEMA, PAYLOAD = "schema", "payload"
@@ -35,10 +39,13 @@ _BETWEEN = re.compile(r'[ \t\r\n]*,[ \t\r\n]*"payload"[ \t\r\n]*:')
 _BLANKS = b" \t\r\n"
 _NULL = b"null"
 _QUOTE, _S = b'"s'
-_KEPT = 8
-"""Envelopes that a decoder remembers."""
-_NEW = 8
-"""Envelopes that may be learned from one batch. The values of others are decoded one by one."""
+_PAYLOAD_OF_CONNECT = b',"payload":'
+"""How Connect writes the text between schema and payload."""
+_FREQUENT = 8
+"""Envelopes that are looked for in all values of a batch at once."""
+_MOST_ENVELOPES = 1000
+_LONGEST_ENVELOPE = 64 * 1024
+"""Bytes of an envelope that is remembered."""
 _MOST_DECODERS = 100
 _EVENT = frozenset({"before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction"})
 _UNEXPECTED_EVENT = (
@@ -63,18 +70,22 @@ class ConnectDecoder(Decoder):
     def __init__(self, columns: Columns, takes_bare: bool = False) -> None:
         names = [field.name for field in columns.fields]
         self._columns = columns
-        self._only = names[0] if takes_bare else None
+        self._around = _around(columns.fields[0]) if takes_bare else None
         self._plain = JsonDecoder(columns)
         self._may_be_wrapped = not {SCHEMA, PAYLOAD} <= set(names)
         self._telling = [] if takes_bare else [number for number, name in enumerate(names) if name not in _EVENT]
         """The positions of columns that a change event fills only if the table is meant for such events."""
         self._decoders = {columns: self._plain}
-        self._known: list[_Envelope] = []
+        self._frequent: list[_Envelope] = []
+        self._known: dict[bytes, _Envelope] = {}
+        """Envelopes by their prefix."""
 
     def nulls(self, values: pa.BinaryArray) -> Flags:
         """Flags the values that are null: Kafka's null, JSON's, or one in an envelope."""
         nulls = super().nulls(values)
         like_null = flags(pc.or_(pc.ends_with(values, _NULL), pc.ends_with(values, b"null}")))
+        if not like_null.any():
+            return nulls
         is_short = flags(pc.less_equal(pc.binary_length(values), len(_NULL)))
         for row in np.flatnonzero(like_null & (is_short | self._wrapped(values))).tolist():
             value = values[row].as_py()
@@ -96,12 +107,13 @@ class ConnectDecoder(Decoder):
         return Decoded(in_order(parts), tuple(sorted(bad, key=lambda value: value.index)))
 
     def _decoded(self, decoder: JsonDecoder, values: pa.BinaryArray) -> Decoded:
-        decoded = decoder.decode(values if self._only is None else _as_objects(values, self._only))
+        decoded = decoder.decode(values if self._around is None else _as_objects(values, *self._around))
         unfilled = _without_values([decoded.rows.column(number) for number in self._telling])
         if not unfilled.any():
             return decoded
         positions = np.delete(np.arange(len(values)), [value.index for value in decoded.bad])
-        events = [row for row in np.flatnonzero(unfilled).tolist() if _is_event(values[int(positions[row])].as_py())]
+        rows_of_nulls = np.flatnonzero(unfilled).tolist()
+        events = [row for row in rows_of_nulls if is_event(document_of(values[int(positions[row])].as_py()))]
         bad = [*decoded.bad, *(BadValue(int(positions[row]), _UNEXPECTED_EVENT) for row in events)]
         rows = decoded.rows.take(pa.array(np.delete(np.arange(len(positions)), events)))
         return Decoded(rows, tuple(sorted(bad, key=lambda value: value.index)))
@@ -124,36 +136,44 @@ class ConnectDecoder(Decoder):
         """Yields rows, with what is decoded of them, and the decoder for it."""
         open_rows = wrapped.copy()
         is_closed = flags(pc.ends_with(values, b"}"))
-        counted: dict[_Envelope, int] = {}
-        for envelope in self._candidates(values, open_rows):
+        counted: Counter[_Envelope] = Counter()
+        for envelope in self._frequent:
             rows = np.flatnonzero(open_rows & is_closed & flags(pc.starts_with(values, envelope.prefix)))
-            open_rows[rows] = False
-            counted[envelope] = len(rows)
             if len(rows):
+                open_rows[rows] = False
+                counted[envelope] = len(rows)
                 yield envelope.decoder, rows, pc.binary_slice(values.take(pa.array(rows)), len(envelope.prefix), -1)
-        self._known = sorted(counted, key=lambda envelope: -counted[envelope])[:_KEPT]
-        plain = ~wrapped
-        for row in np.flatnonzero(open_rows).tolist():
-            value = values[row].as_py()
-            alone = self._envelope(value)
-            if alone is None:
-                plain[row] = True
-            else:
-                yield alone.decoder, np.array([row]), pa.array([_payload(value, alone)], pa.binary())
-        if plain.any():
+        others: dict[JsonDecoder, tuple[list[int], list[bytes]]] = {}
+        remaining = np.flatnonzero(open_rows)
+        for row, value in zip(remaining.tolist(), values.take(pa.array(remaining)).to_pylist(), strict=True):
+            found = self._envelope(value)
+            decoder, payload = (self._plain, value) if found is None else (found.decoder, _payload(value, found))
+            rows_of, payloads = others.setdefault(decoder, ([], []))
+            rows_of.append(row)
+            payloads.append(payload)
+            if found is not None:
+                counted[found] += 1
+        self._frequent = [envelope for envelope, _ in counted.most_common(_FREQUENT)]
+        for decoder, (rows_of, payloads) in others.items():
+            yield decoder, np.array(rows_of), pa.array(payloads, pa.binary())
+        if not wrapped.all():
+            plain = ~wrapped
             yield self._plain, np.flatnonzero(plain), values.filter(pa.array(plain))
-
-    def _candidates(self, values: pa.BinaryArray, open_rows: Flags) -> Iterator[_Envelope]:
-        """Yields the known envelopes, then new ones, from values that no known one begins."""
-        yield from tuple(self._known)
-        for _ in range(_NEW):
-            envelope = self._envelope(values[int(np.argmax(open_rows))].as_py()) if open_rows.any() else None
-            if envelope is None:
-                return
-            yield envelope
 
     def _envelope(self, value: bytes) -> _Envelope | None:
         """Returns the envelope of a value that has one."""
+        end = value.find(_PAYLOAD_OF_CONNECT) + len(_PAYLOAD_OF_CONNECT)
+        known = self._known.get(value[:end])
+        if known is not None and value.endswith(b"}"):
+            return known
+        envelope = self._parsed(value)
+        if envelope is not None and len(envelope.prefix) <= _LONGEST_ENVELOPE:
+            if len(self._known) >= _MOST_ENVELOPES:
+                self._known.clear()
+            self._known[envelope.prefix] = envelope
+        return envelope
+
+    def _parsed(self, value: bytes) -> _Envelope | None:
         try:
             text = value.decode()
             opening = _BEGINS.match(text)
@@ -161,9 +181,13 @@ class ConnectDecoder(Decoder):
         except (ValueError, RecursionError):
             return None
         between = _BETWEEN.match(text, end)
-        if between is None or not is_schema(schema) or not value.rstrip(_BLANKS).endswith(b"}"):
+        is_schema = schema is None or (isinstance(schema, dict) and is_type(schema.get("type")))
+        if between is None or not is_schema or not value.rstrip(_BLANKS).endswith(b"}"):
             return None
-        return _Envelope(text[: between.end()].encode(), self._decoder_by(schema))
+        prefix = text[: between.end()].encode()
+        if len(prefix) > 2 * DEEPEST and depth_of(prefix) > DEEPEST:
+            return None
+        return _Envelope(prefix, self._decoder_by(schema))
 
     def _decoder_by(self, schema: object) -> JsonDecoder:
         columns = columns_by_schema(self._columns, schema)
@@ -188,29 +212,37 @@ def _without_values(columns: Sequence[pa.Array]) -> Flags:
     return found
 
 
-def _is_event(value: bytes) -> bool:
-    names = {name for name, _ in document_of(value)}
+def is_event(document: Any) -> TypeGuard[JsonObject]:
+    """Whether a parsed value is a change event of Debezium's."""
+    names = {name for name, _ in document} if type(document) is JsonObject else set()
     return {"op", "source"} <= names and not names.isdisjoint({"before", "after"})
 
 
-def _as_objects(values: pa.BinaryArray, name: str) -> pa.BinaryArray:
-    """Returns the values, as objects with the one member `name` where they are none."""
+def _around(field: Field) -> tuple[str, str]:
+    """Returns what stands around the value of a field, in structs of one field, to make it an object."""
+    inner = _around(field.inner[0]) if isinstance(field.kind, T.StructType) else ("", "")
+    return f"{{{json.dumps(field.name)}:{inner[0]}", f"{inner[1]}}}"
+
+
+def _as_objects(values: pa.BinaryArray, before: str, after: str) -> pa.BinaryArray:
+    """Returns the values, with these texts around those that are no objects."""
     is_object = flags(pc.match_substring_regex(values, r"\A[ \t\r\n]*\{"))
     if is_object.all():
         return values
     objects = values.to_pylist()
     for row in np.flatnonzero(~is_object).tolist():
-        objects[row] = None if objects[row] is None else _as_object(objects[row], name)
+        scalar = None if objects[row] is None else _scalar(objects[row])
+        if scalar is not None:
+            objects[row] = f"{before}{scalar}{after}".encode()
     return pa.array(objects, pa.binary())
 
 
-def _as_object(value: bytes, name: str) -> bytes:
+def _scalar(value: bytes) -> str | None:
+    """Returns a text, a number or a boolean as JSON; None for anything else: the decoder says what is wrong with it."""
     try:
         document = document_of(value)
     except Undecodable:
-        # The decoder says what is wrong with it.
-        return value
+        return None
     if document is None or isinstance(document, list):
-        return value
-    written = json.dumps(document) if type(document) is str else compact_text(document)
-    return f"{{{json.dumps(name)}:{written}}}".encode()
+        return None
+    return json.dumps(document) if type(document) is str else compact_text(document)

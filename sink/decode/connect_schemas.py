@@ -7,7 +7,7 @@ A schema names what a number or a text stands for (`io.debezium.time.MicroTimest
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 
 from sink.decode.fields import Columns, Field, Rule, Unit
 
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
-_UNITS: dict[str, Unit] = {
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+UNITS: Mapping[str, Unit] = {
     "org.apache.kafka.connect.data.Date": "days",
     "org.apache.kafka.connect.data.Timestamp": "ms",
     "io.debezium.time.Date": "days",
@@ -24,14 +24,15 @@ _UNITS: dict[str, Unit] = {
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
 }
+"""What numbers of a schema's name count since 1970."""
 _SCALE = re.compile("-?[0-9]{1,4}")
-_NUMBERS = {"int8", "int16", "int32", "int64", "float", "double", "float32", "float64"}
+_NUMBERS = {"int8", "int16", "int32", "int64", "float", "double"}
 _TYPES = _NUMBERS | {"boolean", "string", "bytes", "array", "map", "struct"}
 
 
-def is_schema(schema: object) -> bool:
-    """Whether parsed JSON is a schema of Connect's, or null, which says that there is none."""
-    return schema is None or (isinstance(schema, dict) and schema.get("type") in _TYPES)
+def is_type(name: object) -> bool:
+    """Whether parsed JSON names a type of Connect's: the `type` of a schema."""
+    return isinstance(name, str) and name in _TYPES
 
 
 def columns_by_schema(columns: Columns, schema: Any) -> Columns:
@@ -68,11 +69,11 @@ def _by_schema(field: Field, schema: Any, exact_case: bool) -> Field:
 
 def _rule(rule: Rule, schema: Any) -> Rule:
     name = _member(schema, "name")
-    if name == _DECIMAL:
+    if name == DECIMAL:
         scale = _member(_member(schema, "parameters"), "scale")
         if isinstance(scale, str) and _SCALE.fullmatch(scale):
             return replace(rule, decimal_format="base64", decimal_scale=int(scale))
-    unit = _UNITS.get(name) if isinstance(name, str) else None
+    unit = UNITS.get(name) if isinstance(name, str) else None
     return rule if unit is None else replace(rule, time_unit=unit, date_unit=unit)
 
 

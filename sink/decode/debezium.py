@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
-from sink.decode.fields import NO_RULES, Columns, Field
+from sink.decode.fields import NO_PATH, NO_RULES, Columns, Field
 from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
@@ -120,9 +120,14 @@ def event_type(row: T.StructType) -> T.StructType:
 
 
 def _event_fields(row: Columns) -> tuple[Field, ...]:
-    """Returns the fields of an event. Those of the changed row keep the paths of their columns."""
-    before, after, *others = Columns.of(event_type(row.struct), NO_RULES).fields
+    """Returns the fields of an event. Those of the changed row keep the paths of their columns. The others have none:
+    no setting of a column means them."""
+    before, after, *others = (_without_path(field) for field in Columns.of(event_type(row.struct), NO_RULES).fields)
     return replace(before, inner=row.fields), replace(after, inner=row.fields), *others
+
+
+def _without_path(field: Field) -> Field:
+    return replace(field, path=NO_PATH, inner=tuple(map(_without_path, field.inner)))
 
 
 def row_of_event(event: T.StructType, origin: str) -> T.StructType:

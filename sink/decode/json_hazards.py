@@ -144,7 +144,8 @@ def is_shallow(starts: npt.NDArray[np.int32], ends: npt.NDArray[np.int32], data:
         return True
     opening = np.flatnonzero(_are_opening(data[: ends[-1]]))
     counts = np.diff(np.searchsorted(opening, np.append(starts, ends[-1:])))
-    return all(_depth(data[starts[row] : ends[row]]) <= DEEPEST for row in np.flatnonzero(counts > DEEPEST).tolist())
+    suspects = np.flatnonzero(counts > DEEPEST).tolist()
+    return all(depth_of(data[starts[row] : ends[row]].tobytes()) <= DEEPEST for row in suspects)
 
 
 def _are_opening(data: Bytes) -> npt.NDArray[np.bool_]:
@@ -152,8 +153,9 @@ def _are_opening(data: Bytes) -> npt.NDArray[np.bool_]:
     return flags
 
 
-def _depth(value: Bytes) -> int:
-    bare = np.frombuffer(_STRING.sub(b"", value.tobytes()), np.uint8)
+def depth_of(text: bytes) -> int:
+    """Returns how many levels of objects and arrays a JSON text has, or the beginning of one."""
+    bare = np.frombuffer(_STRING.sub(b"", text), np.uint8)
     return int(np.cumsum(_are_opening(bare).astype(np.int64) - (bare | _TO_LOWER == _CLOSING_BRACE)).max(initial=0))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from sink.decode.connect_schemas import DECIMAL, UNITS
 from sink.decode.json_text import JsonObject, WholeNumber
 from sink.infer.json_envelopes import member
 
@@ -29,18 +30,7 @@ _PLAIN: Mapping[str, T.DataType] = {
     "string": T.StringType(),
     "bytes": T.BinaryType(),
 }
-_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium."
-_MOMENTS: Mapping[str, tuple[T.DataType, str, str]] = {
-    f"{_CONNECT}Date": (T.DateType(), "date_unit", "days"),
-    f"{_CONNECT}Timestamp": (T.TimestampType(), "time_unit", "ms"),
-    f"{_DEBEZIUM}time.Date": (T.DateType(), "date_unit", "days"),
-    f"{_DEBEZIUM}time.Timestamp": (T.TimestampType(), "time_unit", "ms"),
-    f"{_DEBEZIUM}time.MicroTimestamp": (T.TimestampType(), "time_unit", "us"),
-    f"{_DEBEZIUM}time.NanoTimestamp": (T.TimestampType(), "time_unit", "ns"),
-}
-"""Type, and the setting that says the same of numbers without a schema."""
-_ZONED = f"{_DEBEZIUM}time.ZonedTimestamp"
-_DECIMAL, _VARIABLE = f"{_CONNECT}Decimal", f"{_DEBEZIUM}data.VariableScaleDecimal"
+_ZONED, _VARIABLE = "io.debezium.time.ZonedTimestamp", "io.debezium.data.VariableScaleDecimal"
 _NUMBER = re.compile("-?[0-9]{1,5}")
 
 
@@ -54,15 +44,15 @@ class ConnectTypes:
     def type_of(self, schema: Any, values: Sequence[Any], path: str = "") -> T.DataType:
         """Returns the type of values by their schema, or `UNKNOWN`."""
         name, kind = member(schema, "name"), member(schema, "type")
-        if isinstance(name, str) and name in _MOMENTS:
-            moment, setting, unit = _MOMENTS[name]
-            self.meanings[setting, path] = unit
-            return moment
+        if isinstance(name, str) and name in UNITS:
+            is_day = UNITS[name] == "days"
+            self.meanings["date_unit" if is_day else "time_unit", path] = UNITS[name]
+            return T.DateType() if is_day else T.TimestampType()
         if name == _ZONED:
             return T.TimestampType()
         if name == _VARIABLE:
             return T.DecimalType(DECIMAL_DIGITS, min(DECIMAL_DIGITS, max(map(_scale, values), default=0)))
-        if name == _DECIMAL:
+        if name == DECIMAL:
             return self._decimal(member(schema, "parameters"), path)
         if kind == "struct":
             return self._struct(member(schema, "fields"), values, path)

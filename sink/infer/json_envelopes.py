@@ -6,14 +6,11 @@ Raises nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
+from sink.decode.connect_json import PAYLOAD, SCHEMA
+from sink.decode.connect_schemas import is_type
 from sink.decode.json_text import JsonObject
-
-SCHEMA, PAYLOAD = "schema", "payload"
-_TYPES = {
-    "struct", "array", "map", "int8", "int16", "int32", "int64", "float", "double", "boolean", "string", "bytes",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +28,9 @@ def unwrapped(document: Any) -> Unwrapped:
     (_, schema), (_, payload) = document
     if schema is None:
         return Unwrapped(payload)
-    kind = member(schema, "type")
-    if type(kind) is str and kind in _TYPES:
+    if is_type(member(schema, "type")):
         return Unwrapped(payload, schema)
     return Unwrapped(document)
-
-
-def is_event(document: Any) -> TypeGuard[JsonObject]:
-    """Whether a value is a change event of Debezium's."""
-    if type(document) is not JsonObject:
-        return False
-    names = {name for name, _ in document}
-    return {"op", "source"} <= names and not names.isdisjoint({"before", "after"})
 
 
 def changed_row(event: JsonObject) -> JsonObject | None:

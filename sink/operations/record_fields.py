@@ -13,11 +13,12 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from sink.decode.connect_json import is_event
 from sink.decode.fields import Columns, Field
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject
 from sink.decode.json_values import columns_of, document_of
-from sink.infer.json_envelopes import changed_row, is_event, unwrapped
+from sink.infer.json_envelopes import changed_row, unwrapped
 from sink.schema import IS_DELETED
 
 

@@ -249,6 +249,7 @@ LOGICAL = {
     ],
     T.DecimalType: ["org.apache.kafka.connect.data.Decimal"],
 }
+ODD_TYPES: list[object] = ["table", ["object", "null"], {}, 1, None, True]
 SCALES = ["2", "0", "3", "-1", "20", "x", 2, None, "99999"]
 
 
@@ -256,7 +257,9 @@ def envelope(rnd: Random, struct: T.StructType) -> bytes:
     """Returns an envelope of Kafka Connect's, or nearly one, with `PAYLOAD` where its payload has to be."""
     shape = rnd.random()
     if shape < 0.1:
-        schema: object = None if shape < 0.05 else rnd.choice([5, "struct", [], {}, {"type": "table"}])
+        schema: object = (
+            None if shape < 0.05 else rnd.choice([5, "struct", [], {}, *({"type": kind} for kind in ODD_TYPES)])
+        )
     else:
         schema = described(rnd, struct)
     separators = rnd.choice([(",", ":"), (", ", ": ")])

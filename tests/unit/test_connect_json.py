@@ -11,8 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.rules import Bad, Rules
 from sink.decode.connect_json import ConnectDecoder
 from sink.decode.formats import ValueFormat
+from sink.schema import parse_ddl
 from tests.columns_kit import columns
 from tests.unit.change_kit import changes_of, separated, settings_of
 
@@ -87,8 +90,37 @@ def test_an_envelope_with_blanks_or_without_fields_is_one(value: bytes) -> None:
 
 
 def test_what_has_other_members_or_another_schema_is_the_record_itself() -> None:
-    values = [b'{"schema":"v1","payload":"x"}', b'{"schema":{"type":"table"},"payload":"x"}', b'{"schema":null}']
-    assert decoded("payload string", values) == ([{"payload": "x"}, {"payload": "x"}, {"payload": None}], [])
+    schemas = [b'"v1"', b'{"type":"table"}', b'{"type":["object","null"]}', b'{"type":{}}', b'{"type":1}', b"{}"]
+    values = [b'{"schema":%s,"payload":"x"}' % schema for schema in schemas]
+    assert decoded("payload string", values) == ([{"payload": "x"}] * len(values), [])
+
+
+@pytest.mark.parametrize("schemas", [1, 9, 200])
+def test_each_of_many_schemas_reads_its_own_values(schemas: int) -> None:
+    units = [("Timestamp", 1714979280000), ("MicroTimestamp", 1714979280000000), ("NanoTimestamp", 1714979280000000000)]
+    decoder = ConnectDecoder(columns("id bigint, at timestamp"))
+    for first in (0, 7):
+        values = []
+        for number in range(400):
+            tenant = (first + number) % schemas
+            name, count = units[tenant % 3]
+            by = schema(("id", "int64", ""), ("at", "int64", f"io.debezium.time.{name}"))
+            values.append(wrapped({"id": number, "at": count}, {**by, "name": f"tenant_{tenant}.Value"}))
+        found = decoder.decode(pa.array(values, pa.binary()))
+        assert found.rows.to_pylist() == [{"id": number, "at": MOMENT} for number in range(400)]
+
+
+def test_a_schema_with_more_levels_than_a_value_may_have_makes_it_bad() -> None:
+    for levels, expected in ((490, []), (498, []), (499, [0]), (600, [0]), (5000, [0])):
+        deep = b'{"type":"array","items":' * levels + b"{}" + b"}" * levels
+        value = b'{"schema":{"type":"struct","fields":[],"x":%s},"payload":{"id":1}}' % deep[24:-1]
+        assert decoded("id bigint", [value])[1] == expected, levels
+        try:
+            json_row(value, json.loads(parse_ddl("id bigint").value_struct.json()), Rules())
+            audited = []
+        except Bad:
+            audited = [0]
+        assert audited == expected, levels
 
 
 def test_where_the_table_has_both_columns_nothing_is_an_envelope() -> None:

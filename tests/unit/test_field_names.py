@@ -159,6 +159,21 @@ def test_keys_and_rows_of_events_have_the_same_names(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_named_like_the_fields_of_an_event_are_the_rows(tmp_path: Path) -> None:
+    more = {"schema__ddl": "id bigint, op string, source struct<lsn: string>"}
+    names = {"field__names": "op=operation, source=origin, source.lsn=origin.l-s-n"}
+    settings = settings_of(tmp_path, value__envelope="debezium", debezium__ordering="lsn", **more, **names)
+    after = {"id": 1, "operation": "sell", "origin": {"l-s-n": "x"}}
+    (change,) = changes_of(settings, [(None, {"before": None, "after": after, "op": "c", "source": {"lsn": 9}})])
+    assert (change["op"], change["source"], change["_debezium_lsn"]) == ("sell", {"lsn": "x"}, 9)
+
+
+def test_a_key_alone_is_that_of_a_column_from_a_field_of_any_depth(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, delete__key__format="json", schema__ddl="id bigint", field__names="id=a.b.c-d")
+    changes = changes_of(settings, [("7", None), ({"a": {"b": {"c-d": 8}}}, None)])
+    assert [change["id"] for change in changes] == [7, 8]
+
+
 def test_a_record_in_avro_has_the_same_names() -> None:
     schema = {
         "type": "record",

@@ -8,8 +8,7 @@ from typing import Any
 
 from sink.audit.decode.rules import Rules, place
 
-_TYPES = {"boolean", "string", "bytes", "array", "map", "struct", "int8", "int16", "int32", "int64"}
-_TYPES |= {"float", "double", "float32", "float64"}
+_TYPES = {"boolean", "string", "bytes", "array", "map", "struct", "float", "double", "int8", "int16", "int32", "int64"}
 _DIGITS = frozenset("0123456789")
 _COUNTED = {
     "org.apache.kafka.connect.data.Date": "days",
@@ -33,15 +32,13 @@ def is_envelope(members: Members, fields: Mapping[str, str]) -> bool:
     """Whether an object is an envelope. `fields` has the members for the columns."""
     if {"schema", "payload"} <= {*fields.values()} or [name for name, _ in members] != ["schema", "payload"]:
         return False
-    schema = plain(members[0][1])
-    return schema is None or (isinstance(schema, dict) and schema.get("type") in _TYPES)
+    schema = members[0][1]
+    return schema is None or str(_member(schema, "type")) in _TYPES
 
 
-def plain(found: Any) -> Any:
-    """Returns parsed JSON with dicts for objects."""
-    if isinstance(found, tuple):
-        return {name: plain(value) for name, value in found}
-    return [plain(value) for value in found] if isinstance(found, list) else found
+def _member(found: Any, name: str) -> Any:
+    """Returns a member of an object in parsed JSON, the last one of that name; None without one."""
+    return dict(found).get(name) if isinstance(found, tuple) else None
 
 
 def rules_of(schema: Any, columns: Mapping[str, Any], rules: Rules) -> Rules:
@@ -49,10 +46,10 @@ def rules_of(schema: Any, columns: Mapping[str, Any], rules: Rules) -> Rules:
     units: dict[str, str] = {}
     scales: dict[str, int] = {}
     for path, part in _described(schema, columns, "", rules):
-        name, parameters = part.get("name"), part.get("parameters")
+        name = _member(part, "name")
         if type(name) is str and name in _COUNTED:
             units[path] = _COUNTED[name]
-        scale = parameters.get("scale") if name == _DECIMAL and isinstance(parameters, dict) else None
+        scale = _member(_member(part, "parameters"), "scale") if name == _DECIMAL else None
         if type(scale) is str and 1 <= len(scale.removeprefix("-")) <= 4 and set(scale.removeprefix("-")) <= _DIGITS:
             scales[path] = int(scale)
     return replace(
@@ -64,15 +61,13 @@ def rules_of(schema: Any, columns: Mapping[str, Any], rules: Rules) -> Rules:
     )
 
 
-def _described(schema: Any, kind: Any, path: str, rules: Rules) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the schema of each column that has one, with its path."""
-    if not isinstance(schema, dict):
-        return
+def _described(schema: Any, kind: Any, path: str, rules: Rules) -> Iterator[tuple[str, Any]]:
+    """Yields the path of each column, with its schema or None."""
     if not isinstance(kind, Mapping):
         yield path, schema
     elif kind["type"] != "struct":
         inside, of_elements = ("items", "elementType") if kind["type"] == "array" else ("values", "valueType")
-        yield from _described(schema.get(inside), kind[of_elements], path, rules)
+        yield from _described(_member(schema, inside), kind[of_elements], path, rules)
     else:
         for field in kind["fields"]:
             column = f"{path}.{field['name']}" if path else field["name"]
@@ -84,9 +79,9 @@ def _described(schema: Any, kind: Any, path: str, rules: Rules) -> Iterator[tupl
 
 def _part_of(schema: Any, name: str, exact_case: bool) -> Any:
     """Returns the schema of a field."""
-    fields = schema.get("fields") if isinstance(schema, dict) else None
-    listed = [part for part in fields if isinstance(part, dict)] if isinstance(fields, list) else []
-    named = {part["field"]: part for part in listed if type(part.get("field")) is str}
+    fields = _member(schema, "fields")
+    pairs = [(_member(part, "field"), part) for part in (fields if isinstance(fields, list) else [])]
+    named = {other: part for other, part in pairs if type(other) is str}
     like = [other for other in named if other.isascii() and other.lower() == name.lower() and not exact_case]
     return named.get(name) or (named[like[0]] if len(like) == 1 else None)
 

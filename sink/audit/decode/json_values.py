@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from sink.audit.decode.connect import is_envelope, is_event, outermost, plain, rules_of
+from sink.audit.decode.connect import is_envelope, is_event, outermost, rules_of
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
@@ -37,7 +37,7 @@ def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> d
     found = _parsed(value)
     if isinstance(found, _Members) and is_envelope(found, outermost(columns, rules)):
         (_, schema), (_, found) = found
-        rules = rules_of(plain(schema), columns, rules)
+        rules = rules_of(schema, columns, rules)
     if not isinstance(found, _Members):
         raise Bad("no object")
     row = _struct(found, columns, rules, "")
