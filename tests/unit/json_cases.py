@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from random import Random
 
@@ -281,3 +282,24 @@ def described(rnd: Random, kind: T.DataType) -> dict[str, object]:
     if not names or rnd.random() < 0.3:
         return {"type": "string"}
     return {"type": "int64", "name": rnd.choice(names), "parameters": {"scale": rnd.choice(SCALES)}}
+
+
+def sent(rnd: Random, kind: T.DataType) -> object:
+    """Returns a value of a type as Kafka Connect sends it, with no more than three fields of a struct."""
+    if isinstance(kind, T.StructType):
+        fields = rnd.sample(kind.fields, min(len(kind.fields), rnd.randint(1, 3)))
+        required = [field for field in kind.fields if not field.nullable and field not in fields]
+        return {field.name: sent(rnd, field.dataType) for field in [*fields, *required]}
+    if isinstance(kind, T.ArrayType):
+        return [sent(rnd, kind.elementType) for _ in range(rnd.randrange(3))]
+    if isinstance(kind, T.MapType):
+        return {key: sent(rnd, kind.valueType) for key in rnd.sample("abc", rnd.randrange(3))}
+    if isinstance(kind, (T.DateType, T.TimestampType)):
+        return rnd.choice(
+            [0, -1, 19849, rnd.randrange(10**5), rnd.randrange(10**13), rnd.randrange(10**16), "2024-05-06"]
+        )
+    if isinstance(kind, (T.DecimalType, T.BinaryType)):
+        return base64.b64encode(rnd.randbytes(rnd.choice([1, 2, 3, 3, 9]))).decode()
+    if isinstance(kind, T.BooleanType):
+        return rnd.random() < 0.5
+    return "x" if isinstance(kind, T.StringType) else rnd.randrange(100)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES, Cases, envelope
+from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES, Cases, envelope, sent
 from pyspark.sql import types as T
 
 from sink.audit.decode.json_values import json_row
@@ -139,7 +139,9 @@ def test_the_auditor_reads_each_envelope_of_connects_alike_or_both_refuse_it(nam
     schema, rnd = SCHEMAS[name], Random(seed)
     cases = Cases(rnd, schema.value_struct)
     envelopes = [envelope(rnd, schema.value_struct) for _ in range(rnd.choice([1, 3, 20]))]
-    values = [rnd.choice(envelopes).replace(b"PAYLOAD", cases.value()) for _ in range(90)]
+    payloads = [json.dumps(sent(rnd, schema.value_struct)).encode() for _ in range(150)]
+    values = [rnd.choice(envelopes).replace(b"PAYLOAD", payload) for payload in payloads]
+    values += [rnd.choice(envelopes).replace(b"PAYLOAD", cases.value()) for _ in range(30)]
     compare_with_the_auditor(schema, ours, auditors, values + [cases.value() for _ in range(10)])
 
 
