@@ -24,7 +24,7 @@ UNITS: Mapping[str, Unit] = {
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
 }
-"""What numbers of a schema's name count since 1970."""
+"""Schema names and the units in which their numbers count since 1970."""
 _SCALE = re.compile("-?[0-9]{1,4}")
 _NUMBERS = {"int8", "int16", "int32", "int64", "float", "double"}
 _TYPES = _NUMBERS | {"boolean", "string", "bytes", "array", "map", "struct"}

@@ -77,4 +77,7 @@ def test_the_log_line_of_a_halt_leads_there_too(reason: str, section: str, tmp_p
         )
     finally:
         logging.getLogger().handlers.clear()
-    assert json.loads(out.getvalue())["runbook"] == f"docs/runbook.md#{section}"
+    # What an earlier test of this process has left may log too: a gateway to a JVM that ended, when it is collected.
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    halts = [line for line in lines if line["event"] == "sink.halted"]
+    assert [line["runbook"] for line in halts] == [f"docs/runbook.md#{section}"]
