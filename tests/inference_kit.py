@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sink.decode.json_values import document
 from sink.decode.records import BadValue
-from sink.infer.json_samples import NO_TYPES, Inferred, infer_objects, refusals
+from sink.infer.json_samples import NO_TYPES, Inferred, infer_objects, nameable, refusals
 
 
 def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], str] = str) -> Inferred:
@@ -20,4 +20,7 @@ def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], s
     parsed = {index: values[index] for index in documents}
     inferred = infer_objects(documents, lambda columns: refusals(columns, parsed), coordinates_of)
     reasons = sorted([*bad.items(), *((value.index, value.reason) for value in inferred.bad)])
-    return replace(inferred, bad=tuple(BadValue(index, reason) for index, reason in reasons))
+    warnings = [*inferred.warnings]
+    columns = nameable(inferred.columns, warnings)
+    bad_values = tuple(BadValue(index, reason) for index, reason in reasons)
+    return replace(inferred, columns=columns, warnings=tuple(warnings), bad=bad_values)

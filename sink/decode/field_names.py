@@ -140,19 +140,25 @@ def _merged(placed: Iterable[_Placed]) -> tuple[Field, ...]:
 
 
 def _one(name: str, parts: Sequence[_Placed]) -> Field:
-    """Returns the field that is read for all columns in it."""
-    whole = [_typed(replace(field, name=name)) for path, field in parts if not path]
-    if len(whole) == len(parts) and len({(field.kind.json(), field.rule, field.inner) for field in whole}) == 1:
-        return whole[0]
-    if not all(isinstance(field.kind, T.StructType) for field in whole):
+    """Returns the field that is read for all columns of it and in it."""
+    whole = [replace(field, name=name) for path, field in parts if not path]
+    deeper = [(path, field) for path, field in parts if path]
+    first = whole[0] if whole else Field(name, T.StructType(), True, Rule(), name)
+    kinds = {type(field.kind) for field in [first, *whole]} | ({T.StructType} if deeper else set())
+    # Null is bad for all of them where it is for one.
+    first = replace(first, nullable=all(field.nullable for field in [first, *whole]))
+    if kinds == {T.StructType}:
+        inner = [((child.name,), child) for field in whole for child in field.inner]
+        return _typed(replace(first, inner=_merged([*inner, *deeper])))
+    if kinds in ({T.ArrayType}, {T.MapType}):
+        element = _one(first.element.name, [((), field.element) for field in whole])
+        return _typed(replace(first, inner=(element,)))
+    if len(kinds) > 1 or len({(field.kind.json(), field.rule) for field in whole}) > 1:
         paths = ", ".join(sorted({field.path for _, field in parts}))
         raise ConfigError(
             f"field.names: the field {name!r} would be read in more than one way, for the columns {paths}. Keep one."
         )
-    inner = [((child.name,), child) for field in whole for child in field.inner]
-    deeper = [(path, field) for path, field in parts if path]
-    # The struct may be missing: its columns are null then.
-    return _typed(Field(name, T.StructType(), True, Rule(), name, _merged([*inner, *deeper])))
+    return first
 
 
 def _typed(field: Field) -> Field:
@@ -160,9 +166,9 @@ def _typed(field: Field) -> Field:
     if isinstance(field.kind, T.StructType):
         return replace(field, kind=Columns(field.inner).struct)
     if isinstance(field.kind, T.ArrayType):
-        return replace(field, kind=T.ArrayType(field.element.kind, field.kind.containsNull))
+        return replace(field, kind=T.ArrayType(field.element.kind, field.element.nullable))
     if isinstance(field.kind, T.MapType):
-        return replace(field, kind=T.MapType(field.kind.keyType, field.element.kind, field.kind.valueContainsNull))
+        return replace(field, kind=T.MapType(field.kind.keyType, field.element.kind, field.element.nullable))
     return field
 
 

@@ -80,7 +80,7 @@ class ConnectTypes:
         columns: dict[str, T.DataType] = {}
         for inner in fields if type(fields) is list else []:
             name = member(inner, "field")
-            if isinstance(name, str):
+            if type(name) is str:
                 inner_values = [member(value, name) for value in values]
                 columns[name] = self.type_of(inner, inner_values, f"{path}.{name}" if path else name)
         return T.StructType([T.StructField(name, kind) for name, kind in columns.items()])

@@ -91,7 +91,7 @@ def refusals(columns: T.StructType, values: Mapping[int, bytes | None]) -> dict[
 
 def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
     """Returns the columns whose names a table can have; adds a warning for each other one."""
-    usable_names = _usable_names(struct.names, Counter(), warnings, path)
+    usable_names = _usable_names(struct.names, warnings, path)
     fields = []
     for field in struct.fields:
         if field.name not in usable_names:
@@ -118,32 +118,43 @@ def _nameable_type(kind: T.DataType, warnings: list[SchemaWarning], path: str) -
     return kind
 
 
-def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[SchemaWarning], path: str) -> list[str]:
-    """Returns the names that columns at `path` (empty, or with a dot at its end) can have. Of names that differ in case
-    only, it keeps the one with the greatest weight."""
+def _usable_names(names: Iterable[str], warnings: list[SchemaWarning], path: str) -> list[str]:
+    """Returns the names that columns at `path` (empty, or with a dot at its end) can have."""
     unusable: list[str] = []
     reserved: list[str] = []
-    alike: dict[str, list[str]] = {}
+    usable: list[str] = []
     for name in names:
         if not AVRO_NAME.fullmatch(name):
             unusable.append(name)
         elif not path and name.lower().startswith(RESERVED_PREFIXES):
             reserved.append(name)
         else:
-            alike.setdefault(name.lower(), []).append(name)
-    prefix = f"in {path.rstrip('.')}: " if path else ""
+            usable.append(name)
     if unusable:
-        warnings.append(f"left out, because Hudi cannot have columns of such names: {prefix}{_listed(unusable)}")
+        warnings.append(f"left out, because Hudi cannot have columns of such names: {_inside(path)}{_listed(unusable)}")
     if reserved:
         warnings.append(f"left out, because Hudi and the sink add columns of such names: {_listed(reserved)}")
-    usable = []
+    return _distinct(usable, Counter(), warnings, path)
+
+
+def _distinct(names: Iterable[str], weights: Counter[str], warnings: list[SchemaWarning], path: str) -> list[str]:
+    """Returns one of the names that differ in case only: that with the greatest weight."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.lower(), []).append(name)
+    distinct = []
     for group in alike.values():
         best = max(group, key=lambda name: weights[name])
-        usable.append(best)
+        distinct.append(best)
         if len(group) > 1:
             dropped = [name for name in group if name != best]
-            warnings.append(f"no column, because only its case differs from {path}{best}: {prefix}{_listed(dropped)}")
-    return usable
+            named = f"{_inside(path)}{_listed(dropped)}"
+            warnings.append(f"no column, because only its case differs from {path}{best}: {named}")
+    return distinct
+
+
+def _inside(path: str) -> str:
+    return f"in {path.rstrip('.')}: " if path else ""
 
 
 def _together(alike: Sequence[FieldStats]) -> FieldStats:
@@ -162,7 +173,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _TypeBuilder:
-    """Derives types from statistics, and collects warnings."""
+    """Derives types of fields from statistics, and collects warnings."""
 
     def __init__(self, coordinates_of: Callable[[int], str]) -> None:
         self._coordinates_of = coordinates_of
@@ -183,7 +194,7 @@ class _TypeBuilder:
         for name, member in stats.members.items():
             alike.setdefault(name.lower(), []).append(member)
         names = dict.fromkeys([*stats.members, *known])
-        for name in _usable_names(names, stats.holders, self.warnings, path):
+        for name in _distinct(names, stats.holders, self.warnings, path):
             if stats.holders[name] < stats.objects:
                 self.missing.append(shown_path(f"{path}{name}"))
             members = _together(alike.get(name.lower(), []))

@@ -18,7 +18,7 @@ from sink.config import Settings
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE
 from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
-from sink.infer.json_samples import NO_TYPES, infer_objects, nameable, refusals
+from sink.infer.json_samples import NO_TYPES, infer_objects, refusals
 from sink.infer.message_rows import message_rows
 from sink.infer.record_types import names_of, selected
 from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
@@ -51,7 +51,7 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    columns: T.StructType
+    fields: T.StructType
     origin: str
     proposal: Proposal
     warnings: Sequence[SchemaWarning] = ()
@@ -78,12 +78,12 @@ def inference_of(settings: Settings, topics: Sequence[str], sample: Sample) -> I
     else:
         draft = _columns_of_file(settings, sample)
     warnings = [*draft.warnings, *filter(None, [sample.waiting])]
-    columns = nameable(draft.columns, warnings)
+    columns = draft.proposal.columns(draft.fields, warnings)
     if not columns.fields:
         reason = f" ({warnings[0]})" if warnings else ""
         raise ConfigError(f"{draft.origin}: not one column can be made of it{reason}")
-    bad = draft.proposal.refusals(columns, sample)
-    warnings += draft.proposal.left_open(columns)
+    bad = draft.proposal.refusals(draft.fields, sample)
+    warnings += draft.proposal.left_open(draft.fields)
     return Inference(
         columns,
         draft.origin,
@@ -92,7 +92,7 @@ def inference_of(settings: Settings, topics: Sequence[str], sample: Sample) -> I
         draft.null,
         draft.missing,
         tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad.items())),
-        draft.proposal.by_name(columns),
+        draft.proposal.by_name(draft.fields),
     )
 
 
@@ -112,7 +112,7 @@ def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) 
     messages = message_rows(contents, settings.value_envelope == "debezium")
     proposal = proposal_of(settings, sample, messages.are_events, messages.meanings)
     inferred = infer_objects(
-        messages.rows, lambda columns: proposal.refusals(columns, sample), sample.where, messages.types
+        messages.rows, lambda fields: proposal.refusals(fields, sample), sample.where, messages.types
     )
     if not inferred.columns.fields and (not messages.rows or inferred.bad):
         reasons = refusals(NO_TYPES, dict(enumerate(contents)))

@@ -14,13 +14,17 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.config import Settings
-from sink.decode.fields import NO_RULES, Columns
+from sink.config.groups.meanings import written_path
+from sink.decode.field_names import columns_of_fields
+from sink.decode.fields import NO_RULES, Columns, Path
 from sink.decode.formats import WIRE
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject
 from sink.decode.json_values import document_of
 from sink.decode.registry import UnknownSchema, registry
+from sink.infer.field_names import placed_columns
 from sink.infer.json_envelopes import unwrapped
+from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
@@ -48,30 +52,32 @@ _NO_KEY = (
 
 @dataclass(frozen=True)
 class Proposal:
-    """Changes to the settings, by the names of their fields."""
+    """Changes to the settings, by the names of their attributes, and the columns of a sample's fields."""
 
     settings: Settings
     changes: Mapping[str, Any]
 
-    def proposed(self, columns: T.StructType) -> Settings:
-        """Returns the settings with the changes that a table of these columns can have."""
-        return self.settings.model_copy(update=self._changes(columns))
+    def columns(self, fields: T.StructType, warnings: list[SchemaWarning] | None = None) -> T.StructType:
+        """Returns the columns of fields, with the names that are set or proposed."""
+        columns = columns_of_fields(fields, self._names(fields))
+        return nameable(columns, [] if warnings is None else warnings)
 
-    def by_name(self, columns: T.StructType) -> dict[str, str]:
+    def by_name(self, fields: T.StructType) -> dict[str, str]:
         """Returns the changes as they are written in a configuration."""
-        fields = type(self.settings).model_fields
-        return {str(fields[name].alias): _written(value) for name, value in self._changes(columns).items()}
+        known = type(self.settings).model_fields
+        return {str(known[name].alias): _written(value) for name, value in self._changes(fields).items()}
 
-    def left_open(self, columns: T.StructType) -> list[str]:
+    def left_open(self, fields: T.StructType) -> list[str]:
         """Returns what has to be set besides, in sentences."""
-        proposed = self.proposed(columns)
+        proposed = self._proposed(fields)
         return [_NO_KEY] if proposed.operation == "upsert" and not proposed.record_key_fields else []
 
-    def refusals(self, columns: T.StructType, sample: Sample) -> dict[int, str]:
-        """Returns the records that the sink's decoder cannot decode to these columns."""
+    def refusals(self, fields: T.StructType, sample: Sample) -> dict[int, str]:
+        """Returns the records that the sink's decoder cannot decode to the columns of these fields."""
+        columns = self.columns(fields)
         if not columns.fields:
             return {}
-        decode, first = _spec(self.proposed(columns), columns).decoder(), 0
+        decode, first = _spec(self._proposed(fields), columns).decoder(), 0
         bad: dict[int, str] = {}
         for topic, records in sample.batches:
             _, _, bad_rows = separate_bad(records, topic, decode)
@@ -79,15 +85,33 @@ class Proposal:
             first += records.num_rows
         return bad
 
-    def _changes(self, columns: T.StructType) -> dict[str, Any]:
-        changes = dict(self.changes)
-        if not set(changes.get("record_key_fields", ())) <= set(columns.names):
-            # The keys are of something else than the rows.
-            changes = {name: value for name, value in changes.items() if name not in _OF_KEYS}
+    def _proposed(self, fields: T.StructType) -> Settings:
+        """Returns the settings with the changes that a table of these fields can have."""
+        return self.settings.model_copy(update=self._changes(fields))
+
+    def _names(self, fields: T.StructType) -> dict[str, Path]:
+        known = dict(self.settings.field_names)
+        return known | {placed.path: placed.source for placed in placed_columns(fields, known) if placed.is_new}
+
+    def _changes(self, fields: T.StructType) -> dict[str, Any]:
+        columns, changes = self.columns(fields), dict(self.changes)
+        # An element has the path of its array, and comes after it.
+        kinds = {field.path: field.kind for field in Columns.of(columns, NO_RULES).all_fields}
+        known = dict(self.settings.field_names)
+        names = {path: source for path, source in self._names(fields).items() if path in kinds or path in known}
+        if names != known:
+            changes["field_names"] = tuple(sorted(names.items()))
+        if "record_key_fields" in changes:
+            columns_by_field = {source: path for path, source in names.items()}
+            keys = tuple(columns_by_field.get((name,), name) for name in changes["record_key_fields"])
+            changes["record_key_fields"] = keys
+            if not set(keys) <= set(columns.names):
+                # The keys are of something else than the rows.
+                changes = {name: value for name, value in changes.items() if name not in _OF_KEYS}
+        paths = {".".join(placed.source): placed.path for placed in placed_columns(fields, known)}
         for name in _KINDS.keys() & changes.keys():
-            # An element has the path of its array, and comes after it.
-            kinds = {field.path: field.kind for field in Columns.of(columns, NO_RULES).all_fields}
-            fitting = [pair for pair in changes[name] if not pair[0] or isinstance(kinds.get(pair[0]), _KINDS[name])]
+            pairs = [(paths.get(path, path), choice) for path, choice in changes[name]]
+            fitting = [pair for pair in pairs if not pair[0] or isinstance(kinds.get(pair[0]), _KINDS[name])]
             changes[name] = tuple(sorted({**dict(fitting), **dict(getattr(self.settings, name))}.items()))
             if not fitting:
                 del changes[name]
@@ -189,5 +213,6 @@ def _spec(settings: Settings, columns: T.StructType) -> RowSpec:
 def _written(value: Any) -> str:
     if isinstance(value, str):
         return value
-    pairs = [(item, "") if isinstance(item, str) else (item[1], item[0]) for item in value]
-    return ", ".join(f"{path}={choice}" if path else choice for choice, path in pairs)
+    pairs = [("", item) if isinstance(item, str) else item for item in value]
+    written = [(path, choice if isinstance(choice, str) else written_path(choice)) for path, choice in pairs]
+    return ", ".join(f"{path}={choice}" if path else choice for path, choice in written)

@@ -101,13 +101,13 @@ def test_json_columns_are_printed_and_written_so_that_the_same_configuration_can
     produced(name, b"not json", None, partition=1)
     config = configured(name, schema__file="orders.ddl")
     code, out, err = infer(config, "--output", tmp_path / "orders.ddl")
-    expected = "id BIGINT,\nitem STRING,\nprice DOUBLE,\nat TIMESTAMP,\ngone STRING\n"
+    expected = "id BIGINT,\nitem STRING,\nprice DOUBLE,\nat TIMESTAMP,\ngone STRING,\na_b BIGINT\n"
     assert (code, out) == (0, expected)
     assert (tmp_path / "orders.ddl").read_text() == expected
     assert f"4 records read: {name}-0 0 to 0, {name}-1 0 to 2." in err
-    assert "- left out, because Hudi cannot have columns of such names: 'a-b'" in err
+    assert "  field.names: a_b=a-b" in err
     assert "- null throughout, and STRING for want of better: gone" in err
-    assert "- not in every record, and null there: gone" in err
+    assert "- not in every record, and null there: gone, a-b" in err
     assert "2 values do not fit the columns" in err
     assert f"- {name}-1 offset 1: not one JSON document" in err
     assert f"- {name}-1 offset 2: the value is null (a tombstone)" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,16 +13,16 @@ import pytest
 from avro_cases import AvroCases, zigzag
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from names_kit import Renaming
 from pyspark.sql import types as T
 from test_records_fuzz import RULES, same_row
 
+from coordination.errors import ConfigError
 from sink.audit.decode.avro_values import avro_reader
 from sink.audit.decode.rules import Bad, Rules
-from sink.decode.avro_columns import AvroReader
-from sink.decode.column_records import ColumnDecoder
 from sink.decode.cursors import TOO_LONG
-from sink.decode.fields import Choices, Columns, ValueRules
-from sink.decode.records import SchemaMismatch
+from sink.decode.fields import Choices, ValueRules
+from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from sink.schema.avro import record_columns
 from sink.schema.avro_types import parse_avro
@@ -66,6 +67,20 @@ def test_the_columns_of_a_schema_read_its_records(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**64))
+def test_fields_of_other_names_are_read_alike(seed: int) -> None:
+    cases, (ours, auditors) = AvroCases(Random(seed)), AVRO_RULES["digits"]
+    for _ in range(SCHEMAS):
+        schema = cases.schema()
+        values = [cases.value(schema) for _ in range(VALUES)]
+        fitting = [column for column in cases.columns(schema) if compare(schema, column, values[:1], ours, auditors)]
+        if fitting:
+            renaming = Renaming(cases.random)
+            struct = renaming.columns(parse_ddl(", ".join(fitting)).value_struct)
+            named = replace(ours, names=tuple(renaming.names.items())), replace(auditors, names=renaming.names)
+            assert compare(schema, struct, values, *named)
+
+
+@given(seed=st.integers(0, 2**64))
 def test_a_decimal_lands_by_its_own_size_whatever_its_schema_says(seed: int) -> None:
     random = Random(seed)
     for rounds in (False, True):
@@ -86,10 +101,10 @@ def compare(
 ) -> bool:
     """Reads values into columns with both decoders. Returns whether the schema fits the columns."""
     struct = parse_ddl(ddl).value_struct if isinstance(ddl, str) else ddl
-    columns, place = Columns.of(struct, rules), (json.dumps(schema), struct.simpleString())
+    place = json.dumps(schema), struct.simpleString(), rules.names
     try:
-        decoder = ColumnDecoder(columns, AvroReader(json.dumps(schema), columns), may_be_empty=False)
-    except SchemaMismatch as mismatch:
+        decoder = ValueFormat("avro", json.dumps(schema).encode(), rules=rules).decoder(struct)
+    except ConfigError as mismatch:
         with pytest.raises(Bad):
             pytest.fail(f"{mismatch} {place} {avro_reader([json.dumps(schema)], json.loads(struct.json()), auditors)}")
         return False

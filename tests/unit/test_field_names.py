@@ -129,6 +129,21 @@ def test_a_field_may_fill_several_columns_alone_and_in_its_struct() -> None:
     assert bad == []
 
 
+def test_what_arrays_and_maps_hold_may_fill_several_columns() -> None:
+    names = {"n": ("lines",), "n.first": ("lines", "a"), "m": ("by_name",), "m.x": ("by_name", "a")}
+    line, entry = "array<struct<first: int, b: int>>", "map<string, struct<x: int>>"
+    ddl = f"lines array<struct<a: int>>, n {line}, by_name map<string, struct<b: int>>, m {entry}"
+    rows, _ = decoded(ddl, [written({"lines": [{"a": 1, "b": 2}], "by_name": {"k": {"a": 3, "b": 4}}})], names)
+    assert rows == [
+        {
+            "lines": [{"a": 1}],
+            "n": [{"first": 1, "b": 2}],
+            "by_name": [("k", {"b": 4})],
+            "m": [("k", {"x": 3})],
+        }
+    ]
+
+
 def test_a_column_that_is_not_null_needs_its_field() -> None:
     values = [b'{"m":{"x":1}}', b'{"m":null}', b'{"m":{}}', b"{}", b'{"m":{"x":2}}']
     rows, bad = decoded("a int not null", values, {"a": ("m", "x")})

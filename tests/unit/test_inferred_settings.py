@@ -47,7 +47,8 @@ def require_landed(sample: Sample, rows: list[dict[str, Any]]) -> None:
     seen = look(spec, topic, records, RecordFields(spec.format.columns(inference.columns)))
     assert (inference.bad, seen.bad) == ((), ())
     present = {name for row in rows for name, value in row.items() if value is not None}
-    assert present.intersection(inference.columns.names) <= seen.filled
+    named = {column for column, source in proposed.field_names if "." not in column and source[0] in present}
+    assert named | present.intersection(inference.columns.names) <= seen.filled
 
 
 def event(op: str, before: Any = None, after: Any = None) -> dict[str, Any]:
@@ -121,6 +122,47 @@ def test_tombstones_of_an_upsert_table_land_with_the_format_of_their_keys(tmp_pa
     assert (inference.settings, inference.bad) == ({"delete.key.format": "json"}, ())
     appended = inferred(tmp_path, *records)
     assert (appended.settings, len(appended.bad)) == ({}, 1)
+
+
+def test_fields_with_names_that_no_column_can_have_get_one_and_their_keys_too(tmp_path: Path) -> None:
+    row = {
+        "order-id": 1,
+        "@timestamp": "2024-05-06T07:08:00Z",
+        "place": {"größe, Stadt": "Bern", "zip": "3000"},
+        "lines": [{"sku no": "s"}, {"n": 1}],
+        "a.b": 1,
+        "a-b": 2,
+        "a_b": 3,
+        "1st": True,
+        "\n": "of a name that no configuration can have there is no column",
+    }
+    inference = inferred(tmp_path, ({"order-id": 1}, event("c", after=row)), ({"order-id": 1}, None))
+    assert inference.bad == ()
+    assert inference.ddl.splitlines() == [
+        "order_id BIGINT,",
+        "timestamp TIMESTAMP,",
+        "place STRUCT<gro_e_Stadt: STRING, zip: STRING>,",
+        "lines ARRAY<STRUCT<sku_no: STRING, n: BIGINT>>,",
+        "a_b_2 BIGINT,",
+        "a_b_3 BIGINT,",
+        "a_b BIGINT,",
+        "_1st BOOLEAN",
+    ]
+    assert inference.settings["field.names"] == (
+        "_1st=1st, a_b_2=`a.b`, a_b_3=a-b, lines.sku_no=lines.`sku no`, order_id=order-id,"
+        " place.gro_e_Stadt=place.`größe, Stadt`, timestamp=@timestamp"
+    )
+    assert inference.settings["record.key.fields"] == "order_id"
+    require_landed(sample_of((None, row)), [row])
+
+
+def test_names_that_are_set_are_kept(tmp_path: Path) -> None:
+    row = {"order-id": 1, "meta": {"msg-id": "m", "at": 1}}
+    names = {"field__names": "id=order-id, message=meta.msg-id"}
+    inference = inferred(tmp_path, (None, row), **names)
+    assert inference.ddl == "id BIGINT,\nmeta STRUCT<msg_id: STRING, at: BIGINT>,\nmessage STRING"
+    assert inference.bad == ()
+    assert inference.settings == {"field.names": "id=order-id, message=meta.msg-id, meta.msg_id=meta.msg-id"}
 
 
 def plain(rows: list[dict[str, Any]]) -> list[tuple[Any, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from names_kit import Renaming
 from protobuf_kit import Field, Maker, kind_of, sized, tag, varint
 from test_records_fuzz import same_row
 
@@ -113,6 +115,13 @@ def test_the_auditor_reads_each_message_alike_or_both_refuse_it(part: int, seed:
     maker = MeantMaker(random.Random(f"{part} {seed}"))
     rules, auditors = maker.rules()
     struct = parse_ddl(maker.columns(maker.type.DESCRIPTOR)).value_struct
+    if maker.chance.random() < 0.4:
+        renaming = Renaming(maker.chance)
+        struct = renaming.columns(struct)
+        rules, auditors = (
+            replace(rules, names=tuple(renaming.names.items())),
+            replace(auditors, names=renaming.names),
+        )
     values = maker.values(MESSAGES)
     descriptors, columns = maker.proto.bytes(), json.loads(struct.json())
 

@@ -18,7 +18,7 @@ import fastavro
 from sink.audit.decode.avro_types import MOMENTS, Written, bare_schema, written_type
 from sink.audit.decode.json_values import decimal_of
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
-from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type
+from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
@@ -83,17 +83,26 @@ def _unfit(written: Written, kind: Any, path: str) -> Bad:
 
 
 def _union(written: Written, kind: Any, nullable: bool, rules: Rules, path: str) -> Reader:
-    readers: list[Reader | Bad] = []
     records = [part for part in written.parts if part.kind == "record"]
-    for part in written.parts:
+
+    def of_branch(part: Written) -> Reader:
+        if len(records) > 1 and part in records and isinstance(kind, Mapping) and kind["type"] == "struct":
+            _require_a_common_field(part, kind, rules, path)
+        return _reader(part, kind, nullable, rules, path)
+
+    return _by_branch(written, of_branch)
+
+
+def _by_branch(union: Written, of_branch: Callable[[Written], Reader]) -> Reader:
+    """Returns what reads a union: a branch that does not fit is bad where a record has it."""
+    readers: list[Reader | Bad] = []
+    for part in union.parts:
         try:
-            if len(records) > 1 and part in records and isinstance(kind, Mapping) and kind["type"] == "struct":
-                _require_a_common_field(part, kind, rules)
-            readers.append(_reader(part, kind, nullable, rules, path))
+            readers.append(of_branch(part))
         except Bad as error:
             readers.append(error)
     refused = [reader for reader in readers if isinstance(reader, Bad)]
-    fits = [part for part, reader in zip(written.parts, readers, strict=True) if not isinstance(reader, Bad)]
+    fits = [part for part, reader in zip(union.parts, readers, strict=True) if not isinstance(reader, Bad)]
     if refused and all(part.kind == "null" for part in fits):
         raise refused[0]
 
@@ -107,30 +116,54 @@ def _union(written: Written, kind: Any, nullable: bool, rules: Rules, path: str)
     return read
 
 
-def _require_a_common_field(written: Written, kind: Mapping[str, Any], rules: Rules) -> None:
-    names = [_name_for(field["name"], written.names, rules.exact_case) for field in kind["fields"]]
-    if not any(name is not None for name in names):
+def _require_a_common_field(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> None:
+    columns = [f"{path}.{field['name']}" for field in kind["fields"]]
+    sources = [place(rules, column, path)[0] for column in columns]
+    if all(_name_for(source, written.names, rules.exact_case) is None for source in sources):
         raise Bad(f"{written.name} fills nothing of {kind}")
 
 
 def _struct(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
-    sources: dict[str, tuple[str, Reader]] = {}
+    readers: dict[str, Reader] = {}
     for field in kind["fields"]:
-        column = field["name"]
-        name = _name_for(column, written.names, rules.exact_case)
-        if name is not None:
-            number = written.names.index(name)
-            inner_path = f"{path}.{column}" if path else column
-            reader = _reader(written.parts[number], field["type"], field["nullable"], rules, inner_path)
-            sources[column] = f"f{number}", reader
+        column = f"{path}.{field['name']}" if path else field["name"]
+        reader = _placed(written, place(rules, column, path), field, rules, column)
+        if reader is not None:
+            readers[field["name"]] = reader
         elif not field["nullable"]:
             raise Bad(f"{column} is missing, and NOT NULL")
 
     def read(found: dict[str, Any]) -> dict[str, Any]:
         row: dict[str, Any] = {field["name"]: None for field in kind["fields"]}
-        return row | {column: reader(found[name]) for column, (name, reader) in sources.items()}
+        return row | {column: reader(found) for column, reader in readers.items()}
 
     return read
+
+
+def _placed(
+    written: Written, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str
+) -> Reader | None:
+    """Returns what reads a column from the field of a record at the path `source`; None if it has none."""
+    outer, *deeper = source
+    name = _name_for(outer, written.names, rules.exact_case)
+    if name is None:
+        return None
+    number = written.names.index(name)
+    if deeper:
+        within = _within(written.parts[number], deeper, field, rules, path)
+    else:
+        within = _reader(written.parts[number], field["type"], field["nullable"], rules, path)
+    return lambda found: within(found[f"f{number}"])
+
+
+def _within(written: Written, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str) -> Reader:
+    if written.kind == "union":
+        return _by_branch(written, lambda part: _within(part, source, field, rules, path))
+    if written.kind == "null":
+        return lambda _: None
+    if written.kind != "record":
+        raise Bad(f"{path}: {written.kind} has no fields")
+    return _placed(written, source, field, rules, path) or (lambda _: None)
 
 
 def _name_for(column: str, names: Sequence[str], exact_case: bool) -> str | None:

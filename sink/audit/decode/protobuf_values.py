@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from sink.audit.decode.json_values import decimal_value
 from sink.audit.decode.moments import EPOCH, day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
 from sink.audit.decode.protobuf_types import field_for, is_left_out, message_type, parsed, require_set, symbol
-from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type
+from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 Read = Callable[[Any], Any]
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
@@ -68,11 +68,11 @@ class _Readers:
         reads: dict[str, Read] = {}
         for column in columns["fields"]:
             name = column["name"]
-            field = field_for(name, message, self._rules.exact_case)
             inner = f"{path}.{name}" if path else name
-            if field is None and not column["nullable"]:
+            read = self._placed(message, place(self._rules, inner, path), column["type"], inner)
+            if read is None and not column["nullable"]:
                 raise Bad(f"{name} has no field, and is NOT NULL")
-            read = (lambda _: None) if field is None else self._of_field(field, column["type"], inner)
+            read = read or (lambda _: None)
             reads[name] = read if column["nullable"] else _not_null(name, read)
 
         def row(found: Any) -> dict[str, Any]:
@@ -80,6 +80,28 @@ class _Readers:
             return {name: read(found) for name, read in reads.items()}
 
         return row
+
+    def _placed(self, message: Descriptor, source: Sequence[str], kind: Any, path: str) -> Read | None:
+        """Returns what reads the field of a message at the path `source`; None if it has none."""
+        outer, *deeper = source
+        field = field_for(outer, message, self._rules.exact_case)
+        if field is None:
+            return None
+        if not deeper:
+            return self._of_field(field, kind, path)
+        inner = field.message_type
+        if inner is None or field.is_repeated or inner.full_name in self._entries:
+            raise Bad(f"{path}: {outer} has no fields")
+        read = self._placed(inner, deeper, kind, path)
+        name = field.name
+
+        def within(found: Any) -> Any:
+            if not found.HasField(name):
+                return None
+            require_set(getattr(found, name))
+            return read and read(getattr(found, name))
+
+        return within
 
     def _of_field(self, field: FieldDescriptor, kind: Any, path: str) -> Read:
         """Returns what reads a field from its message."""

@@ -33,7 +33,8 @@ def by_column(choices: Sequence[str]) -> Callable[[Any], ByColumn]:
 
 
 FieldPath = tuple[str, ...]
-_STEP = r"`((?:[^`]|``)+)`|([^`.,=\s]+)"
+_BARE = r"[^`.,=\s]+"
+_STEP = rf"`((?:[^`]|``)+)`|({_BARE})"
 _FIELD = re.compile(rf"\s*([^`,=\s]+)\s*=\s*((?:{_STEP})(?:\.(?:{_STEP}))*)\s*(?:,|\Z)")
 
 
@@ -55,6 +56,11 @@ def _field_names(value: Any) -> tuple[tuple[str, FieldPath], ...]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("names a column twice; keep one")
     return tuple(sorted(pairs))
+
+
+def written_path(path: FieldPath) -> str:
+    """Returns the path of a field as `field.names` has it."""
+    return ".".join(name if re.fullmatch(_BARE, name) else f"`{name.replace('`', '``')}`" for name in path)
 
 
 def _are_pairs(value: Any) -> bool:
