@@ -86,7 +86,4 @@ def _micros(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -
 
 
 def _outside(unit: Unit, field: Field, number: int) -> str:
-    return (
-        f"column {field.path!r}: {quoted(number, str(number), 'a number')} {unit} since 1970 are outside the years 0001"
-        " to 9999"
-    )
+    return f"column {field.path!r}: {time_texts.outside(str(number), unit)}"

@@ -16,6 +16,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from sink.decode.beginnings import LOOKED_AT, way_out
 from sink.decode.cursors import Cursors, Flags, Rows, flags, scattered
 from sink.decode.fields import Columns
 from sink.decode.quoting import quotes
@@ -64,7 +65,8 @@ class ColumnDecoder(Decoder):
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _cursors_of(values, self._may_be_empty)
-        return _decoded(cursors, self._reader.read(cursors, rows), self._columns)
+        decoded = _decoded(cursors, self._reader.read(cursors, rows), self._columns)
+        return Decoded(decoded.rows, tuple(_with_way_out(bad, values) for bad in decoded.bad))
 
 
 class WireDecoder(Decoder):
@@ -229,6 +231,12 @@ def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
         by_key = [rows[keys[rows] == key] for key in distinct]
     for number in np.argsort(-counts, kind="stable").tolist():
         yield int(distinct[number]), by_key[number]
+
+
+def _with_way_out(bad: BadValue, values: pa.BinaryArray) -> BadValue:
+    value = values[bad.index]
+    beginning = bytes(memoryview(value.as_buffer())[:LOOKED_AT]) if value.is_valid else b""
+    return BadValue(bad.index, bad.reason + way_out(beginning, is_json=False))
 
 
 def _cursors_of(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:

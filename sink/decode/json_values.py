@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from sink.decode import time_texts
+from sink.decode.beginnings import LOOKED_AT, way_out
 from sink.decode.fields import Columns, Field, Unit
 from sink.decode.json_decimals import EXACT, NOT_FINITE, binary, decimal_converter, exact
 from sink.decode.json_reasons import Undecodable, instead, mismatch, named, no_object, too_large
@@ -60,7 +61,8 @@ def document_of(value: bytes) -> Any:
     try:
         parsed = document(value.decode())
     except UnicodeDecodeError as error:
-        raise Undecodable(f"not UTF-8 at byte {error.start}. Have the producer write UTF-8.") from None
+        way = way_out(value[:LOOKED_AT], is_json=True) or ". Have the producer write UTF-8."
+        raise Undecodable(f"not UTF-8 at byte {error.start}{way}") from None
     except json.JSONDecodeError as error:
         if not value.strip():
             raise Undecodable("the value is empty") from None
@@ -71,7 +73,8 @@ def document_of(value: bytes) -> Any:
                 f"it goes on after one JSON document, at character {error.pos}. Have the producer send each document as"
                 " a record."
             ) from None
-        raise Undecodable(f"not one JSON document: {error.msg} at character {error.pos}") from None
+        way = way_out(value[:LOOKED_AT], is_json=True)
+        raise Undecodable(f"not one JSON document: {error.msg} at character {error.pos}{way}") from None
     except RecursionError:
         parsed = None
     if (parsed is None and value.strip() != b"null") or (len(value) > 2 * DEEPEST and is_too_deep(parsed)):

@@ -20,6 +20,9 @@ DAYS_OF_400_YEARS = 146_097
 _DAY_MICROS = MICROS["days"][0]
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
+_ENDLESS = {"9223372036825200000", "-9223372036832400000"}
+"""Numbers that Debezium's MicroTimestamp has for Postgres' infinity, by its documentation."""
+_NO_END = "Declare the column as {}, or have the source hold a date like 9999-12-31."
 FIRST_MICRO = (datetime.min - _EPOCH) // _MICROSECOND
 LAST_MICRO = (datetime.max - _EPOCH) // _MICROSECOND
 FIRST_DAY, LAST_DAY = FIRST_MICRO // _DAY_MICROS, LAST_MICRO // _DAY_MICROS
@@ -77,7 +80,13 @@ def micros_of_number(number: str, unit: Unit) -> int:
         moment = int(_FLOOR.to_integral_value(_FLOOR.divide(_FLOOR.multiply(exact, multiply), divide)))
         if FIRST_MICRO <= moment <= LAST_MICRO:
             return moment
-    raise ValueError(f"{_shown(number, 'a number')} {unit} since 1970 are outside the years 0001 to 9999")
+    raise ValueError(outside(number, unit))
+
+
+def outside(number: str, unit: Unit) -> str:
+    """Returns the reason why a number in a unit is no moment."""
+    way = f", as Debezium writes Postgres' infinity. {_NO_END.format('BIGINT')}" if number in _ENDLESS else ""
+    return f"{_shown(number, 'a number')} {unit} since 1970 are outside the years 0001 to 9999{way}"
 
 
 def days_of_number(number: str, unit: Unit) -> int:
@@ -176,10 +185,7 @@ def _endless(text: str) -> ValueError | None:
     """Returns the error for Postgres' values without an end."""
     if _stripped(text).lower().removeprefix("-") != "infinity":
         return None
-    return ValueError(
-        f"{_shown(text)} is Postgres' infinity, which no table can hold. Declare the column as STRING, or have the"
-        " source hold a date like 9999-12-31."
-    )
+    return ValueError(f"{_shown(text)} is Postgres' infinity, which no table can hold. {_NO_END.format('STRING')}")
 
 
 def _no_time(text: str) -> ValueError:
