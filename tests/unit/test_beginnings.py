@@ -36,7 +36,7 @@ def reason(form: str, value: bytes) -> str:
     [
         (
             FRAMED,
-            "Its first byte is 0, as in a schema registry's header: if it has one, set the format that ends in -c",
+            "Its first byte is 0, as in a schema registry's header: if it has one, set the format that",
         ),
         (b"\x03\0" + bytes(range(16)), "It begins like AWS Glue's header, which is not read. Have the producer leave"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\3", "It begins like gzip. Have the producer set compression.type"),
