@@ -45,7 +45,7 @@ from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import require_moment
 from sink.hudi.options import commit_options
-from sink.hudi.other_sinks import CHECKPOINT_KEY
+from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table_services import HudiTableServices
@@ -193,6 +193,8 @@ class Table:
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
+        if columns:
+            extra[SPECIFICATION_KEY + self._settings.name] = self._schema.with_columns(columns).specification_json
         changes = table_changes(stats, self._settings.operation == "upsert") if self._changes_rows else TableChanges()
         with self._locks("complete"):
             snapshot = self._timeline.snapshot()

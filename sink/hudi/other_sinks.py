@@ -18,6 +18,8 @@ from coordination.state.model import Checkpoint
 from sink.hudi.instants import Instant
 
 CHECKPOINT_KEY = "sink.checkpoint."
+SPECIFICATION_KEY = "sink.specification."
+"""How the records of a commit were decoded, as JSON."""
 
 
 class OtherSinks:

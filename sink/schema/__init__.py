@@ -65,7 +65,8 @@ class TableSchema:
     table adds the provenance of the record, its key as string or binary, its headers, and `generated` string columns.
     In an upsert table `change` has the columns that describe a change, and every value column is nullable, because a
     delete may have only the key. `left_out` are the fields of the registry's schema that no column holds. `types` are
-    the full names of the record types that land; empty where nothing names them."""
+    the full names of the record types that land; empty where nothing names them. `specification` says how records are
+    decoded, as a JSON object."""
 
     value_struct: T.StructType
     provenance: bool = True
@@ -75,6 +76,7 @@ class TableSchema:
     change: T.StructType | None = None
     left_out: tuple[OmittedField, ...] = ()
     types: tuple[str, ...] = ()
+    specification: str = "{}"
 
     @cached_property
     def spark(self) -> T.StructType:
@@ -100,20 +102,28 @@ class TableSchema:
 
     @cached_property
     def columns_json(self) -> str:
-        """The value columns as JSON, for `with_columns`, with the types that land. DDL would lose which elements may be
-        null."""
-        tree = self.value_struct.jsonValue()
-        if self.types:
-            tree["types"] = list(self.types)
+        """The value columns as JSON, for `with_columns`, with types and specification. DDL would lose which elements
+        may be null."""
+        tree = self.value_struct.jsonValue() | {"types": list(self.types), "specification": self.specification}
+        return json.dumps(tree, separators=(",", ":"), sort_keys=True)
+
+    @property
+    def specification_json(self) -> str:
+        """The specification with the types that land, for a commit."""
+        tree = json.loads(self.specification) | ({"types": list(self.types)} if self.types else {})
         return json.dumps(tree, separators=(",", ":"), sort_keys=True)
 
     def with_columns(self, columns_json: str) -> TableSchema:
-        """Returns the schema with these value columns and types; for an empty text, unchanged."""
+        """Returns the schema with these value columns, types and specification; for an empty text, unchanged."""
         if not columns_json:
             return self
         tree = json.loads(columns_json)
-        types = tuple(tree.get("types", self.types))
-        return replace(self, value_struct=T.StructType.fromJson(tree), types=types)
+        return replace(
+            self,
+            value_struct=T.StructType.fromJson(tree),
+            types=tuple(tree["types"]),
+            specification=tree["specification"],
+        )
 
     @cached_property
     def stored_arrow(self) -> pa.Schema:

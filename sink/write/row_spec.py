@@ -46,6 +46,7 @@ from sink.schema.evolution import Compatibility, evolved
 from sink.schema.warnings import OmittedField, SchemaWarning, sentences
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
+from sink.write.specification import specification
 from sink.write.value_rules import require_columns, value_rules
 
 LOG = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ def table_schema(
         headers=settings.headers,
         generated=generated,
         change=change_columns(settings),
+        specification=specification(settings),
     )
 
 

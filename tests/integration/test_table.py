@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import Conflict, Corrupt, OtherVersion, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
+from sink.audit.timeline import metadata_of
 from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
@@ -95,13 +96,19 @@ def test_a_new_table_has_no_checkpoint_and_knows_no_instant(driver: Driver) -> N
     assert view.commits_since == 0
 
 
-def test_a_completed_instant_is_visible_with_its_checkpoint(make_driver: MakeDriver) -> None:
-    driver = make_driver(**METADATA_TABLE)
+def test_a_completed_instant_is_visible_with_its_checkpoint_and_specification(
+    make_driver: MakeDriver,
+) -> None:
+    driver = make_driver(**METADATA_TABLE, time__unit="ms")
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     assert driver.count() == 0
     assert driver.table.view([instant]).instants[instant] is InstantState.PENDING
-    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    columns = driver.schema.columns_json
+    assert driver.table.complete(instant, stats, checkpoint(1), allow, columns) is TableOutcome.COMPLETED
+    [commit] = Path(driver.settings.base_path, ".hoodie", "timeline").glob(f"{instant}_*.commit")
+    said = json.loads(metadata_of(commit.read_bytes())["extraMetadata"][f"sink.specification.{driver.settings.name}"])
+    assert said == {"value.format": "json", "time.unit": [["", "ms"]]}
     view = driver.table.view([instant])
     assert view.checkpoint == checkpoint(1)
     assert view.instants[instant] is InstantState.COMPLETED

@@ -181,7 +181,7 @@ def test_the_newest_schema_of_the_subject_names_the_types_that_land(
     assert spec.format.types == types
     # A transaction carries them, whatever was newest when its worker started.
     older = TableSchema(table.value_struct, types=("shop.Older",))
-    assert spec.of_schema(older.with_columns(table.columns_json)).format.types == (types or ("shop.Older",))
+    assert spec.of_schema(older.with_columns(table.columns_json)).format.types == types
     assert T.StructType.fromJson(json.loads(table.columns_json)) == table.value_struct
 
 
