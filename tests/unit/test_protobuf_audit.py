@@ -33,6 +33,8 @@ KINDS = {
     **{f"TYPE_{name}": ["decimal(20,0)", "bigint", "timestamp"] for name in ("UINT64", "FIXED64")},
 }
 DEEPEST = 6
+MOST_MESSAGES = 60
+"""Messages within a value. A few of the random types would fill megabytes."""
 PARTS = 10
 
 
@@ -48,7 +50,7 @@ class MeantMaker(Maker):
         ]
         self.proto.message("K", *known, "map<string,google.protobuf.Value> m = 9", f"{optional}M of = 10")
         self.type = self.proto.type("K")
-        self._depth = 0
+        self._depth = self._messages = 0
 
     def occurrence(self, field: Any) -> bytes:
         if field.type == Field.TYPE_STRING and self.chance.random() < 0.8:
@@ -58,8 +60,11 @@ class MeantMaker(Maker):
         return super().occurrence(field)
 
     def value(self, descriptor: Any) -> bytes:
-        if self._depth >= DEEPEST:
+        if self._depth == 0:
+            self._messages = 0
+        if self._depth >= DEEPEST or self._messages >= MOST_MESSAGES:
             return b""
+        self._messages += 1
         self._depth += 1
         try:
             return super().value(descriptor)

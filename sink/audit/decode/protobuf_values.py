@@ -279,7 +279,9 @@ def _plain(found: Any) -> Any:
     """Returns a Struct, a ListValue or a Value as Python's JSON."""
     name = found.DESCRIPTOR.name
     if name == "Struct":
-        return {entry.key: _plain(entry.value) for entry in found.fields}
+        # Of entries with one key the last counts, whatever the others hold.
+        last = {entry.key: entry.value for entry in found.fields}
+        return {key: _plain(value) for key, value in last.items()}
     if name == "ListValue":
         return [_plain(value) for value in found.values]
     kind = found.WhichOneof("kind")
