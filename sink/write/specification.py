@@ -1,4 +1,4 @@
-"""What decides how records are decoded, for the commits that have their rows.
+"""The specification by which records are decoded, for the commits that have their rows.
 
 A reader of a commit finds with it what its values meant, whatever the configuration has become. Raises OSError for a
 schema file that cannot be read.

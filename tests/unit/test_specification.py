@@ -1,4 +1,4 @@
-"""What a commit says of how its records were decoded."""
+"""The specification that a commit has of how its records were decoded."""
 
 from __future__ import annotations
 
