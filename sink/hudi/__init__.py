@@ -187,9 +187,8 @@ class Table:
         columns: str = "",
         extra_metadata: Mapping[str, str] | None = None,
     ) -> TableOutcome:
-        """Completes the instant with all stats, the checkpoint and `extra_metadata`. `guard` raises to refuse; the
-        instant stays pending. The table's columns grow to hold `columns` too, with which the stats' files were written.
-        """
+        """Completes the instant with stats, checkpoint and `extra_metadata`. `guard` raises to refuse; the instant
+        stays pending. The table's columns grow to hold `columns` too, with which the stats' files were written."""
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}

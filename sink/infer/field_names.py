@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import types as T
@@ -16,6 +17,8 @@ from pyspark.sql import types as T
 from sink.decode.fields import Path
 from sink.schema.avro import AVRO_NAME
 
+MOST = 100
+"""More names than a person would look through are not proposed."""
 _LONGEST = 100
 
 
@@ -33,13 +36,13 @@ def placed_columns(
 ) -> Iterator[PlacedColumn]:
     """Yields the columns of fields, nested ones too. `known` has the fields of columns that a setting names."""
     here = {source: path for path, source in known.items() if path.rpartition(".")[0] == parent}
-    taken = {name.lower() for name in [*fields.names, *(path.rpartition(".")[2] for path in here.values())]}
+    free = _FreeNames([*fields.names, *(path.rpartition(".")[2] for path in here.values())])
     for field in fields.fields:
         source = (*base, field.name)
         is_new = source not in here and not AVRO_NAME.fullmatch(field.name)
         if is_new and not _is_readable(field.name):
             continue
-        name = _free(_cleaned(field.name), taken) if is_new else field.name
+        name = free.like(_cleaned(field.name)) if is_new else field.name
         path = here.get(source, f"{parent}.{name}" if parent else name)
         yield PlacedColumn(path, source, is_new)
         yield from _within(field.dataType, known, path, source)
@@ -64,10 +67,17 @@ def _cleaned(name: str) -> str:
     return f"_{cleaned}" if cleaned[0].isdigit() else cleaned
 
 
-def _free(name: str, taken: set[str]) -> str:
-    number, free = 1, name
-    while free.lower() in taken:
-        number += 1
-        free = f"{name}_{number}"
-    taken.add(free.lower())
-    return free
+class _FreeNames:
+    """Gives names that no column of a struct has, in time that does not grow with their number."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = {name.lower() for name in taken}
+        self._numbers: Counter[str] = Counter()
+
+    def like(self, name: str) -> str:
+        free = name
+        while free.lower() in self._taken:
+            self._numbers[name] += 1
+            free = f"{name}_{self._numbers[name] + 1}"
+        self._taken.add(free.lower())
+        return free

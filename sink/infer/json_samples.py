@@ -91,7 +91,7 @@ def refusals(columns: T.StructType, values: Mapping[int, bytes | None]) -> dict[
 
 def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
     """Returns the columns whose names a table can have; adds a warning for each other one."""
-    usable_names = _usable_names(struct.names, warnings, path)
+    usable_names = {*_usable_names(struct.names, warnings, path)}
     fields = []
     for field in struct.fields:
         if field.name not in usable_names:

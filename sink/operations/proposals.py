@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pyspark.sql import types as T
@@ -22,7 +23,7 @@ from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject
 from sink.decode.json_values import document_of
 from sink.decode.registry import UnknownSchema, registry
-from sink.infer.field_names import placed_columns
+from sink.infer.field_names import MOST, placed_columns
 from sink.infer.json_envelopes import unwrapped
 from sink.infer.json_samples import nameable
 from sink.infer.registered import SchemaSelection, columns_of_registered
@@ -91,7 +92,8 @@ class Proposal:
 
     def _names(self, fields: T.StructType) -> dict[str, Path]:
         known = dict(self.settings.field_names)
-        return known | {placed.path: placed.source for placed in placed_columns(fields, known) if placed.is_new}
+        new = (placed for placed in placed_columns(fields, known) if placed.is_new)
+        return known | {placed.path: placed.source for placed in islice(new, MOST)}
 
     def _changes(self, fields: T.StructType) -> dict[str, Any]:
         columns, changes = self.columns(fields), dict(self.changes)

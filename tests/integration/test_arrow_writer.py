@@ -18,7 +18,6 @@ from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, s
 from coordination.errors import BadRecord, ConfigError, DataLoss
 from sink.schema import parse_ddl
 from sink.write.engine import ArrowEngine
-from tests.processes import peak_megabytes, python_workers
 
 pytestmark = pytest.mark.integration
 
@@ -177,19 +176,6 @@ def test_a_value_that_would_leave_its_directory_is_a_bad_record(make_engine, ins
     engine = make_engine(name, partition__field__name="name", partition__hive__style="false")
     with pytest.raises(BadRecord, match=r"offset 1: partition path"):
         engine.write(instant.name, tasks_of(name, (0, 0, 2)))
-
-
-@pytest.mark.thorough
-def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(make_engine, instant, kafka, topic):
-    name = topic()
-    produce(kafka.address, name, records(20_000, names=5000))
-    engine = make_engine(name, partition__field__name="name", file__open__max="8")
-    stats = stats_of(engine.write(instant.name, tasks_of(name, (0, 0, 20_000))))
-    assert max(map(peak_megabytes, python_workers())) < 400
-    assert len(stats) == 5000
-    assert {stat["numWrites"] for stat in stats} == {4}
-    assert len({stat["fileId"] for stat in stats}) == 5000
-    assert len(instant.markers) == 5000
 
 
 def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(instant):

@@ -23,7 +23,7 @@ from tests.simulation.schedule import DIRECTORY, NO_FAULT, Recorder, Replay, Sch
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "50"))
-"""`make test-all` asks for 2,000."""
+"""`make test-all` asks for 1,000."""
 PORTION = min(100, SEEDS)
 NO_FAULTS = dict.fromkeys(
     (
