@@ -235,6 +235,9 @@ def _by_key(keys: Rows, rows: Rows) -> Iterator[tuple[int, Rows]]:
 
 def _with_way_out(bad: BadValue, values: pa.BinaryArray) -> BadValue:
     value = values[bad.index]
+    if bad.reason.startswith("column "):
+        # The record was read so far: many begin with a 0, a null for instance.
+        return bad
     beginning = bytes(memoryview(value.as_buffer())[:LOOKED_AT]) if value.is_valid else b""
     return BadValue(bad.index, bad.reason + way_out(beginning, is_json=False))
 

@@ -60,8 +60,7 @@ class Proposal:
 
     def columns(self, fields: T.StructType, warnings: list[SchemaWarning] | None = None) -> T.StructType:
         """Returns the columns of fields, with the names that are set or proposed."""
-        columns = columns_of_fields(fields, self._names(fields))
-        return nameable(columns, [] if warnings is None else warnings)
+        return self._named(fields, [] if warnings is None else warnings)[0]
 
     def by_name(self, fields: T.StructType) -> dict[str, str]:
         """Returns the changes as they are written in a configuration."""
@@ -90,17 +89,19 @@ class Proposal:
         """Returns the settings with the changes that a table of these fields can have."""
         return self.settings.model_copy(update=self._changes(fields))
 
-    def _names(self, fields: T.StructType) -> dict[str, Path]:
+    def _named(self, fields: T.StructType, warnings: list[SchemaWarning]) -> tuple[T.StructType, dict[str, Path]]:
+        """Returns the columns of fields, and the fields of those that have another name."""
         known = dict(self.settings.field_names)
         new = (placed for placed in placed_columns(fields, known) if placed.is_new)
-        return known | {placed.path: placed.source for placed in islice(new, MOST)}
+        names = known | {placed.path: placed.source for placed in islice(new, MOST)}
+        return nameable(columns_of_fields(fields, names), warnings), names
 
     def _changes(self, fields: T.StructType) -> dict[str, Any]:
-        columns, changes = self.columns(fields), dict(self.changes)
+        (columns, placed), changes = self._named(fields, []), dict(self.changes)
         # An element has the path of its array, and comes after it.
         kinds = {field.path: field.kind for field in Columns.of(columns, NO_RULES).all_fields}
         known = dict(self.settings.field_names)
-        names = {path: source for path, source in self._names(fields).items() if path in kinds or path in known}
+        names = {path: source for path, source in placed.items() if path in kinds or path in known}
         if names != known:
             changes["field_names"] = tuple(sorted(names.items()))
         if "record_key_fields" in changes:
@@ -110,7 +111,7 @@ class Proposal:
             if not set(keys) <= set(columns.names):
                 # The keys are of something else than the rows.
                 changes = {name: value for name, value in changes.items() if name not in _OF_KEYS}
-        paths = {".".join(placed.source): placed.path for placed in placed_columns(fields, known)}
+        paths = {".".join(column.source): column.path for column in placed_columns(fields, known)}
         for name in _KINDS.keys() & changes.keys():
             pairs = [(paths.get(path, path), choice) for path, choice in changes[name]]
             fitting = [pair for pair in pairs if not pair[0] or isinstance(kinds.get(pair[0]), _KINDS[name])]

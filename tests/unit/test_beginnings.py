@@ -6,6 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from avro_cases import zigzag
 from protobuf_kit import Proto
 
 from sink.decode.formats import ValueFormat
@@ -58,6 +59,18 @@ def test_json_in_utf_16_is_named(text: str) -> None:
     assert reason("json", mark + '{"id":1}'.encode(text)) == (
         "not UTF-8 at byte 0. It begins like UTF-16. Have the producer write UTF-8."
     )
+
+
+def test_a_record_that_is_read_up_to_a_column_is_of_the_format() -> None:
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [{"name": "note", "type": ["null", "string"]}, {"name": "at", "type": at}]
+    form = ValueFormat("avro", json.dumps(AVRO | {"fields": fields}).encode())
+    value = b"\0" + zigzag(10**15)
+    (bad,) = (
+        form.decoder(parse_ddl("note string, at timestamp").value_struct).decode(pa.array([value], pa.binary())).bad
+    )
+    assert bad.reason.startswith("column 'at': ")
+    assert "registry" not in bad.reason
 
 
 def test_other_beginnings_tell_nothing() -> None:
