@@ -105,6 +105,8 @@ class Arena:
         self.workload.start()
         self._settings: dict[str, object] = {
             "target.base.path": f"{self.table_store.base}/table",
+            # With those of other fleets in tests a backlog of a minute would be fifty tasks.
+            "write.task.bytes": 256 * 1024,
             **self.table_store.settings,
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "transaction.interval.ms": 1000,

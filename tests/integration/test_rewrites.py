@@ -165,15 +165,15 @@ def test_a_compaction_that_is_carried_out_again_outlasts_the_tasks_of_a_stopped_
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("service", ["compaction", "clustering", "clean"])
-def test_a_service_that_is_killed_after_any_of_its_steps_loses_no_commit(
-    open_upserts: Open, kafka, service_process: Callable[[Upserts], ServiceProcess], service: str
+def test_a_compaction_that_is_killed_after_any_of_its_steps_loses_no_commit(
+    open_upserts: Open, kafka, service_process: Callable[[Upserts], ServiceProcess]
 ) -> None:
-    often = {"hoodie__clean__commits__retained": "1", "hoodie__clustering__async__max__commits": "1"}
-    settings = {"services__clustering": str(service == "clustering").lower(), "services__compaction": "true", **often}
-    if service == "clustering":
-        alone = {"hoodie__clustering__plan__strategy__single__group__clustering__enabled": "true"}
-        settings |= {"services__compaction": "false", **alone}
+    """Clusterings and cleanings that are killed are steps of `tests/rewrites`."""
+    settings = {
+        "services__compaction": "true",
+        "services__clustering": "false",
+        "hoodie__clean__commits__retained": "1",
+    }
     upserts = open_upserts(**ON_READ, **EAGER, **INDEXES["bloom"], **settings)
     base, at = Path(upserts.settings.base_path), 0
 
@@ -191,9 +191,9 @@ def test_a_service_that_is_killed_after_any_of_its_steps_loses_no_commit(
     for name in STEPS:
         land()
         assert_rows(upserts, land())
-        process, earlier = service_process(upserts), instants(base, service)
+        process, earlier = service_process(upserts), instants(base, "compaction")
         process.begin()
-        assert process.kill_at(Step(service, name), base, earlier), f"{service} was not {name}"
+        assert process.kill_at(Step("compaction", name), base, earlier), f"the compaction was not {name}"
         assert_rows(upserts, land())
         for _ in range(2):
             results = by_name(upserts.table.services())
