@@ -38,8 +38,10 @@ class ManySinks:
 
     def add(self, name: str, topic: str = "", **settings: object) -> None:
         """Adds a sink, from the next `configure` on. Without a topic, the settings have to name a pattern."""
+        has_columns = any(key.startswith("schema.") for key in (*settings, *self.shared))
         self.sinks[name] = {
             **({"kafka.topic.names": topic} if topic else {}),
+            **({} if has_columns else {"schema.ddl": SCHEMA}),
             "target.base.path": str(self.directory / "lake" / name),
             **settings,
         }
@@ -114,7 +116,6 @@ class ManySinks:
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": 6000,
             "kafka.bootstrap.servers": self.kafka,
-            "schema.ddl": SCHEMA,
             "transaction.interval.ms": 1000,
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",

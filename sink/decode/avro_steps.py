@@ -131,7 +131,11 @@ def span(cursors: Cursors, rows: Rows, size: int | None = None) -> tuple[Rows, R
 def integers(low: int, high: int, misfit: Callable[[int], str], cursors: Cursors, rows: Rows) -> Rows:
     """Reads `int` or `long`. A number outside `low` to `high` fails its row for the reason that `misfit` gives; a zero
     stands for it."""
-    numbers = cursors.zigzags(rows)
+    return within(cursors.zigzags(rows), low, high, misfit, cursors, rows)
+
+
+def within(numbers: Rows, low: int, high: int, misfit: Callable[[int], str], cursors: Cursors, rows: Rows) -> Rows:
+    """Checks numbers that were read, in place, as `integers` does."""
     invalid = (numbers < low) | (numbers > high)
     if invalid.any():
         for position in np.flatnonzero(invalid).tolist():

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sink.decode import time_texts
-from sink.decode.avro_steps import each, integers, read_each_text, shortest_texts
+from sink.decode.avro_steps import each, read_each_text, shortest_texts, within
 from sink.decode.cursors import Cursors, Rows
 from sink.decode.fields import MICROS, Field, Unit
 from sink.decode.quoting import quoted
@@ -28,13 +29,15 @@ _NAMES: dict[str, Unit] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _TIMESTAMPS = {f"{zone}timestamp-{name}": unit for zone in ("", "local-") for name, unit in _NAMES.items()}
 _BITS = {"int": 32, "long": 64}
 _DAY_MICROS = MICROS["days"][0]
+Nulls = npt.NDArray[np.bool_] | None
+"""Which values are null; None: none is."""
 
 
 def moment_reader(schema: Any, field: Field) -> Callable[[Cursors, Rows], pa.Array] | None:
     """Returns what reads values into a TIMESTAMP; None if nothing says what they are."""
     name, logical = kind_of(schema), logical_type(schema)
     if name == "string" and logical is None:
-        return partial(read_each_text, time_texts.micros, field)
+        return partial(read_each_text, time_texts.limited(time_texts.micros, field), field)
     unit = _TIMESTAMPS.get(logical) if logical else field.rule.time_unit
     if name in ("float", "double") and unit is not None:
         return partial(_read_fractions, name, partial(time_texts.micros_of_number, unit=unit), field)
@@ -45,7 +48,7 @@ def date_reader(schema: Any, field: Field) -> Callable[[Cursors, Rows], pa.Array
     """Returns what reads values into a DATE; None if nothing says what they are."""
     name, logical = kind_of(schema), logical_type(schema)
     if name == "string" and logical is None:
-        return partial(read_each_text, time_texts.days, field)
+        return partial(read_each_text, time_texts.limited(time_texts.days, field), field)
     unit: Unit | None = "days" if logical == "date" else None if logical else field.rule.date_unit
     if name in ("float", "double") and unit is not None:
         return partial(_read_fractions, name, partial(time_texts.days_of_number, unit=unit), field)
@@ -53,15 +56,18 @@ def date_reader(schema: Any, field: Field) -> Callable[[Cursors, Rows], pa.Array
 
 
 def _read_moments(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -> pa.Array:
-    return pa.array(_micros(unit, bits, field, cursors, rows)).cast(stored_type(field.kind))
+    micros, nulls = _micros(unit, bits, field, cursors, rows)
+    return pa.array(micros, mask=nulls).cast(stored_type(field.kind))
 
 
 def _read_days(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -> pa.Array:
     if unit == "days":
-        days = integers(time_texts.FIRST_DAY, time_texts.LAST_DAY, partial(_outside, unit, field), cursors, rows)
+        numbers, nulls = cursors.zigzags(rows), None
+        days = within(numbers, *time_texts.ends(field), partial(_outside, unit, field), cursors, rows)
     else:
-        days = _micros(unit, bits, field, cursors, rows) // _DAY_MICROS
-    return pa.array(days.astype(np.int32)).cast(stored_type(field.kind))
+        micros, nulls = _micros(unit, bits, field, cursors, rows)
+        days = micros // _DAY_MICROS
+    return pa.array(days.astype(np.int32), mask=nulls).cast(stored_type(field.kind))
 
 
 def _read_fractions(name: str, convert: Callable[[str], int], field: Field, cursors: Cursors, rows: Rows) -> pa.Array:
@@ -75,14 +81,27 @@ def _read_fractions(name: str, convert: Callable[[str], int], field: Field, curs
     return pa.array(each(finite, shortest_texts(name, cursors, rows), field, cursors, rows), stored_type(field.kind))
 
 
-def _micros(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -> Rows:
+def _micros(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -> tuple[Rows, Nulls]:
+    """Returns microseconds since 1970, and which of them are null."""
     multiply, divide = MICROS[unit]
     reach = 1 << (bits - 1)
     low = max(-(-time_texts.FIRST_MICRO // multiply) * divide, -reach)
     high = min(time_texts.LAST_MICRO // multiply * divide + divide - 1, reach - 1)
-    numbers = integers(low, high, partial(_outside, unit, field), cursors, rows)
+    numbers = cursors.zigzags(rows)
+    nulls = _limit(numbers, field) if unit == "us" else None
+    within(numbers, low, high, partial(_outside, unit, field), cursors, rows)
     micros: Rows = numbers * multiply if divide == 1 else numbers // divide
-    return micros
+    return micros, nulls
+
+
+def _limit(numbers: Rows, field: Field) -> Nulls:
+    """Replaces microseconds without an end by the last or first ones. Returns where they are null by the rule."""
+    infinity = field.rule.infinity
+    if infinity == "bad":
+        return None
+    after, before = (numbers == end for end in time_texts.ENDLESS)
+    numbers[after], numbers[before] = time_texts.LAST_MICRO, time_texts.FIRST_MICRO
+    return after | before if infinity == "null" else None
 
 
 def _outside(unit: Unit, field: Field, number: int) -> str:

@@ -51,9 +51,13 @@ _TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debeziu
 class Events:
     """Decoded events: the columns of the changed rows, the ordering column, and the bad events by rising index.
 
-    In a `deleted` row the unknown columns are null; in a bad or `skipped` event all columns are."""
+    In a `deleted` row the unknown columns are null; in a bad or `skipped` event all columns are. `before` has the rows
+    before an update, null where the event has none."""
 
     columns: list[pa.Array]
+    before: list[pa.Array]
+    updated: Flags
+    """Where an event has the row before an update."""
     ordering: pa.Array | None
     deleted: Flags
     skipped: Flags
@@ -95,7 +99,8 @@ class EventDecoder:
             for index in np.flatnonzero(are_unavailable(column)).tolist():
                 reasons.setdefault(index, _UNLOGGED.format(field.name))
         bad = tuple(BadValue(index, reason) for index, reason in sorted(reasons.items()))
-        return Events(columns, self._order(event["source"]), deleted, skipped, bad)
+        updated = (kinds == "u") & flags(before.is_valid())
+        return Events(columns, before.flatten(), updated, self._order(event["source"]), deleted, skipped, bad)
 
     def _order(self, source: pa.StructArray) -> pa.Array | None:
         fields = dict(zip(_SOURCE.names, source.flatten(), strict=True))

@@ -30,6 +30,7 @@ MICROS: Mapping[Unit, tuple[int, int]] = {
 Path = tuple[str, ...]
 """The names of a field and of those around it, the outermost first."""
 DecimalFormat = Literal["numeric", "base64"]
+Infinity = Literal["bad", "null", "bound"]
 _Choice = TypeVar("_Choice")
 _LONGEST_PATH = 1000
 NO_PATH = "..."
@@ -56,6 +57,8 @@ class Rule:
     decimal_format: DecimalFormat | None = None
     decimal_scale: int | None = None
     """The scale of texts in base64, if the message says it. None: that of the column."""
+    infinity: Infinity = "bad"
+    """A time or a day without an end becomes this."""
     rounds: bool = False
     """Whether a number with more digits behind the point than its DECIMAL is rounded, half up."""
 
@@ -67,14 +70,18 @@ class ValueRules:
     time_unit: Choices[Unit] = Choices()
     date_unit: Choices[Unit] = Choices()
     decimal_format: Choices[DecimalFormat] = Choices()
+    infinity: Infinity = "bad"
     rounds: bool = False
     exact_case: bool = False
     """Whether a field has the name of its column exactly. If not, the only field that differs in case will do."""
     names: tuple[tuple[str, Path], ...] = ()
     """The field of each column that has another name, by the column's path."""
 
-    def at(self, path: str) -> Rule:
-        return Rule(self.time_unit.at(path), self.date_unit.at(path), self.decimal_format.at(path), rounds=self.rounds)
+    def at(self, path: str, nullable: bool = True) -> Rule:
+        """Returns the rule of a field. Where it may not be null, a time without an end is bad, not null."""
+        infinity: Infinity = "bad" if self.infinity == "null" and not nullable else self.infinity
+        units = self.time_unit.at(path), self.date_unit.at(path)
+        return Rule(*units, self.decimal_format.at(path), infinity=infinity, rounds=self.rounds)
 
 
 NO_RULES = ValueRules()
@@ -142,7 +149,7 @@ def _field(name: str, kind: T.DataType, nullable: bool, rules: ValueRules, path:
         inner = [_field("element", kind.elementType, kind.containsNull, rules, path)]
     elif isinstance(kind, T.MapType):
         inner = [_field("value", kind.valueType, kind.valueContainsNull, rules, path)]
-    return Field(name, kind, nullable, rules.at(path), path, tuple(inner))
+    return Field(name, kind, nullable, rules.at(path, nullable), path, tuple(inner))
 
 
 def _all(fields: Sequence[Field]) -> Iterator[Field]:

@@ -28,6 +28,7 @@ from google.protobuf.descriptor_pb2 import (
 from sink.decode.proto_files import descriptor_set
 from sink.decode.registry import RegisteredSchema, referred
 from sink.schema.avro_types import CONNECT_NAMES
+from sink.schema.bounds import SchemaBounds
 
 _AVRO_NAMED = ("record", "error", "enum", "fixed")
 _AVRO_PLAIN = ("aliases", "default", "logicalType", "precision", "scale", "size", "symbols")
@@ -47,6 +48,17 @@ def fingerprint(schema: RegisteredSchema) -> str:
         texts = [*referred(schema), schema.text]
         content = json.dumps([schema.kind, *map(_avro if schema.kind == "AVRO" else _plain, texts)]).encode()
     return hashlib.sha256(content).hexdigest()[:_HEX_DIGITS]
+
+
+def bounded_fingerprint(schema: RegisteredSchema, bounds: SchemaBounds) -> str:
+    """Returns the fingerprint of a stranger's schema. A fingerprint copies namespaces, so the bounds come first: raises
+    SchemaTooLarge, and ValueError for a text that is no JSON where it has to be."""
+    texts = [schema.text, *referred(schema)]
+    if schema.kind == "PROTOBUF":
+        bounds.check_text(*texts)
+    else:
+        bounds.parse_all(texts)
+    return fingerprint(schema)
 
 
 def _plain(text: str) -> str:

@@ -26,7 +26,7 @@ from sink.decode.column_records import (
 from sink.decode.connect_json import ConnectDecoder
 from sink.decode.field_names import ProjectedDecoder, Projection
 from sink.decode.fields import NO_RULES, Columns, ValueRules
-from sink.decode.fingerprints import fingerprint
+from sink.decode.fingerprints import bounded_fingerprint
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.protobuf_descriptors import descriptor_of
@@ -126,14 +126,9 @@ class ValueFormat:
             raise UnusableSchema(str(error)) from None
         if self.used is not None:
             # Also where the schema does not fit: that of another registry under this id need not. The reader raises
-            # what is suppressed. A fingerprint copies the namespaces of a schema, so the bounds come first.
+            # what is suppressed.
             with suppress(ConfigError, ValueError):
-                texts = [registered.text, *referred(registered)]
-                if registered.kind == "PROTOBUF":
-                    self.bounds.check_text(*texts)
-                else:
-                    self.bounds.parse_all(texts)
-                self.used[self.access.qualified(schema_id)] = fingerprint(registered)
+                self.used[self.access.qualified(schema_id)] = bounded_fingerprint(registered, self.bounds)
         return self.reader(columns, registered, message_path, takes_bare)
 
     def reader(

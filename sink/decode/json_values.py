@@ -285,13 +285,15 @@ def _moment(
     of_text: Callable[[str], int],
     of_number: Callable[[str, Unit], int],
 ) -> Converter:
-    def convert(value: Any) -> int:
+    from_text, from_number = time_texts.limited(of_text, field), time_texts.limited(of_number, field)
+
+    def convert(value: Any) -> int | None:
         is_number = type(value) in (WholeNumber, FractionalNumber) and value not in NOT_FINITE
         try:
             if type(value) is str:
-                return of_text(value)
+                return from_text(value)
             if is_number and unit is not None:
-                return of_number(value, unit)
+                return from_number(value, unit)
         except ValueError as error:
             raise Undecodable(str(error)) from None
         if not is_number:

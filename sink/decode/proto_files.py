@@ -43,6 +43,7 @@ _KNOWN_PACKAGES = (
     "confluent_kafka.schema_registry.confluent.type",
     "confluent_kafka.schema_registry.confluent.types",
 )
+_ON_EVERY_HOST = "google/protobuf/"
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 _NOT_FOUND = re.compile(r"^(.+): File not found\.$", re.MULTILINE)
 _SHORT = 1000
@@ -105,6 +106,20 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
     for file in files_in_set.file:
         _ordered(by_name, file.name, str(path), well_known={})
     return content
+
+
+def registered_set(schema_id: str, descriptors: bytes) -> RegisteredSchema:
+    """Returns the last file of a complete descriptor set as a registry has it: it refers to those that it imports.
+    Those of google/protobuf are left out, which every host has."""
+    files = {file.name: file for file in FileDescriptorSet.FromString(descriptors).file}
+
+    @cache
+    def registered(name: str) -> RegisteredSchema:
+        imported = [name for name in files[name].dependency if name in files and not name.startswith(_ON_EVERY_HOST)]
+        text = base64.b64encode(files[name].SerializeToString()).decode()
+        return RegisteredSchema(schema_id, "PROTOBUF", text, tuple((name, registered(name)) for name in imported))
+
+    return registered(next(reversed(files)))
 
 
 def _compile_registered(

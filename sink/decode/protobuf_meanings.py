@@ -66,15 +66,15 @@ def meaning(declared: FieldDescriptor, field: Field, path: str) -> Meaning | Non
 def _moment(declared: FieldDescriptor, field: Field, path: str, unit: Unit | None, setting: str) -> Meaning | None:
     is_date = isinstance(field.kind, T.DateType)
     if declared.type == _Type.TYPE_STRING:
-        of_text = time_texts.days if is_date else time_texts.micros
+        of_text = time_texts.limited(time_texts.days if is_date else time_texts.micros, field)
         return Meaning(of_text, field.kind, partial(_convert_texts, of_text, field.kind))
     if declared.type not in _INTEGERS and declared.type != _Type.TYPE_DOUBLE:
         return None
     if unit is None:
         raise _missing(declared, field, path, setting)
-    of_digits = time_texts.days_of_number if is_date else time_texts.micros_of_number
+    of_digits = time_texts.limited(time_texts.days_of_number if is_date else time_texts.micros_of_number, field)
 
-    def of_number(number: float) -> int:
+    def of_number(number: float) -> int | None:
         if not math.isfinite(number):
             raise ValueError(f"{quoted(number, str(number), 'a number')} is not a time")
         # A double is the decimal number that was written as it: its shortest digits.
@@ -98,7 +98,7 @@ def _decimal(convert: Callable[[Any], Decimal], text: str) -> Decimal:
 
 def _convert_integers(
     of_bits: Callable[[Bits], Numbers],
-    of_number: Callable[[Any], int],
+    of_number: Callable[[Any], int | None],
     unit: Unit,
     kind: T.DataType,
     cursors: Cursors,
@@ -111,15 +111,18 @@ def _convert_integers(
     plain = (numbers >= first) & (numbers <= last) if numbers.dtype != np.uint64 else numbers <= np.uint64(last)
     moments = np.where(plain, numbers, 0).astype(np.int64) * multiply // divide
     converted = moments // _DAY if isinstance(kind, T.DateType) else moments
-    if not plain.all():
+    nulls = ~plain
+    if nulls.any():
         others = _each(of_number, cursors, occurrences.only(~plain), numbers[~plain].tolist())
         converted[~plain] = [0 if value is None else value for value in others]
-    return pa.array(converted).cast(pa.int32() if isinstance(kind, T.DateType) else pa.int64()).cast(stored_type(kind))
+        nulls[~plain] = [value is None for value in others]
+    whole = pa.array(converted, pa.int32() if isinstance(kind, T.DateType) else pa.int64(), mask=nulls)
+    return whole.cast(stored_type(kind))
 
 
 def _convert_doubles(
     of_bits: Callable[[Bits], Numbers],
-    of_number: Callable[[Any], int],
+    of_number: Callable[[Any], int | None],
     unit: Unit,  # noqa: ARG001 - `of_number` knows it
     kind: T.DataType,
     cursors: Cursors,

@@ -76,6 +76,9 @@ class Singular:
             return values
         column = scattered(messages.count, [(positions, values)], self._kind)
         if self._missing.default is not None:
+            if values.null_count:
+                # A value may be null by its rule: no default stands for it.
+                return pc.if_else(pa.array(messages.has(occurrences)), column, self._missing.default)
             return pc.fill_null(column, self._missing.default)
         if self._missing.reason:
             messages.fail(~messages.has(occurrences), self._missing.reason)

@@ -44,6 +44,11 @@ class RegistryAccess:
         """Returns the id as it is recorded."""
         return f"{self.name}/{schema_id}" if self.name else str(schema_id)
 
+    def id_of(self, recorded: str) -> int | str:
+        """Returns the id that is recorded so."""
+        text = recorded.removeprefix(f"{self.name}/") if self.name else recorded
+        return int(text) if text.isdecimal() else text
+
     def __repr__(self) -> str:
         urls = ", ".join(map(shown_url, self.urls))
         return f"RegistryAccess({urls}; { {name: redacted_value(name, value) for name, value in self.properties} })"

@@ -8,21 +8,23 @@ show. Zones are those of the host's time zone database. `docs/values.md` has the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sink.decode.fields import MICROS, Unit
+from pyspark.sql import types as T
+
+from sink.decode.fields import MICROS, Field, Unit
 from sink.decode.quoting import quoted
 
 DAYS_OF_400_YEARS = 146_097
 _DAY_MICROS = MICROS["days"][0]
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_ENDLESS = {"9223372036825200000", "-9223372036832400000"}
-"""Numbers that Debezium's MicroTimestamp has for Postgres' infinity, by its documentation."""
-_NO_END = "Declare the column as {}, or have the source hold a date like 9999-12-31."
+ENDLESS = (9223372036825200000, -9223372036832400000)
+"""Microseconds that Debezium's MicroTimestamp has for Postgres' infinity and -infinity, by its documentation."""
+_NO_END = "Set time.infinity, declare the column as {}, or have the source hold a date like 9999-12-31."
 FIRST_MICRO = (datetime.min - _EPOCH) // _MICROSECOND
 LAST_MICRO = (datetime.max - _EPOCH) // _MICROSECOND
 FIRST_DAY, LAST_DAY = FIRST_MICRO // _DAY_MICROS, LAST_MICRO // _DAY_MICROS
@@ -40,6 +42,35 @@ _LONGEST = 100
 _BLANKS = "".join(map(chr, range(33)))
 _MOST_DIGITS = 30
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
+
+
+class Endless(ValueError):
+    """Postgres' infinity, which no table can hold."""
+
+    def __init__(self, reason: str, is_negative: bool) -> None:
+        super().__init__(reason)
+        self.is_negative = is_negative
+
+
+def limited(of_value: Callable[..., int], field: Field) -> Callable[..., int | None]:
+    """Returns `of_value` with the rule of the field for what has no end."""
+    first, last = ends(field)
+    infinity = field.rule.infinity
+    if infinity == "bad":
+        return of_value
+
+    def convert(*arguments: str) -> int | None:
+        try:
+            return of_value(*arguments)
+        except Endless as end:
+            return None if infinity == "null" else first if end.is_negative else last
+
+    return convert
+
+
+def ends(field: Field) -> tuple[int, int]:
+    """Returns the first and the last number that a TIMESTAMP or DATE may have."""
+    return (FIRST_DAY, LAST_DAY) if isinstance(field.kind, T.DateType) else (FIRST_MICRO, LAST_MICRO)
 
 
 def days(text: str) -> int:
@@ -80,13 +111,16 @@ def micros_of_number(number: str, unit: Unit) -> int:
         moment = int(_FLOOR.to_integral_value(_FLOOR.divide(_FLOOR.multiply(exact, multiply), divide)))
         if FIRST_MICRO <= moment <= LAST_MICRO:
             return moment
-    raise ValueError(outside(number, unit))
+    raise outside(number, unit)
 
 
-def outside(number: str, unit: Unit) -> str:
+def outside(number: str, unit: Unit) -> ValueError:
     """Returns the reason why a number in a unit is no moment."""
-    way = f", as Debezium writes Postgres' infinity. {_NO_END.format('BIGINT')}" if number in _ENDLESS else ""
-    return f"{_shown(number, 'a number')} {unit} since 1970 are outside the years 0001 to 9999{way}"
+    reason = f"{_shown(number, 'a number')} {unit} since 1970 are outside the years 0001 to 9999"
+    if unit != "us" or number not in map(str, ENDLESS):
+        return ValueError(reason)
+    way = f"{reason}, as Debezium writes Postgres' infinity. {_NO_END.format('BIGINT')}"
+    return Endless(way, number.startswith("-"))
 
 
 def days_of_number(number: str, unit: Unit) -> int:
@@ -183,9 +217,11 @@ def _offsets(region: str, local: datetime) -> set[timedelta]:
 
 def _endless(text: str) -> ValueError | None:
     """Returns the error for Postgres' values without an end."""
-    if _stripped(text).lower().removeprefix("-") != "infinity":
+    bare = _stripped(text).lower()
+    if bare.removeprefix("-") != "infinity":
         return None
-    return ValueError(f"{_shown(text)} is Postgres' infinity, which no table can hold. {_NO_END.format('STRING')}")
+    reason = f"{_shown(text)} is Postgres' infinity, which no table can hold. {_NO_END.format('STRING')}"
+    return Endless(reason, bare.startswith("-"))
 
 
 def _no_time(text: str) -> ValueError:

@@ -4,17 +4,20 @@ Guarantee: the sync reads the table and changes nothing in it. It registers what
 with partition values as the rows have them, or nothing, with the reason. It may be repeated, also by two workers at
 once. An entry of another table in a Hive metastore is left as it is. Voided by a class in `catalog.partition.extractor`
 that gives other values, and by an entry that is made between the look and the sync. Raises ConfigError for an entry of
-another table, and what py4j raises.
+another table and for columns that a metastore refuses, and what py4j raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JJavaError
 
 from coordination.errors import ConfigError
+from sink.clients.java_errors import error_text
 from sink.config import Settings
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.client import HudiClient
@@ -26,6 +29,8 @@ ANSWER_SECONDS = 60
 _SYNC = "hoodie.datasource.hive_sync"
 _EXTRACTORS = "org.apache.hudi.hive"
 _HUDI_FORMATS = ("org.apache.hudi.", "com.uber.hoodie.")
+_DISALLOW = "hive.metastore.disallow.incompatible.col.type.changes"
+_INCOMPATIBLE = re.compile(r"types incompatible with the existing columns in their respective positions\s*:\s*([\w,]+)")
 _URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
 
 
@@ -79,14 +84,35 @@ def register(hudi: HudiClient, settings: Settings) -> str:
     conf.setIfUnset(_TIMEOUT, f"{ANSWER_SECONDS}s")
     if settings.catalog_uris is not None:
         conf.set(_URIS, settings.catalog_uris)
+    names = entry_names(options, str(meta.getTableType().name()) == "MERGE_ON_READ")
     if settings.catalog_class == HIVE_SYNC:
-        for name in entry_names(options, str(meta.getTableType().name()) == "MERGE_ON_READ"):
+        for name in names:
             _require_own_entry(hudi, properties, conf, options[f"{_SYNC}.database"], name)
     files = hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)
-    hudi.java.sync.common.util.SyncUtilHelpers.runHoodieMetaSync(
-        settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta)
-    )
+    sync = hudi.java.sync.common.util.SyncUtilHelpers
+    arguments = (settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta))
+    try:
+        sync.runHoodieMetaSync(*arguments)
+    except Py4JJavaError as error:
+        columns = _INCOMPATIBLE.search(error_text(error))
+        if settings.catalog_class != HIVE_SYNC or columns is None:
+            raise
+        _register_partitions(hudi, sync.instantiateMetaSyncTool(*arguments), names)
+        raise ConfigError(
+            f"the metastore refuses the new types of the columns {columns[1]}: to Hive a struct with one more field is"
+            " incompatible. Columns stay as they are there; partitions are registered all the same. Set"
+            f" {_DISALLOW}=false in the metastore, or drop the entry there: the sink makes it anew."
+        ) from error
     return str(newest.get().requestedTime()) if newest.isPresent() else ""
+
+
+def _register_partitions(hudi: HudiClient, tool: Any, names: Sequence[str]) -> None:
+    """Does the half of Hudi's sync that comes after the columns."""
+    try:
+        for name in names:
+            hudi.call_hidden(tool, "validateAndSyncPartitions", ("java.lang.String", "boolean"), name, True)
+    finally:
+        tool.close()
 
 
 def entry_names(options: Mapping[str, str], is_merge_on_read: bool) -> list[str]:

@@ -355,7 +355,13 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
         # Each transaction looks its columns up, and is not made with any that do not fit.
         return None
     try:
-        evolved(table_columns, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
+        evolved(
+            table_columns,
+            schema.spark,
+            Compatibility(settings.schema_compatibility),
+            merges_on_read(settings),
+            widens_decimals=settings.schema_widen_decimals,
+        )
     except SchemaConflict as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
     # The settings name all columns: one that the table lacks is as likely a misspelt name.

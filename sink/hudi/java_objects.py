@@ -137,11 +137,14 @@ class HudiObjects:
     def call_hidden(
         self, target: Any, method: str, parameters: Sequence[str], *arguments: Any, owner: str | None = None
     ) -> Any:
-        """Calls a method that is not public, or whose class is not. `parameters` are the classes that it declares;
-        `owner` is the class that declares the method, if it is not the target's own.
+        """Calls a method that is not public, or whose class is not. `parameters` are the classes that it declares, or
+        `boolean`; `owner` is the class that declares the method, if it is not the target's own.
         """
-        kinds = self.java_array(self.jvm.java.lang.Class, *map(self.java_class, parameters))
-        declared = (self.java_class(owner) if owner else target.getClass()).getDeclaredMethod(method, kinds)
+        of_boolean = {"boolean": self.jvm.java.lang.Boolean.TYPE} if "boolean" in parameters else {}
+        kinds = [of_boolean.get(name) or self.java_class(name) for name in parameters]
+        declared = (self.java_class(owner) if owner else target.getClass()).getDeclaredMethod(
+            method, self.java_array(self.jvm.java.lang.Class, *kinds)
+        )
         declared.setAccessible(True)
         return declared.invoke(target, self.java_array(self.jvm.java.lang.Object, *arguments))
 

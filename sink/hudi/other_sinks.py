@@ -50,6 +50,12 @@ class OtherSinks:
         """Forgets commits that left the active timeline. Archived ones stay."""
         self._active = {entry: checkpoints for entry, checkpoints in self._active.items() if entry in listed}
 
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """The fingerprints of the schemas that these checkpoints name."""
+        checkpoints = chain(self._archived.values(), *self._active.values())
+        return frozenset(chain.from_iterable(checkpoint.schemas.values() for checkpoint in checkpoints))
+
     def conflict(self, checkpoint: Checkpoint) -> str:
         """Returns which other sink has landed offsets of this checkpoint's transaction; empty if none has."""
         others = _newest(chain(self._archived.values(), *self._active.values()))

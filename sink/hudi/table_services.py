@@ -33,6 +33,7 @@ from sink.hudi.lock import Locks
 from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
+from sink.hudi.schema_texts import trim
 from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
@@ -245,8 +246,14 @@ class HudiTableServices:
             LOG.warning("cleaning.dropped", instant=instant, reason=reason)
         return not reason
 
+    def _named_schemas(self) -> frozenset[str]:
+        """Reads the fingerprints of the schemas that the newest checkpoint of each sink names."""
+        self._timeline.view(())
+        return self._timeline.others.fingerprints | frozenset(self._timeline.schemas.values())
+
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
+        trim(self._hudi, self._named_schemas)
         with self._moment("archiving") as moment:
             Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held).run()
         self._require_others_ended()

@@ -27,7 +27,7 @@ from sink.operations.samples import Sample, SampleRequest, read_sample
 from sink.operations.written_schemas import columns_of_file, ids_of, without_headers
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning, sentences, shown_reason
-from sink.write.row_spec import registry_access, value_format
+from sink.write.value_formats import registry_access, value_format
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from sink.schema.ddl import to_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec, separate_bad
-from sink.write.row_spec import key_format, registry_access, value_format
+from sink.write.value_formats import key_format, registry_access, value_format
 
 _KINDS: Mapping[str, type[T.DataType]] = {
     "time_unit": T.TimestampType,

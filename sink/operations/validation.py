@@ -51,8 +51,9 @@ from sink.operations.table_version import require_own_table
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
-from sink.write.row_spec import registry_access, spec_of, table_schema, value_format
+from sink.write.row_spec import spec_of, table_schema
 from sink.write.task_input import require_reader
+from sink.write.value_formats import registry_access, value_format
 from sink.write.value_rules import left_open
 
 METASTORE_SECONDS = 5.0

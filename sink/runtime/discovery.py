@@ -19,7 +19,7 @@ from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
 from sink.runtime.pools import Background
 from sink.telemetry.logs import hide
-from sink.write.row_spec import registry_access
+from sink.write.value_formats import registry_access
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 15.0

@@ -2,9 +2,10 @@
 
 Guarantee: Spark, hudi-rs and DuckDB read older files correctly with the new columns, and no column is lost. So only
 these changes are allowed: a new nullable column or field, a column that becomes nullable, and the widenings INT to
-BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to more digits before the point. Within arrays, maps and structs no type
-widens, because Spark 3.5 could not read older files. In a merge-on-read table no type changes, and no struct gets a
-field, because hudi-rs 0.5 could not read older log files. Raises SchemaConflict.
+BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to more digits before the point, if they take no more bytes or readers are
+set for it: Spark compares a filter with an older file's DECIMAL in the bytes of that file, and fails. Within arrays,
+maps and structs no type widens, because Spark 3.5 could not read older files. In a merge-on-read table no type changes,
+and no struct gets a field, because hudi-rs 0.5 could not read older log files. Raises SchemaConflict.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from sink.schema.storage_types import storage_type
 from sink.schema.warnings import OmittedField, sentences, shown_path, shown_reason
 
 _SHOWN = 60
+_DECIMALS = (
+    " (Spark's filters on the column would fail on older files: set spark.sql.parquet.filterPushdown.decimal=false for"
+    " all readers, then schema.widen.decimals=true)"
+)
 _FIXED = "in a merge-on-read table no type can change, not even by Spark SQL: keep it, or fill a new table"
 
 
@@ -45,6 +50,7 @@ class SchemaConflict(ConfigError):
 class _Rules:
     compatibility: Compatibility
     on_read: bool
+    widens_decimals: bool
     left_out: Mapping[str, str]
     """Why a field has no column, by its path in lower case."""
     reasons: list[str]
@@ -56,8 +62,10 @@ def evolved(
     compatibility: Compatibility,
     on_read: bool = False,
     left_out: Sequence[OmittedField] = (),
+    widens_decimals: bool = True,
 ) -> T.StructType:
     """Returns the table's columns, followed by the new ones in `wanted`. `on_read`: the table is merge-on-read.
+    `widens_decimals`: a DECIMAL may take more bytes, because readers are set for it or because it was decided before.
     `left_out` are fields of the records that no column can hold; if the table has a column for one, its type changed.
 
     A type is as declared in `wanted` if the table stores it so: a TINYINT is an INT in the table.
@@ -65,7 +73,7 @@ def evolved(
     reasons: list[str] = []
     # An array or map has no column if no column can hold its elements.
     omission_reasons = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
-    columns = _struct(table, wanted, _Rules(compatibility, on_read, omission_reasons, reasons), "")
+    columns = _struct(table, wanted, _Rules(compatibility, on_read, widens_decimals, omission_reasons, reasons), "")
     if reasons:
         shown = "; ".join(sentences([shown_reason(reason) for reason in reasons]))
         raise SchemaConflict(
@@ -158,12 +166,16 @@ def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.
     if storage_type(wanted) == table:
         return wanted
     is_nested = "." in path or path.endswith(("[]", "{}"))
-    if rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not is_nested and widens(table, wanted):
+    may_widen = rules.widens_decimals or not _takes_more_bytes(table, wanted)
+    is_followed = rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE)
+    if is_followed and not is_nested and may_widen and widens(table, wanted):
         return wanted
     if rules.compatibility is not Compatibility.FULL and widens(wanted, table):
         return table
     if rules.compatibility is not Compatibility.NONE:
-        note = " (within another type, where none can widen)" if is_nested and widens(table, wanted) else ""
+        note = ""
+        if widens(table, wanted):
+            note = " (within another type, where none can widen)" if is_nested else "" if may_widen else _DECIMALS
         rules.reasons.append(f"{_differ(path, table, wanted)}{note}")
     return table
 
@@ -181,3 +193,14 @@ def widens(narrow: T.DataType, wide: T.DataType) -> bool:
     if isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType):
         return narrow.scale == wide.scale and narrow.precision <= wide.precision
     return False
+
+
+def _takes_more_bytes(narrow: T.DataType, wide: T.DataType) -> bool:
+    decimals = isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType)
+    return decimals and _decimal_bytes(wide.precision) > _decimal_bytes(narrow.precision)  # type: ignore[attr-defined]
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Returns how many bytes Parquet has for a number of so many digits and its sign."""
+    largest: int = 10**precision
+    return largest.bit_length() // 8 + 1

@@ -10,7 +10,7 @@ key's format cannot fill.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,10 @@ LOG_POSITION = T.StructType(
 _NO_ORDERING_VALUE = (
     "the value is null (a tombstone), and a tombstone has no value for ordering.field.name. Delete with"
     " _hoodie_is_deleted and an ordering value, or remove ordering.field.name, so that the log orders the changes."
+)
+_MOVED = (
+    "the update moves its row from partition {} to {}, and an index that looks in one partition would leave the earlier"
+    " row there. Use a new table with index.type=record, which finds rows by their key alone."
 )
 _NO_PARTITION = (
     "a delete must contain the partition of its row. Have the producer add it (Debezium for Postgres: REPLICA IDENTITY"
@@ -209,6 +213,10 @@ class _Decoded:
     keyless: Flags
     """Deletes whose value does not contain the record key."""
     bad: dict[int, str]
+    before: dict[str, pa.Array] = field(default_factory=dict)
+    """Columns of the partition before an update; null where it is not known."""
+    updated: Flags | None = None
+    """Where it is known."""
 
 
 class Changes:
@@ -245,12 +253,38 @@ class Changes:
         if decoded.skipped.any():
             rows = rows.filter(pa.array(~decoded.skipped))
         try:
-            rows, _ = self._spec.place(rows)
+            placed, groups = self._spec.place(rows)
+            self._require_unmoved(rows, groups, decoded)
         except BadRows as error:
             row_numbers = np.flatnonzero(~decoded.skipped).tolist()
             raise BadRows(error.kind, {row_numbers[row]: reason for row, reason in error.reasons.items()}) from None
+        rows = placed
         typed = [rows.column(field.name).cast(field.type) for field in self._columns]
         return pa.RecordBatch.from_arrays(typed, schema=self._columns)
+
+    def _require_unmoved(self, rows: pa.RecordBatch, groups: Groups, decoded: _Decoded) -> None:
+        """Raises BadRows for updates that move a row to another partition, where the index looks in one."""
+        if decoded.updated is None:
+            return
+        kept = pa.array(~decoded.skipped)
+        updated = np.flatnonzero(decoded.updated[~decoded.skipped])
+        if not len(updated):
+            return
+        for name, column in decoded.before.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column.filter(kept))
+        try:
+            _, earlier = self._spec.place(rows.take(pa.array(updated)))
+        except BadRows as error:
+            # No row is in a partition that is refused.
+            updated = np.delete(updated, list(error.reasons))
+            _, earlier = self._spec.place(rows.take(pa.array(updated)))
+        moved = {
+            row: _MOVED.format(quoted(before, before or "''"), quoted(after, after or "''"))
+            for row, number in zip(updated.tolist(), earlier.codes.tolist(), strict=True)
+            if (before := earlier.paths[number]) != (after := groups.paths[groups.codes[row]])
+        }
+        if moved:
+            raise BadRows("partition", moved)
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
@@ -278,6 +312,8 @@ class Changes:
             flags(decoded.skipped, left_out),
             flags(decoded.keyless, not left_out),
             bad,
+            {name: take_or_null(column, positions) for name, column in decoded.before.items()},
+            None if decoded.updated is None else flags(decoded.updated, False),
         )
 
     def _nulls(self, columns: dict[str, pa.Array], decoded: _Decoded) -> dict[int, str]:
@@ -320,6 +356,7 @@ class _Events:
         schema = spec.schema
         self._names = schema.value_struct.names
         self._keys = [name for name in spec.keys.fields if name in self._names]
+        self._located = [name for name in spec.located if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
         self._decoder = EventDecoder(spec.format, schema.unchecked, spec.debezium_ordering)
 
@@ -335,4 +372,10 @@ class _Events:
         if events.ordering is not None:
             columns[self._ordering[0]] = events.ordering
         bad = {bad_value.index: bad_value.reason for bad_value in events.bad}
-        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, bad)
+        decoded = _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, bad)
+        if not self._located:
+            return decoded
+        before = {
+            name: column for name, column in zip(self._names, events.before, strict=True) if name in self._located
+        }
+        return replace(decoded, before=before, updated=events.updated)

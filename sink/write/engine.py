@@ -53,6 +53,7 @@ from sink.schema import TableSchema
 from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
 from sink.write.filled_topics import FilledTopics, UnfilledWarnings
+from sink.write.kept_schemas import KeptSchemas
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import spec_of
@@ -99,6 +100,7 @@ class Engine(ABC):
         self._schema = schema
         self._spec = spec_of(settings, schema)
         self._inputs = Inputs(spark, settings)
+        self._kept = KeptSchemas(spark, settings)
         self._warnings = UnfilledWarnings(schema.value_struct.names)
 
     def check(self) -> None:
@@ -139,13 +141,15 @@ class Engine(ABC):
         reports = complete(unordered_reports, tasks)
         self._inputs.memory.succeeded()
         self._warnings.warn(report.topics for report in reports)
+        schemas = tuple(sorted({pair for report in reports for pair in report.schemas}))
+        self._kept.keep(schemas)
         return WriteResult(
             tuple(result for report in reports for result in report.results),
             (*stats, *(stat for report in reports for stat in report.stats)),
             sum(report.size for report in reports),
             quarantine(self._inputs, self._settings, instant, reports),
             tuple(read for report in reports for read in report.reads),
-            tuple(sorted({pair for report in reports for pair in report.schemas})),
+            schemas,
         )
 
     def cancel(self, instant: str) -> None:

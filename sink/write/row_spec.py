@@ -24,9 +24,8 @@ from sink.config import Settings
 from sink.decode.debezium import row_of_event
 from sink.decode.field_names import columns_of_fields
 from sink.decode.fingerprints import fingerprint
-from sink.decode.formats import WIRE, ValueFormat
-from sink.decode.proto_files import descriptor_set_of_file
-from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema, registry
+from sink.decode.formats import WIRE
+from sink.decode.registry import RegisteredSchema, UnknownSchema, registry
 from sink.hudi import Table
 from sink.hudi.options import (
     change_columns,
@@ -47,7 +46,8 @@ from sink.schema.warnings import OmittedField, SchemaWarning, sentences
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
 from sink.write.specification import specification
-from sink.write.value_rules import require_columns, value_rules
+from sink.write.value_formats import key_format, registry_access, value_format
+from sink.write.value_rules import require_columns
 
 LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
@@ -162,43 +162,6 @@ def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
     )
 
 
-def key_format(settings: Settings) -> ValueFormat | None:
-    """Returns the format of Kafka keys, from which the sink reads record keys; None if delete.key.format is `none`."""
-    name = settings.delete_key_format
-    if name == "none":
-        return None
-    access = registry_access(settings) if name.endswith("-confluent") else None
-    return ValueFormat(name, access=access, bounds=settings.schema_bounds, rules=value_rules(settings))
-
-
-def value_format(settings: Settings) -> ValueFormat:
-    file, bounds, rules = settings.value_schema_file, settings.schema_bounds, value_rules(settings)
-    match settings.value_format:
-        case "avro":
-            writer = file.read_bytes() if file else settings.schema_text.encode()
-            return ValueFormat("avro", writer, bounds=bounds, rules=rules)
-        case "protobuf":
-            assert file is not None
-            message = settings.value_message or ""
-            return ValueFormat("protobuf", descriptor_set_of_file(file), message, bounds=bounds, rules=rules)
-        case name:
-            return ValueFormat(name, access=registry_access(settings), bounds=bounds, rules=rules)
-
-
-def registry_access(settings: Settings) -> RegistryAccess | None:
-    if not settings.registry_urls:
-        return None
-    login = settings.registry_login.get_secret_value() if settings.registry_login else ""
-    client_settings = {
-        "basic.auth.user.info": login,
-        "ssl.ca.location": settings.registry_ca,
-        "ssl.certificate.location": settings.registry_certificate,
-        "ssl.key.location": settings.registry_key,
-    }
-    properties = tuple((name, str(value)) for name, value in client_settings.items() if value)
-    return RegistryAccess(settings.registry_urls, properties, name=settings.registry_name)
-
-
 def record_keys(settings: Settings) -> RecordKeys:
     """Returns how record keys are made. With several fields, or several partition columns, Hudi writes the names of the
     fields into the key."""
@@ -227,7 +190,8 @@ class ColumnResolver:
             added_columns = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in added_columns])
             on_read = merges_on_read(self._settings)
-            columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out)
+            widens = self._settings.schema_widen_decimals
+            columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out, widens)
             if columns != table:
                 # Record keys and partition paths are texts: a key column that widens to DOUBLE would change them.
                 require_usable(self._settings, replace(schema, value_struct=columns))

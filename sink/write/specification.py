@@ -1,16 +1,16 @@
 """The specification by which records are decoded, for the commits that have their rows.
 
-A reader of a commit finds with it what its values meant, whatever the configuration has become. Raises OSError for a
-schema file that cannot be read.
+A reader of a commit finds with it what its values meant, whatever the configuration has become. Raises what
+`value_format` raises.
 """
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 
 from sink.config import Settings
 from sink.config.groups.meanings import MeaningSettings
+from sink.write.value_formats import file_schema, value_format
 
 _SETTINGS = (
     *MeaningSettings.model_fields,
@@ -25,8 +25,8 @@ _SETTINGS = (
 
 
 def specification(settings: Settings) -> str:
-    """Returns the settings that are not defaults, by their names, and the digest of a schema file that the values need:
-    a JSON object.
+    """Returns the settings that are not defaults, by their names, and the fingerprint of the schema that all values
+    have: a JSON object. The table has the schema (`sink.hudi.schema_texts`).
 
     Schemas of a registry are in the checkpoint, by id and fingerprint.
     """
@@ -34,6 +34,6 @@ def specification(settings: Settings) -> str:
     chosen = {name: getattr(settings, name) for name in _SETTINGS}
     found = {str(fields[name].alias): value for name, value in chosen.items() if value != fields[name].default}
     found["value.format"] = settings.value_format
-    if settings.value_schema_file is not None:
-        found["value.schema.file"] = f"sha256:{sha256(settings.value_schema_file.read_bytes()).hexdigest()}"
+    if (schema := file_schema(value_format(settings))) is not None:
+        found["value.schema.file"] = schema[0]
     return json.dumps(found, separators=(",", ":"), sort_keys=True)

@@ -20,6 +20,7 @@ def value_rules(settings: Settings) -> ValueRules:
         _choices(settings.time_unit),
         _choices(settings.date_unit),
         _choices(settings.decimal_format),
+        infinity=settings.time_infinity,
         rounds=settings.decimal_rounding == "half_up",
         exact_case=settings.field_case == "exact",
         names=settings.field_names,

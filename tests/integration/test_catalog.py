@@ -209,6 +209,28 @@ def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_a
             reader.rows("select sum(whole) from orders")
 
 
+def test_a_struct_that_gets_a_field_stops_no_partition_and_is_named(
+    make_landing: MakeLanding, client: Metastore
+) -> None:
+    partitioned = {"partition__field__name": "kind"}
+    landing = make_landing("nested", "id bigint, kind string, place struct<city: string>", **partitioned)
+    land(landing, 1, 0, 1)
+    landing.table.register()
+    wider = make_landing(
+        "nested", "id bigint, kind string, place struct<city: string, lat: double>, more string", **partitioned
+    )
+    land(wider, 2, 1, 3)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"new types of the columns place:.*partitions are registered"):
+            wider.table.register()
+        assert {kind for (kind,) in client.partitions("nested", 1)} == {"buy", "view", "__HIVE_DEFAULT_PARTITION__"}
+    assert client.columns("nested")["place"] == "struct<city:string>"
+    client.drop("nested")
+    wider.table.register()
+    assert client.columns("nested")["place"] == "struct<city:string,lat:double>"
+    assert len(client.partitions("nested", 1)) == 3
+
+
 @pytest.mark.thorough
 def test_a_class_that_is_not_there_is_named_as_the_reason(make_landing: MakeLanding) -> None:
     glue = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"

@@ -79,6 +79,7 @@ def open_upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[Ope
         opened: list[Upserts] = []
 
         def make(ddl: str, **more: str) -> Upserts:
+            more.setdefault("schema__widen__decimals", "true")
             opened.append(Upserts(spark, client, tmp_path / "sink", kafka.address, name, ddl=ddl, **more))
             return opened[-1].go_on_as(opened[-2]) if opened[:-1] else opened[-1]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ from typing import Any
 import pytest
 
 from coordination.errors import BadRecord
+from sink.decode.registry import Registry, RegistryAccess
+from sink.hudi.schema_texts import MOST_KEPT, SCHEMAS
 from tests.integration.debezium_kit import Connector, optional
 from tests.integration.table_kit import connected
 from tests.integration.upsert_kit import Upserts
@@ -150,6 +155,49 @@ def test_a_key_that_does_not_name_the_row_is_a_bad_record(
     with pytest.raises(BadRecord, match="record key column 'shop' is null") as bad:
         upserts.write(upserts.begin(), (0, 0, 2))
     assert bad.value.offset == 1
+
+
+def test_the_table_keeps_each_schema_that_decoded_records_once(
+    open_upserts: Open, registry_url: str, kafka: Any, topic: Callable[[], str]
+) -> None:
+    name = topic()
+    shop = Connector("postgresql", registry_url, kafka.address, name)
+    shop.describe(KEY, COLUMNS)
+    shop.send("c", key(row(1)), None, row(1))
+    upserts = open_upserts(name, ddl="", schema__subject=f"{name}-value")
+    upserts.land((0, 0, 1))
+    first = {path.name: path.stat().st_mtime_ns for path in kept_files(upserts)}
+    shop.describe(KEY, MORE_COLUMNS)
+    shop.send("c", key(row(2)), None, row(2, paid=None))
+    shop.tombstone(key(row(1)))
+    written = upserts.land((0, 1, 3))
+    second = {path.name: path.stat().st_mtime_ns for path in kept_files(upserts)}
+    assert first.items() < second.items()
+    prints = {fingerprint for _, fingerprint in written.schemas}
+    assert prints == {name.partition(".")[0] for name in second.keys() - first.keys()}
+    texts = [schema["text"] for path in kept_files(upserts) for schema in kept_schemas(path)]
+    registered = {Registry(RegistryAccess((registry_url,))).schema(int(id_)).text for id_, _ in written.schemas}
+    assert registered < set(texts)
+
+    for number in range(MOST_KEPT):
+        other = kept_files(upserts)[0].with_name(f"{number:016x}.json.gz")
+        other.touch()
+        os.utime(other, (number, number))
+    (archiving,) = [service for service in upserts.table.services() if service.name == "archiving"]
+    assert archiving.reason == ""
+    left = {path.name for path in kept_files(upserts)}
+    assert {path.name for path in kept_files(upserts)} >= second.keys() - first.keys()
+    assert len(left) == MOST_KEPT
+    assert f"{0:016x}.json.gz" not in left
+    assert f"{MOST_KEPT - 1:016x}.json.gz" in left
+
+
+def kept_files(upserts: Upserts) -> list[Path]:
+    return sorted(Path(upserts.settings.base_path, SCHEMAS).glob("*.json.gz"))
+
+
+def kept_schemas(file: Path) -> list[dict[str, Any]]:
+    return json.loads(gzip.decompress(file.read_bytes()))["schemas"]  # type: ignore[no-any-return]
 
 
 def key(change: dict[str, Any]) -> dict[str, Any]:

@@ -148,6 +148,7 @@ class Upserts:
             topics={self.topic: topic_id_of(self.topic)},
             ends=ends,
             results=written.results,
+            schemas=dict(written.schemas),
         )
         outcome = (table or self.table).complete(instant, written.stats, new_checkpoint, allow, self._columns)
         if outcome is TableOutcome.COMPLETED:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
@@ -69,10 +69,16 @@ class Case:
     def settings(self, directory: Path) -> Iterator[Settings]:
         """Yields the settings, from a copy in `directory`, while the registry answers. Raises ConfigError."""
         shutil.copytree(self.directory, directory, dirs_exist_ok=True)
+        with self.written() as text:
+            yield settings_of_text(directory, text)
+
+    @contextmanager
+    def written(self) -> Iterator[str]:
+        """Yields the settings as text, while the registry answers."""
         text = (self.directory / "sink.yaml").read_text()
         with StubRegistry(self._answer) as registry:
             has_registry = (self.directory / "subjects.json").exists()
-            yield settings_of_text(directory, f"schema.registry.url: {registry.url}\n{text}" if has_registry else text)
+            yield f"schema.registry.url: {registry.url}\n{text}" if has_registry else text
 
     def _answer(self, request: RegistryRequest) -> RegistryResponse:
         path = request.path.partition("?")[0]
@@ -157,8 +163,8 @@ def _batch(records: list[dict[str, Any]]) -> pa.RecordBatch:
             TOPIC,
             0,
             offset,
-            _bytes(record["key"]),
-            _bytes(record["value"]),
+            content(record["key"]),
+            content(record["value"]),
             None,
             None,
             (TIMESTAMP_CREATE_TIME, record.get("timestamp", 0)),
@@ -171,10 +177,17 @@ def _batch(records: list[dict[str, Any]]) -> pa.RecordBatch:
     )
 
 
-def _bytes(written: str | dict[str, str] | None) -> bytes | None:
+def content(written: str | dict[str, str] | None) -> bytes | None:
     if isinstance(written, dict):
         return base64.b64decode(written["b64"])
     return None if written is None else written.encode()
+
+
+def texts(rows: Sequence[Row], columns: Collection[str]) -> list[str]:
+    """Returns rows as texts of these columns, in an order of their own."""
+    return sorted(
+        json.dumps({name: as_written(row.get(name)) for name in sorted(columns)}, ensure_ascii=False) for row in rows
+    )
 
 
 def as_written(value: Any) -> Any:

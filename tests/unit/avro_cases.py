@@ -11,6 +11,7 @@ from json_cases import NUMBERS, TEXTS, TIMES
 
 INTEGERS = [0, 1, -1, 127, 128, -129, 2**31 - 1, -(2**31), 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 16777217, 33554435]
 MOMENTS = [19849, 1714979280, 1714979280123, 1714979280123456, 1714979280123456789, -62135596800, 253402300799, 2932896]
+ENDLESS = [9223372036825200000, -9223372036832400000]
 FLOATS = [
     1714979280.1,
     19849.5,
@@ -193,7 +194,7 @@ class AvroCases:
             "null": lambda: b"",
             "boolean": lambda: random.choice((b"\0", b"\1", b"\2")),
             "int": lambda: zigzag(random.choice((random.choice(INTEGERS[:8]), random.randint(-(2**31), 2**31 - 1)))),
-            "long": lambda: zigzag(random.choice((*INTEGERS, *MOMENTS, random.randint(-(2**63), 2**63 - 1)))),
+            "long": lambda: zigzag(random.choice((*INTEGERS, *MOMENTS, *ENDLESS, random.randint(-(2**63), 2**63 - 1)))),
             "float": lambda: random.choice((random.randbytes(4), struct.pack("<f", random.choice(FLOATS)))),
             "double": lambda: random.choice((random.randbytes(8), struct.pack("<d", random.choice(FLOATS)))),
             "string": lambda: random.choice((*WORDS, *TIMES, *NUMBERS, *TEXTS)).encode(),

@@ -30,9 +30,12 @@ from sink.schema.bounds import LARGEST
 
 ONE_COLUMN = (
     ValueRules(
-        Choices("ns", (("a", "us"), ("B.c", "ms"))), Choices("us", (("c", "days"),)), Choices(None, (("a", "numeric"),))
+        Choices("ns", (("a", "us"), ("B.c", "ms"))),
+        Choices("us", (("c", "days"),)),
+        Choices(None, (("a", "numeric"),)),
+        infinity="null",
     ),
-    Rules({"": "ns", "a": "us", "B.c": "ms"}, {"": "us", "c": "days"}, {"a": "numeric"}),
+    Rules({"": "ns", "a": "us", "B.c": "ms"}, {"": "us", "c": "days"}, {"a": "numeric"}, infinity="null"),
 )
 AVRO_RULES = {**RULES, "one column": ONE_COLUMN}
 SCHEMAS = 5

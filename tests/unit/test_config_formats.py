@@ -10,7 +10,8 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings
-from sink.write.row_spec import registry_access, table_schema, value_format
+from sink.write.row_spec import table_schema
+from sink.write.value_formats import registry_access, value_format
 from tests.one_sink import load
 
 MINIMAL = {

@@ -282,3 +282,45 @@ def test_a_row_of_an_incremental_snapshot_is_older_than_every_change(
     first, second = (change[f"_debezium_{ordering}"] for change in good)
     assert first < second
     assert (bad.row, "it is an ordering column" in bad.reason) == (1, True)
+
+
+PLACED = "id bigint, country string, seen timestamp, note string"
+FROM_BERN = {"id": 1, "country": "CH", "seen": "2026-05-06T10:00:00Z", "note": "a"}
+
+
+@pytest.mark.parametrize(
+    ("more", "after", "moves"),
+    [
+        ({"partition__field__name": "country"}, {"country": "FR"}, "from partition country=CH to country=FR"),
+        ({"partition__field__name": "country"}, {"country": None}, "from partition country=CH to country="),
+        ({"partition__field__name": "country"}, {"note": "b"}, ""),
+        ({"partition__field__name": "country", "index__type": "record"}, {"country": "FR"}, ""),
+        ({"partition__time__field": "seen"}, {"seen": "2026-05-06T23:00:00Z"}, ""),
+        ({"partition__time__field": "seen"}, {"seen": "2026-05-07T01:00:00Z"}, "from partition day=2026-05-06 to day="),
+    ],
+)
+def test_an_update_that_moves_its_row_is_bad_where_the_index_looks_in_one_partition(
+    tmp_path: Path, more: dict[str, str], after: dict[str, Any], moves: str
+) -> None:
+    settings = settings_of(
+        tmp_path,
+        schema__ddl=PLACED,
+        value__envelope="debezium",
+        debezium__before="row",
+        **more,
+    )
+    records = [
+        (None, event("c", None, FROM_BERN)),
+        (None, None),
+        (None, event("m", None, None)),
+        (None, event("u", None, {**FROM_BERN, **after})),
+        (None, event("u", FROM_BERN, {**FROM_BERN, **after})),
+        (None, event("u", {**FROM_BERN, "country": "..", "seen": None}, {**FROM_BERN, "country": "CH"})),
+        (None, event("d", FROM_BERN)),
+    ]
+    del records[1]
+    rows, bad = separated(settings, records)
+    reasons = {row.row: row.reason for row in bad}
+    assert [row["offset"] for row in rows] == [offset for offset in (0, 2, 3, 4, 5) if offset not in reasons]
+    assert (moves in reasons.pop(3)) if moves else 3 not in reasons
+    assert {*reasons} <= {4}

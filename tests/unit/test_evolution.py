@@ -50,6 +50,26 @@ def test_backward_keeps_all_that_is_there_and_adds_what_is_new(table: str, recor
     assert evolved_ddl(table, records) == expected
 
 
+@pytest.mark.parametrize("compatibility", [BACKWARD, NONE])
+@pytest.mark.parametrize(
+    ("narrow", "wide", "takes_more"),
+    [(5, 6, False), (7, 9, False), (6, 7, True), (9, 10, True), (17, 18, False), (9, 18, True), (18, 38, True)],
+)
+def test_a_decimal_that_takes_more_bytes_widens_only_where_readers_are_set_for_it(
+    compatibility: Compatibility, narrow: int, wide: int, takes_more: bool
+) -> None:
+    table, records = (parse_struct(f"a DECIMAL({digits},2)") for digits in (narrow, wide))
+    assert evolved(table, records, compatibility, widens_decimals=True) == records
+    assert evolved(records, table, compatibility, widens_decimals=False) == records
+    if not takes_more:
+        assert evolved(table, records, compatibility, widens_decimals=False) == records
+    elif compatibility is NONE:
+        assert evolved(table, records, compatibility, widens_decimals=False) == table
+    else:
+        with pytest.raises(SchemaConflict, match=r"filterPushdown.decimal=false .*schema.widen.decimals=true"):
+            evolved(table, records, compatibility, widens_decimals=False)
+
+
 @pytest.mark.parametrize(
     ("table", "records", "message"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from avro_cases import ENDLESS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from names_kit import Renaming
@@ -18,12 +19,24 @@ from test_records_fuzz import same_row
 from coordination.errors import ConfigError
 from sink.audit.decode.protobuf_values import protobuf_row
 from sink.audit.decode.rules import Bad, Rules
-from sink.decode.fields import Choices, ValueRules
+from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 
 MESSAGES = 250 if settings.default.max_examples <= 20 else 1000
-TEXTS = ["", "a", "12.5", "-1e3", "1.234", "AeJA", "2024-05-06T07:08:09.5Z", "2024-05-06", "zwölf"]
+TEXTS = [
+    "",
+    "a",
+    "12.5",
+    "-1e3",
+    "1.234",
+    "AeJA",
+    "2024-05-06T07:08:09.5Z",
+    "2024-05-06",
+    "infinity",
+    "-infinity",
+    "zwölf",
+]
 KNOWN = ["Struct", "Value", "ListValue", "Timestamp", "Int64Value", "StringValue"]
 KINDS = {
     "TYPE_STRING": ["string", "string", "decimal(10,2)", "timestamp", "date"],
@@ -55,6 +68,8 @@ class MeantMaker(Maker):
     def occurrence(self, field: Any) -> bytes:
         if field.type == Field.TYPE_STRING and self.chance.random() < 0.8:
             return sized(field.number, self.chance.choice(TEXTS).encode())
+        if field.type == Field.TYPE_INT64 and self.chance.random() < 0.05:
+            return tag(field.number, 0) + varint(self.chance.choice(ENDLESS) % 2**64)
         if field.containing_type.full_name == "google.protobuf.Timestamp" and self.chance.random() < 0.95:
             return tag(field.number, 0) + varint(self.chance.randrange(10**9))
         return super().occurrence(field)
@@ -107,9 +122,10 @@ class MeantMaker(Maker):
         time, date = self.chance.choice([None, *units]), self.chance.choice([None, "days", *units])
         text = self.chance.choice([None, "numeric", "base64"])
         rounds, exact = self.chance.random() < 0.3, self.chance.random() < 0.2
-        ours = ValueRules(Choices(time), Choices(date), Choices(text), rounds=rounds, exact_case=exact)
+        infinity: Infinity = self.chance.choice(("bad", "null", "bound"))
+        ours = ValueRules(Choices(time), Choices(date), Choices(text), infinity, rounds, exact)
         theirs = [{"": choice} if choice else {} for choice in (time, date, text)]
-        return ours, Rules(*theirs, rounds=rounds, exact_case=exact)
+        return ours, Rules(*theirs, infinity=infinity, rounds=rounds, exact_case=exact)
 
 
 # In parts: all 100,000 messages take longer than a test may on a busy machine.

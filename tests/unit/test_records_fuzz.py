@@ -44,12 +44,16 @@ RULES = {
         Rules({"": "ms"}, {"": "days"}, {"": "numeric"}, rounds=True),
     ),
     "base64": (
-        ValueRules(Choices("s"), Choices("ms"), Choices("base64")),
-        Rules({"": "s"}, {"": "ms"}, {"": "base64"}),
+        ValueRules(Choices("s"), Choices("ms"), Choices("base64"), infinity="null"),
+        Rules({"": "s"}, {"": "ms"}, {"": "base64"}, infinity="null"),
     ),
     "one column": (
-        ValueRules(Choices("ns", (("ts", "us"), ("st.z.d", "ms"))), Choices("us", (("dt", "ns"), ("st.z.d", "s")))),
-        Rules({"": "ns", "ts": "us", "st.z.d": "ms"}, {"": "us", "dt": "ns", "st.z.d": "s"}),
+        ValueRules(
+            Choices("ns", (("ts", "us"), ("st.z.d", "ms"))),
+            Choices("us", (("dt", "ns"), ("st.z.d", "s"))),
+            infinity="bound",
+        ),
+        Rules({"": "ns", "ts": "us", "st.z.d": "ms"}, {"": "us", "dt": "ns", "st.z.d": "s"}, infinity="bound"),
     ),
     "exact case": (ValueRules(exact_case=True), Rules(exact_case=True)),
 }

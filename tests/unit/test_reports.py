@@ -3,8 +3,6 @@ with a reason that names a way out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import SinkError
-from tests.reports.case_kit import CASES, Case, Row, as_written, landed
+from tests.reports.case_kit import CASES, Case, landed, texts
 
 
 def _parameters() -> list[Any]:
@@ -32,13 +30,6 @@ def test_what_topics_hold_lands_as_it_was_meant_or_is_bad_with_a_reason(case: Ca
     reasons = {str(bad.row): bad.reason for bad in found.bad}
     assert [bad.row for bad in found.bad] == expected["bad"], reasons
     named = {*found.columns, *(name for row in expected["rows"] for name in row)}
-    assert _texts(found.rows, named) == _texts(expected["rows"], named)
-    for offset, texts in expected.get("reason_contains", {}).items():
-        assert not [text for text in texts if text not in reasons[offset]], reasons[offset]
-
-
-def _texts(rows: Sequence[Row], columns: Collection[str]) -> list[str]:
-    """Returns rows as texts of these columns, in an order of their own."""
-    return sorted(
-        json.dumps({name: as_written(row.get(name)) for name in sorted(columns)}, ensure_ascii=False) for row in rows
-    )
+    assert texts(found.rows, named) == texts(expected["rows"], named)
+    for offset, wanted in expected.get("reason_contains", {}).items():
+        assert not [text for text in wanted if text not in reasons[offset]], reasons[offset]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 
 from settings_kit import minimal_settings
 
+from sink.decode.fingerprints import fingerprint
+from sink.decode.registry import RegisteredSchema
 from sink.schema import TableSchema
 from sink.write.row_spec import table_schema
 
@@ -27,14 +28,14 @@ def test_it_has_the_settings_that_are_no_defaults_and_the_format(tmp_path: Path)
     }
 
 
-def test_a_schema_file_is_named_by_its_digest(tmp_path: Path) -> None:
+def test_a_schema_file_is_named_by_its_fingerprint(tmp_path: Path) -> None:
     file = tmp_path / "order.avsc"
     file.write_text('{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}')
     schema = table_schema(
         minimal_settings(tmp_path, schema__ddl="id bigint", value__format="avro", value__schema__file=str(file))
     )
-    digest = sha256(file.read_bytes()).hexdigest()
-    assert json.loads(schema.specification)["value.schema.file"] == f"sha256:{digest}"
+    registered = RegisteredSchema(1, "AVRO", file.read_text())
+    assert json.loads(schema.specification)["value.schema.file"] == fingerprint(registered)
 
 
 def test_a_commit_says_what_its_transaction_began_with(tmp_path: Path) -> None:

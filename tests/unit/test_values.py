@@ -218,6 +218,7 @@ def audit_rules(settings: Settings) -> Rules:
         dict(settings.time_unit),
         dict(settings.date_unit),
         dict(settings.decimal_format),
+        infinity=settings.time_infinity,
         rounds=settings.decimal_rounding == "half_up",
         exact_case=settings.field_case == "exact",
     )
@@ -231,7 +232,7 @@ def text_of(value: Any) -> str:
         pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
         return json.dumps(dict(value) if pairs else value)
     if isinstance(value, datetime):
-        whole, _, fraction = value.strftime("%Y-%m-%dT%H:%M:%S.%f").partition(".")
+        whole, _, fraction = value.replace(tzinfo=None).isoformat(timespec="microseconds").partition(".")
         return f"{whole}.{fraction}".rstrip("0").rstrip(".") + "Z"
     if isinstance(value, date):
         return value.isoformat()

@@ -17,7 +17,7 @@ import fastavro
 
 from sink.audit.decode.avro_types import MOMENTS, Written, bare_schema, written_type
 from sink.audit.decode.json_values import decimal_of
-from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
+from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
@@ -71,10 +71,10 @@ def _reader(written: Written, kind: Any, nullable: bool, rules: Rules, path: str
         return reader_of(written, kind, rules, path)
     if decimal_type(kind) is not None:
         return _decimal(written, kind, rules, path)
-    if kind == "date":
-        return _day(written, kind, rules, path)
-    if kind == "timestamp":
-        return _moment(written, kind, rules, path)
+    if kind in ("date", "timestamp"):
+        read = (_day if kind == "date" else _moment)(written, kind, rules, path)
+        infinity = "bad" if rules.infinity == "null" and not nullable else rules.infinity
+        return lambda found: limited(lambda: read(found), infinity, kind)
     return _text(written, path) if kind == "string" else _plain(written, kind, path)
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from sink.audit.decode.connect import is_envelope, is_event, outermost, rules_of
-from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
+from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
@@ -96,9 +96,9 @@ def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
     if kind in _BITS:
         return _integer(found, _BITS[kind])
     if kind == "date":
-        return _day(found, chosen(rules.date_unit, path))
+        return limited(lambda: _day(found, chosen(rules.date_unit, path)), rules.infinity, kind)
     if kind == "timestamp":
-        return _moment(found, chosen(rules.time_unit, path))
+        return limited(lambda: _moment(found, chosen(rules.time_unit, path)), rules.infinity, kind)
     return _PLAIN[kind](found)
 
 

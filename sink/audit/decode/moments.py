@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from sink.audit.decode.rules import Bad
@@ -13,10 +15,32 @@ SECONDS = {"days": Fraction(86400), "s": Fraction(1), "ms": Fraction(1, 10**3), 
 SECONDS["ns"] = Fraction(1, 10**9)
 _BLANKS = "".join(chr(code) for code in range(33))
 _DIGITS = frozenset("0123456789")
+_ENDLESS = ("9223372036825200000", "-9223372036832400000")
+"""Microseconds that Debezium's connector for Postgres sends for infinity and -infinity."""
+
+
+class Endless(Bad):
+    """Postgres' infinity, or -infinity."""
+
+    def __init__(self, written: str) -> None:
+        super().__init__(f"{written} has no end")
+        self.is_negative = written.startswith("-")
+
+
+def limited(read: Callable[[], Any], infinity: str, kind: str) -> Any:
+    """Returns what `read` returns, and for what has no end what time.infinity says."""
+    try:
+        return read()
+    except Endless as endless:
+        if infinity == "bad":
+            raise
+        end = datetime.min if endless.is_negative else datetime.max
+        return None if infinity == "null" else end.date() if kind == "date" else in_utc(end)
 
 
 def moment_of_text(text: str) -> datetime:
     """Returns a time of UTC, without a zone."""
+    _require_an_end(text)
     day, clock, rest = _split(text)
     if clock is None:
         return day
@@ -27,6 +51,7 @@ def moment_of_text(text: str) -> datetime:
 
 def day_of_text(text: str) -> date:
     """Returns a day. Its midnight may follow, in UTC or without a zone."""
+    _require_an_end(text)
     bare = text.strip(_BLANKS)
     if bare[-1:] in ("Z", "z"):
         bare = bare[:-1].removesuffix(" ")
@@ -39,6 +64,8 @@ def day_of_text(text: str) -> date:
 
 def moment_of_number(digits: str, unit: str) -> datetime:
     """Returns the time that a number of a unit is after 1970; what is below a microsecond is cut."""
+    if unit == "us" and digits in _ENDLESS:
+        raise Endless(digits)
     if abs(_magnitude(digits)) > 40:
         if _is_zero(digits):
             return EPOCH
@@ -58,6 +85,12 @@ def day_of_number(digits: str, unit: str) -> date:
     if unit == "days" and _fraction(digits).denominator != 1:
         raise Bad(f"{digits} is not a whole number of days")
     return day.date()
+
+
+def _require_an_end(text: str) -> None:
+    bare = text.strip(_BLANKS).lower()
+    if len(text) <= 100 and bare in ("infinity", "-infinity"):
+        raise Endless(bare)
 
 
 def _fraction(digits: str) -> Fraction:

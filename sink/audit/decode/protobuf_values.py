@@ -15,7 +15,15 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from sink.audit.decode.json_values import decimal_value
-from sink.audit.decode.moments import EPOCH, day_of_number, day_of_text, in_utc, moment_of_number, moment_of_text
+from sink.audit.decode.moments import (
+    EPOCH,
+    day_of_number,
+    day_of_text,
+    in_utc,
+    limited,
+    moment_of_number,
+    moment_of_text,
+)
 from sink.audit.decode.protobuf_types import field_for, is_left_out, message_type, parsed, require_set, symbol
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
@@ -114,6 +122,7 @@ class _Readers:
             if shape != "array":
                 raise Bad(f"a repeated field into {shape or kind}")
             read_element = self._value(field, kind["elementType"], path)
+            read_element = read_element if kind["containsNull"] else _not_null(path, read_element)
             return lambda found: [read_element(element) for element in getattr(found, field.name)]
         read = self._value(field, kind, path)
 
@@ -146,7 +155,8 @@ class _Readers:
         if field.message_type is not None:
             return self._nested(field.message_type, kind, path)
         if kind in ("timestamp", "date") and field.type != _Type.TYPE_ENUM:
-            return self._moment(field, kind, path)
+            read = self._moment(field, kind, path)
+            return lambda found: limited(lambda: read(found), self._rules.infinity, kind)
         if decimal_type(kind) is not None:
             return self._decimal(field, kind, path)
         if not isinstance(kind, str) or kind not in _COLUMNS[field.type]:

@@ -16,14 +16,15 @@ class Bad(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """The settings time.unit, date.unit, decimal.format, decimal.rounding, field.case and field.names, or what a
-    message says in their place."""
+    """The settings time.unit, date.unit, time.infinity, decimal.format, decimal.rounding, field.case and field.names,
+    or what a message says in their place."""
 
     time_unit: ByColumn = field(default_factory=dict)
     date_unit: ByColumn = field(default_factory=dict)
     decimal_format: ByColumn = field(default_factory=dict)
     decimal_scale: Mapping[str, int] = field(default_factory=dict)
     """The scales of texts in base64 that a message says; the others have that of their column."""
+    infinity: str = "bad"
     rounds: bool = False
     exact_case: bool = False
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

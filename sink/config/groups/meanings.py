@@ -91,6 +91,13 @@ class MeaningSettings(Group):
         default=(),
         fleet=True,
     )
+    time_infinity: Annotated[Literal["bad", "null", "bound"], Choice] = setting(
+        "time.infinity",
+        "What Postgres' `infinity` and `-infinity` are in a TIMESTAMP or DATE, as texts or as Debezium's numbers of"
+        " microseconds: `bad` records, `null`, or the `bound`: the last or first moment of the years 0001 to 9999.",
+        default="bad",
+        fleet=True,
+    )
     decimal_format: Annotated[ByColumn, BeforeValidator(by_column(("numeric", "base64")))] = setting(
         "decimal.format",
         "What a text in a DECIMAL is: `numeric`, digits; or `base64`, the number without its point, which Debezium"

@@ -54,6 +54,14 @@ class RecordSettings(Group):
         default="BACKWARD",
         fleet=True,
     )
+    schema_widen_decimals: Flag = setting(
+        "schema.widen.decimals",
+        "Whether a DECIMAL may get more digits than its older files have bytes for (`DECIMAL(9,2)` to"
+        " `DECIMAL(18,2)`). Spark's filters on such a column fail, unless its readers set"
+        " `spark.sql.parquet.filterPushdown.decimal=false`.",
+        default=False,
+        fleet=True,
+    )
     schema_max_columns: Annotated[int, BeforeValidator(count)] = setting(
         "schema.max.columns",
         "Most columns, inner ones counted, of a schema that is registered or written in a file. A larger one is"

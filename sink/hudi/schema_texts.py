@@ -1,0 +1,71 @@
+"""The schemas with which records were decoded, kept in the table: whoever reads its commits later needs no registry.
+
+A commit names them by fingerprint (its checkpoint) or by digest (its specification). Guarantee: a text is kept once,
+however many commits name it; `document` is complete, with all that a schema refers to. A thousand are kept, and those
+that the newest checkpoints name: of the others the oldest go. Raises what py4j raises.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import uuid
+from collections.abc import Callable, Collection
+
+from coordination.errors import Unavailable
+from sink.decode.registry import RegisteredSchema
+from sink.hudi.java_objects import HudiObjects
+
+SCHEMAS = ".hoodie/.sink_schemas"
+"""A directory in the table's, with a file for each schema: its fingerprint or digest, and `SUFFIX`."""
+SUFFIX = ".json.gz"
+MOST_KEPT = 1_000
+
+
+def document(schema: RegisteredSchema) -> bytes:
+    """Returns what is kept of a schema: JSON, by gzip. `schemas` has those that it refers to and, last, itself, each
+    with `references`: the name that the text uses, and the position in `schemas`."""
+    positions: dict[RegisteredSchema, int] = {}
+    schemas: list[dict[str, object]] = []
+
+    def add(referred: RegisteredSchema) -> int:
+        if referred not in positions:
+            references = {name: add(reference) for name, reference in referred.references}
+            positions[referred] = len(schemas)
+            schemas.append({"kind": referred.kind, "text": referred.text, "references": references})
+        return positions[referred]
+
+    add(schema)
+    return gzip.compress(json.dumps({"schemas": schemas}).encode(), mtime=0)
+
+
+def names_kept(table: HudiObjects) -> frozenset[str]:
+    """Returns the fingerprints and digests of the schemas that the table has."""
+    return frozenset(name.removesuffix(SUFFIX) for name in table.names(SCHEMAS) if name.endswith(SUFFIX))
+
+
+def keep(table: HudiObjects, name: str, content: bytes) -> None:
+    """Writes a document, whole or not at all. Another worker may write the same meanwhile."""
+    storage, target = table.storage(), table.path(f"{SCHEMAS}/{name}{SUFFIX}")
+    temporary = table.path(f"{SCHEMAS}/{name}.{uuid.uuid4().hex}")
+    stream = storage.create(temporary, True)
+    stream.write(bytearray(content))
+    stream.close()
+    if not storage.rename(temporary, target):
+        storage.deleteFile(temporary)
+        if not storage.exists(target):
+            raise Unavailable(f"{target.toString()} cannot be written: the storage refuses to rename it")
+
+
+def trim(table: HudiObjects, named: Callable[[], Collection[str]]) -> None:
+    """Deletes the oldest files beyond `MOST_KEPT`, but for those of the fingerprints that `named` returns."""
+    if len(table.names(SCHEMAS)) <= MOST_KEPT:
+        return
+    entries = [
+        (int(entry.getModificationTime()), str(entry.getPath().getName()))
+        for entry in table.storage().listDirectEntries(table.path(SCHEMAS))
+    ]
+    kept = named()
+    unnamed = [name for _, name in sorted(entries) if name.partition(".")[0] not in kept]
+    for name in unnamed[: len(entries) - MOST_KEPT]:
+        table.storage().deleteFile(table.path(f"{SCHEMAS}/{name}"))
