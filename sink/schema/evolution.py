@@ -175,7 +175,8 @@ def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.
     if rules.compatibility is not Compatibility.NONE:
         note = ""
         if widens(table, wanted):
-            note = " (within another type, where none can widen)" if is_nested else "" if may_widen else _DECIMALS
+            is_decimal = is_followed and not may_widen and not rules.on_read
+            note = " (within another type, where none can widen)" if is_nested else _DECIMALS if is_decimal else ""
         rules.reasons.append(f"{_differ(path, table, wanted)}{note}")
     return table
 

@@ -100,7 +100,7 @@ class Engine(ABC):
         self._schema = schema
         self._spec = spec_of(settings, schema)
         self._inputs = Inputs(spark, settings)
-        self._kept = KeptSchemas(spark, settings)
+        self._kept = KeptSchemas(spark, settings, self._spec.format)
         self._warnings = UnfilledWarnings(schema.value_struct.names)
 
     def check(self) -> None:

@@ -70,6 +70,14 @@ def test_a_decimal_that_takes_more_bytes_widens_only_where_readers_are_set_for_i
             evolved(table, records, compatibility, widens_decimals=False)
 
 
+@pytest.mark.parametrize(("compatibility", "on_read"), [(FULL, False), (FORWARD, False), (BACKWARD, True)])
+def test_where_no_type_may_change_no_setting_for_decimals_is_named(compatibility: Compatibility, on_read: bool) -> None:
+    table, records = parse_struct("a DECIMAL(9,2)"), parse_struct("a DECIMAL(18,2)")
+    with pytest.raises(SchemaConflict) as conflict:
+        evolved(table, records, compatibility, on_read, widens_decimals=False)
+    assert "schema.widen.decimals" not in str(conflict.value)
+
+
 @pytest.mark.parametrize(
     ("table", "records", "message"),
     [
