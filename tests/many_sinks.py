@@ -38,7 +38,7 @@ class ManySinks:
 
     def add(self, name: str, topic: str = "", **settings: object) -> None:
         """Adds a sink, from the next `configure` on. Without a topic, the settings have to name a pattern."""
-        has_columns = any(key.startswith("schema.") for key in (*settings, *self.shared))
+        has_columns = not {"schema.ddl", "schema.file", "schema.subject"}.isdisjoint({*settings, *self.shared})
         self.sinks[name] = {
             **({"kafka.topic.names": topic} if topic else {}),
             **({} if has_columns else {"schema.ddl": SCHEMA}),

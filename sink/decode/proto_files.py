@@ -115,9 +115,10 @@ def registered_set(schema_id: str, descriptors: bytes) -> RegisteredSchema:
 
     @cache
     def registered(name: str) -> RegisteredSchema:
-        imported = [name for name in files[name].dependency if name in files and not name.startswith(_ON_EVERY_HOST)]
-        text = base64.b64encode(files[name].SerializeToString()).decode()
-        return RegisteredSchema(schema_id, "PROTOBUF", text, tuple((name, registered(name)) for name in imported))
+        file = files[name]
+        imports = [path for path in file.dependency if path in files and not path.startswith(_ON_EVERY_HOST)]
+        text = base64.b64encode(file.SerializeToString()).decode()
+        return RegisteredSchema(schema_id, "PROTOBUF", text, tuple((path, registered(path)) for path in imports))
 
     return registered(next(reversed(files)))
 

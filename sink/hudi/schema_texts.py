@@ -1,8 +1,8 @@
-"""The schemas with which records were decoded, kept in the table: whoever reads its commits later needs no registry.
+"""Keeps the schemas that decoded records in the table, so that an audit of its commits needs no registry.
 
-A commit names them by fingerprint (its checkpoint) or by digest (its specification). Guarantee: a text is kept once,
-however many commits name it; `document` is complete, with all that a schema refers to. A thousand are kept, and those
-that the newest checkpoints name: of the others the oldest go. Raises what py4j raises.
+A commit names them by fingerprint, in its checkpoint or, for a schema file, in its specification. Guarantee: a text is
+kept once, however many commits name it; `document` is complete, with all that a schema refers to. A thousand are kept,
+and those that the newest checkpoints name: of the others the oldest go. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sink.decode.registry import RegisteredSchema
 from sink.hudi.java_objects import HudiObjects
 
 SCHEMAS = ".hoodie/.sink_schemas"
-"""A directory in the table's, with a file for each schema: its fingerprint or digest, and `SUFFIX`."""
+"""A directory in the table's, with a file for each schema: its fingerprint and `SUFFIX`."""
 SUFFIX = ".json.gz"
 MOST_KEPT = 1_000
 
@@ -40,12 +40,13 @@ def document(schema: RegisteredSchema) -> bytes:
 
 
 def names_kept(table: HudiObjects) -> frozenset[str]:
-    """Returns the fingerprints and digests of the schemas that the table has."""
+    """Returns the fingerprints of the schemas that the table has."""
     return frozenset(name.removesuffix(SUFFIX) for name in table.names(SCHEMAS) if name.endswith(SUFFIX))
 
 
 def keep(table: HudiObjects, name: str, content: bytes) -> None:
-    """Writes a document, whole or not at all. Another worker may write the same meanwhile."""
+    """Writes the document of a schema, whole or not at all, under its fingerprint. Another worker may write the same
+    meanwhile."""
     storage, target = table.storage(), table.path(f"{SCHEMAS}/{name}{SUFFIX}")
     temporary = table.path(f"{SCHEMAS}/{name}.{uuid.uuid4().hex}")
     stream = storage.create(temporary, True)

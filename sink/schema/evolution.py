@@ -175,8 +175,8 @@ def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.
     if rules.compatibility is not Compatibility.NONE:
         note = ""
         if widens(table, wanted):
-            is_decimal = is_followed and not may_widen and not rules.on_read
-            note = " (within another type, where none can widen)" if is_nested else _DECIMALS if is_decimal else ""
+            is_a_setting = is_followed and not may_widen and not rules.on_read
+            note = " (within another type, where none can widen)" if is_nested else _DECIMALS if is_a_setting else ""
         rules.reasons.append(f"{_differ(path, table, wanted)}{note}")
     return table
 

@@ -258,8 +258,7 @@ class Changes:
         except BadRows as error:
             row_numbers = np.flatnonzero(~decoded.skipped).tolist()
             raise BadRows(error.kind, {row_numbers[row]: reason for row, reason in error.reasons.items()}) from None
-        rows = placed
-        typed = [rows.column(field.name).cast(field.type) for field in self._columns]
+        typed = [placed.column(field.name).cast(field.type) for field in self._columns]
         return pa.RecordBatch.from_arrays(typed, schema=self._columns)
 
     def _require_unmoved(self, rows: pa.RecordBatch, groups: Groups, decoded: _Decoded) -> None:
@@ -268,16 +267,17 @@ class Changes:
             return
         kept = pa.array(~decoded.skipped)
         updated = np.flatnonzero(decoded.updated[~decoded.skipped])
-        if not len(updated):
-            return
         for name, column in decoded.before.items():
             rows = rows.set_column(rows.schema.get_field_index(name), name, column.filter(kept))
-        try:
-            _, earlier = self._spec.place(rows.take(pa.array(updated)))
-        except BadRows as error:
-            # No row is in a partition that is refused.
-            updated = np.delete(updated, list(error.reasons))
-            _, earlier = self._spec.place(rows.take(pa.array(updated)))
+        while len(updated):
+            try:
+                _, earlier = self._spec.place(rows.take(pa.array(updated)))
+                break
+            except BadRows as error:
+                # No row is in a partition that is refused. Each step of placing names its own.
+                updated = np.delete(updated, list(error.reasons))
+        else:
+            return
         moved = {
             row: _MOVED.format(quoted(before, before or "''"), quoted(after, after or "''"))
             for row, number in zip(updated.tolist(), earlier.codes.tolist(), strict=True)

@@ -324,3 +324,22 @@ def test_an_update_that_moves_its_row_is_bad_where_the_index_looks_in_one_partit
     assert [row["offset"] for row in rows] == [offset for offset in (0, 2, 3, 4, 5) if offset not in reasons]
     assert (moves in reasons.pop(3)) if moves else 3 not in reasons
     assert {*reasons} <= {4}
+
+
+def test_an_update_whose_earlier_partition_is_refused_moves_nothing(tmp_path: Path) -> None:
+    """Times are refused before paths: two steps, each of which numbers the rows anew."""
+    settings = settings_of(
+        tmp_path,
+        schema__ddl=PLACED.replace("seen timestamp", "seen string"),
+        value__envelope="debezium",
+        debezium__before="row",
+        partition__field__name="country",
+        partition__time__field="seen",
+        partition__hive__style="false",
+    )
+    befores = [{"seen": "never"}, {"country": ".."}, {}, {"country": "FR"}]
+    records = [(None, event("u", {**FROM_BERN, **before}, FROM_BERN)) for before in befores]
+    rows, bad = separated(settings, records)
+    assert [row["offset"] for row in rows] == [0, 1, 2]
+    assert [(row.row, "from partition FR/2026-05-06 to CH/2026-05-06" in row.reason) for row in bad] == [(3, True)]
+    assert [row["offset"] for row in separated(settings, records[1:2])[0]] == [0]
