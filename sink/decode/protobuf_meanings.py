@@ -111,10 +111,11 @@ def _convert_integers(
     plain = (numbers >= first) & (numbers <= last) if numbers.dtype != np.uint64 else numbers <= np.uint64(last)
     moments = np.where(plain, numbers, 0).astype(np.int64) * multiply // divide
     converted = moments // _DAY if isinstance(kind, T.DateType) else moments
-    nulls = ~plain
-    if nulls.any():
+    nulls = None
+    if not plain.all():
         others = _each(of_number, cursors, occurrences.only(~plain), numbers[~plain].tolist())
         converted[~plain] = [0 if value is None else value for value in others]
+        nulls = np.zeros(len(plain), np.bool_)
         nulls[~plain] = [value is None for value in others]
     whole = pa.array(converted, pa.int32() if isinstance(kind, T.DateType) else pa.int64(), mask=nulls)
     return whole.cast(stored_type(kind))

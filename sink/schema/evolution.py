@@ -197,8 +197,9 @@ def widens(narrow: T.DataType, wide: T.DataType) -> bool:
 
 
 def _takes_more_bytes(narrow: T.DataType, wide: T.DataType) -> bool:
-    decimals = isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType)
-    return decimals and _decimal_bytes(wide.precision) > _decimal_bytes(narrow.precision)  # type: ignore[attr-defined]
+    if isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType):
+        return _decimal_bytes(wide.precision) > _decimal_bytes(narrow.precision)
+    return False
 
 
 def _decimal_bytes(precision: int) -> int:

@@ -105,7 +105,7 @@ class Arena:
         self.workload.start()
         self._settings: dict[str, object] = {
             "target.base.path": f"{self.table_store.base}/table",
-            # With those of other fleets in tests a backlog of a minute would be fifty tasks.
+            # With the 32 KiB of the other tests' fleets a backlog of a minute would be fifty tasks.
             "write.task.bytes": 256 * 1024,
             **self.table_store.settings,
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),

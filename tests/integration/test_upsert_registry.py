@@ -179,14 +179,18 @@ def test_the_table_keeps_each_schema_that_decoded_records_once(
     registered = {Registry(RegistryAccess((registry_url,))).schema(int(id_)).text for id_, _ in written.schemas}
     assert registered < set(texts)
 
+    # Of the oldest files only those of the newest checkpoint stay.
+    directory = Path(upserts.settings.base_path, SCHEMAS)
+    for file in kept_files(upserts):
+        os.utime(file, (0, 0))
     for number in range(MOST_KEPT):
-        other = kept_files(upserts)[0].with_name(f"{number:016x}.json.gz")
+        other = directory / f"{number:016x}.json.gz"
         other.touch()
-        os.utime(other, (number, number))
+        os.utime(other, (number + 1, number + 1))
     (archiving,) = [service for service in upserts.table.services() if service.name == "archiving"]
     assert archiving.reason == ""
     left = {path.name for path in kept_files(upserts)}
-    assert {path.name for path in kept_files(upserts)} >= second.keys() - first.keys()
+    assert left & second.keys() == second.keys() - first.keys()
     assert len(left) == MOST_KEPT
     assert f"{0:016x}.json.gz" not in left
     assert f"{MOST_KEPT - 1:016x}.json.gz" in left
