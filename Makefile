@@ -37,7 +37,7 @@ test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real
 
 test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (an hour and more)
 	$(BOTH_CORES) types style prepared
-	SIMULATION_SEEDS=1000 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
+	SIMULATION_SEEDS=500 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 
 unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
 	$(BIN)/python -m pytest tests -m "not integration and not docker and not thorough" $(ARGS)

@@ -35,7 +35,6 @@ from tests.workers import WorkerProcess
 from tests.zookeepers import ZooKeeperEnsemble
 
 TOPIC = "events"
-RATE = 300.0
 FLUSH_SIZE = 100_000
 DISK = "1g"
 SESSION_SECONDS = 6.0
@@ -100,7 +99,7 @@ class Arena:
         self.evolution = self.shape.evolution()
         events = self.shape.events(self._seed, self.evolution)
         acknowledged = self.directory / ACKNOWLEDGED
-        self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, acknowledged)
+        self.workload = Workload(self.kafka.address, TOPIC, self.shape.rate, events, self.shape.rule, acknowledged)
         cleanup.callback(self.workload.stop)
         self.workload.start()
         self._settings: dict[str, object] = {

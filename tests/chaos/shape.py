@@ -58,6 +58,8 @@ class Shape:
     """Whether another job writes to the table."""
     brokers: int = 1
     """Three are a cluster with unclean elections, beside which there is another cluster."""
+    rate: float = 300.0
+    """Events a second."""
 
     @classmethod
     def draw(

@@ -35,6 +35,8 @@ from tests.one_sink import load
 
 DDL = "id bigint, kind string"
 SINK = "orders"
+CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
+"""Settings with which each run of the table services clusters."""
 
 
 def table_settings(base: Path, zookeeper: str, **more: str) -> Settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hudi import HudiTableBuilder
 from sink.audit.errors import errors_of
 from tests.conftest import temporary_chroot, topics
 from tests.many_sinks import ManySinks
-from tests.reports.case_kit import CASES, Case, content, texts
+from tests.reports.case_kit import CASES, Case, compared, content
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800), pytest.mark.thorough]
@@ -84,16 +84,10 @@ def test_a_case_lands_through_a_worker_as_another_reader_sees_it(landed: ManySin
     base_path = str(landed.sinks[name]["target.base.path"])
     reasons = bad_records(f"{base_path}_errors")
     assert sorted(map(int, reasons)) == expected["bad"], reasons
-    rows = rows_of(base_path)
-    named = {column for row in (*rows, *expected["rows"]) for column in row if is_of_values(column, expected["rows"])}
-    assert texts(rows, named) == texts(expected["rows"], named)
+    rows, expected_rows = compared(rows_of(base_path), expected["rows"])
+    assert rows == expected_rows
     for offset, wanted in expected.get("reason_contains", {}).items():
         assert not [text for text in wanted if text not in reasons[offset]], reasons[offset]
-
-
-def is_of_values(column: str, rows: list[Mapping[str, Any]]) -> bool:
-    """Whether a column is of the records' values, or expected: the sink and Hudi have columns of their own."""
-    return not column.startswith("_") or any(column in row for row in rows)
 
 
 def rows_of(base_path: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from sink.schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
 from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants
-from tests.integration.table_kit import SINK, Driver, allow, by_name, checkpoint, connected
+from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint, connected
 from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
 from tests.waiting import eventually
 
@@ -32,7 +32,6 @@ Open = Callable[..., Upserts]
 DDL = "id BIGINT, at BIGINT, number INT"
 WIDER_DDL = f"{DDL}, added STRING"
 EAGER = {"hoodie__metadata__enable": "true", "hoodie__compact__inline__max__delta__commits": "1"}
-CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
 INDEXES = {"bucket": BUCKETS, "record": RECORD_INDEX, "bloom": {"index__type": "bloom"}}
 
 

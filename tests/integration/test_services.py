@@ -34,7 +34,7 @@ from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
-from tests.integration.table_kit import SINK, Driver, allow, by_name, checkpoint, table_settings
+from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint, table_settings
 from tests.integration.tls_kit import tls_zookeeper
 from tests.waiting import eventually
 
@@ -239,9 +239,6 @@ def test_a_record_that_nobody_understands_keeps_nobody_from_serving(make_worker:
     worker.client.set("/s/services", b"{broken")
     worker.commit(5)
     eventually("a run is recorded", lambda: bool(worker.lock.last() and worker.lock.last().ended))
-
-
-CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
 
 
 def count_read_files(driver: Driver) -> int:

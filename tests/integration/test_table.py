@@ -24,6 +24,7 @@ from sink.schema import parse_ddl
 from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import (
+    CLUSTERING,
     DDL,
     Driver,
     OtherProcess,
@@ -37,7 +38,6 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 METADATA_TABLE = {"hoodie__metadata__enable": "true"}
-CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
 
 
 class Refused(Exception):

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_inferred_settings import event, events, inferred, require_landed, sample_of
 
+from tests.reports.case_kit import CASES, Case, content
+
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium."
 
 
@@ -216,3 +218,10 @@ def test_the_proposal_lands_records_of_any_schema(data: st.DataObject, are_event
     if are_events:
         messages = events(rows, {"schema": schema(before=row_schema, after=row_schema)})
     require_landed(sample_of(*messages), rows)
+
+
+@pytest.mark.parametrize("case", [Case(file.parent) for file in CASES.glob("*/source.sql")], ids=lambda case: case.name)
+def test_the_proposal_lands_what_a_real_connector_wrote(case: Case) -> None:
+    written = [(content(record["key"]), content(record["value"])) for record in case.records()]
+    good = [record for offset, record in enumerate(written) if offset not in case.expected["bad"]]
+    require_landed(sample_of(*good), case.expected["rows"])

@@ -46,7 +46,7 @@ KINDS = {
     **{f"TYPE_{name}": ["decimal(20,0)", "bigint", "timestamp"] for name in ("UINT64", "FIXED64")},
 }
 DEEPEST = 6
-MOST_MESSAGES = 60
+MOST_MESSAGES = 25
 """Messages within a value. A few of the random types would fill megabytes."""
 PARTS = 10
 
