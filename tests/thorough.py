@@ -173,7 +173,6 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_metadata_services.py*clock_is_ahead*": "the simulation's clocks; its sibling compacts",
     "tests/integration/test_lost_lock.py*cleaning*": "a compaction here",
     "tests/integration/test_servers.py*cannot_start*": "only here: equipment of tests and the demo",
-    "tests/integration/test_many_sinks.py*joins_gets_its_share*": "the simulation's worlds of many sinks",
     "tests/integration/test_upsert_index.py*rows_of_another_writer_are_changed*": "its sibling refuses; test_adoption",
     "tests/integration/test_upsert_index.py*buckets_of_sparks_own*": "unit test_adoption; Spark's own writer only here",
     "tests/integration/test_column_ranges.py*misses_no_row*": "its siblings: the same rows, the same statistics",

@@ -19,7 +19,7 @@ from tests.many_sinks import ManySinks
 from tests.waiting import eventually
 from tests.workers import Part
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.steps, pytest.mark.timeout(900)]
 RECORDS = 600
 PARTITIONS = 2
 POISONED = "poisoned"
