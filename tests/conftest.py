@@ -88,8 +88,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups tests for `--dist loadgroup`: a file's tests share one process and its Spark, a fleet may run anywhere."""
     for item in items:
         if is_thorough(item.nodeid):
-            if item.get_closest_marker("steps"):
-                raise pytest.UsageError(f"{item.nodeid} is a step of its file: tests/thorough.py may not name it")
             item.add_marker(pytest.mark.thorough)
         if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))

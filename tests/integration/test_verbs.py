@@ -19,7 +19,7 @@ from tests.fleet import Fleet, produce
 from tests.http_kit import Client, client_on_free_port
 from tests.workers import WorkerProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.steps, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 NEVER = 86_400_000
