@@ -20,7 +20,7 @@ from sink.devtools.local.kafka import BROKER_VERSIONS, KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.conftest import topics
-from tests.fleet import Fleet, produce
+from tests.fleet import PATIENCE, Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.kafka_tools import tools_jars
 from tests.waiting import eventually
@@ -66,7 +66,7 @@ def test_a_fleet_tells_prometheus_and_kafkas_own_tool_what_has_landed(make_fleet
     group = f"sink-{fleet.name}"
     eventually("the group has it", lambda: metrics(port).get(("sink_group_offset_commits_total", "done"), 0) > 0)
     expected = dict.fromkeys(range(PARTITIONS), (records_each, records_each, 0))
-    eventually("Kafka's tool shows it", lambda: described(fleet.kafka, group) == expected, context=fleet.logs)
+    eventually("Kafka's tool shows it", lambda: described(fleet.kafka, group) == expected, PATIENCE, fleet.logs)
 
     audit = [sys.executable, "-m", "sink.cli", "audit", "--config", str(fleet.directory / "w1.yaml")]
     subprocess.run(audit, env=os.environ, check=True, capture_output=True, timeout=240)

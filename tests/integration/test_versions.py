@@ -158,7 +158,7 @@ def test_a_worker_and_every_command_leave_a_table_of_another_version_as_it_is(la
     landed.client.delete("/sink", recursive=True)
     without_tree = table_contents(landed.table)
     assert refuses_to_run(landed, "w3")
-    assert refuses_to_run(landed, "w4", name="another-sink")
+    assert refuses_to_run(landed, "w4", **{"sink.name": "another-sink"})
     assert landed.client.exists("/sink") is None
     assert table_contents(landed.table) == without_tree
 

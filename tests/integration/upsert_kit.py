@@ -49,6 +49,7 @@ UPSERTING: Mapping[str, object] = {
     "write.operation": "upsert",
     "record.key.fields": "id",
     "delete.key.format": "string",
+    "decimal.format": "numeric",
     "provenance.columns": False,
 }
 """A fleet's settings for the changes of a `Log`."""
