@@ -31,11 +31,11 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real servers (10 to 20 minutes on two quiet cores, by their speed)
+test: $(VENV)/test.stamp ## lint, unit, simulation and integration tests on real servers (8 to 15 minutes on two quiet cores, by their speed)
 	$(BOTH_CORES) types style prepared
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (an hour and more)
+test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of their matrices, servers of their own, the longest tests of fleets (75 minutes and more)
 	$(BOTH_CORES) types style prepared
 	SIMULATION_SEEDS=500 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 
