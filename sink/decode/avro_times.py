@@ -96,7 +96,7 @@ def _micros(unit: Unit, bits: int, field: Field, cursors: Cursors, rows: Rows) -
 
 def _limit(numbers: Rows, field: Field) -> Nulls:
     """Replaces microseconds without an end by the last or first ones. Returns where they are null by the rule."""
-    infinity = field.rule.infinity
+    infinity = field.infinity
     if infinity == "bad":
         return None
     after, before = (numbers == end for end in time_texts.ENDLESS)

@@ -58,7 +58,7 @@ class Rule:
     decimal_scale: int | None = None
     """The scale of texts in base64, if the message says it. None: that of the column."""
     infinity: Infinity = "bad"
-    """A time or a day without an end becomes this."""
+    """A time or a day without an end becomes this, where the field may be null: see `Field.infinity`."""
     rounds: bool = False
     """Whether a number with more digits behind the point than its DECIMAL is rounded, half up."""
 
@@ -77,11 +77,10 @@ class ValueRules:
     names: tuple[tuple[str, Path], ...] = ()
     """The field of each column that has another name, by the column's path."""
 
-    def at(self, path: str, nullable: bool = True) -> Rule:
-        """Returns the rule of a field. Where it may not be null, a time without an end is bad, not null."""
-        infinity: Infinity = "bad" if self.infinity == "null" and not nullable else self.infinity
+    def at(self, path: str) -> Rule:
+        """Returns the rule of a field."""
         units = self.time_unit.at(path), self.date_unit.at(path)
-        return Rule(*units, self.decimal_format.at(path), infinity=infinity, rounds=self.rounds)
+        return Rule(*units, self.decimal_format.at(path), infinity=self.infinity, rounds=self.rounds)
 
 
 NO_RULES = ValueRules()
@@ -103,6 +102,11 @@ class Field:
     def element(self) -> Field:
         """The element of an array, or the value of a map."""
         return self.inner[0]
+
+    @property
+    def infinity(self) -> Infinity:
+        """What a time or a day without an end becomes: bad, not null, in a field that may not be null."""
+        return "bad" if self.rule.infinity == "null" and not self.nullable else self.rule.infinity
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def _field(name: str, kind: T.DataType, nullable: bool, rules: ValueRules, path:
         inner = [_field("element", kind.elementType, kind.containsNull, rules, path)]
     elif isinstance(kind, T.MapType):
         inner = [_field("value", kind.valueType, kind.valueContainsNull, rules, path)]
-    return Field(name, kind, nullable, rules.at(path, nullable), path, tuple(inner))
+    return Field(name, kind, nullable, rules.at(path), path, tuple(inner))
 
 
 def _all(fields: Sequence[Field]) -> Iterator[Field]:

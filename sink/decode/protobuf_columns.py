@@ -154,7 +154,7 @@ class _Compiler:
         entries = map_entry(declared)
         if entries is not None and isinstance(kind, T.MapType):
             key = Field("key", T.StringType(), False, Rule(), column.path)
-            target = (key, replace(column.element, nullable=False))
+            target = (key, column.element)
             return partial(read_map, self.message(entries, target, place, depth + 1, entry=True), stored_type(kind))
         if declared.is_repeated and entries is None and isinstance(kind, T.ArrayType):
             convert = self._converter(declared, column.element, place.element(), depth)
@@ -201,7 +201,7 @@ class _Compiler:
         if name in JSON_TYPES and isinstance(kind, T.StringType):
             return MergingConvert(partial(json_texts, name))
         if name in WRAPPERS:
-            value = replace(field, name="value", nullable=False)
+            value = replace(field, name="value")
             return composed(self.message(message, [value], place, depth + 1), lambda _, columns: columns[0])
         if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):
             return nested(as_moment, seconds=T.LongType(), nanos=T.IntegerType())

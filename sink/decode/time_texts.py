@@ -55,7 +55,7 @@ class Endless(ValueError):
 def limited(of_value: Callable[..., int], field: Field) -> Callable[..., int | None]:
     """Returns `of_value` with the rule of the field for what has no end."""
     first, last = ends(field)
-    infinity = field.rule.infinity
+    infinity = field.infinity
     if infinity == "bad":
         return of_value
 

@@ -105,5 +105,10 @@ def test_a_worker_that_joins_leaves_or_is_lost_is_known_with_the_second_look_and
     ended = threading.Event()
     path = f"{ROOT}/{DIRECTORY}/{workers[4].name}"
     assert first.client.exists(path, watch=lambda _event: ended.set())
-    eventually("the session has ended", lambda: close_from_outside(workers[4], chroot) or ended.wait(1))
+
+    def is_lost() -> bool:
+        close_from_outside(workers[4], chroot)
+        return ended.wait(1)
+
+    eventually("the session has ended", is_lost)
     assert looks_until(first, names(0, 1, 2, 3)) <= 2

@@ -18,7 +18,7 @@ from sink.audit.decode.json_values import json_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.config import Settings
 from sink.decode.field_names import columns_of_fields
-from sink.decode.fields import Choices, ValueRules
+from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from sink.write.row_spec import row_spec, table_schema
@@ -221,6 +221,15 @@ def test_columns_of_a_registered_schema_get_their_names() -> None:
 
 SHAPE = "id bigint, ts timestamp, message string, place struct<city: string, zip: string not null>, d decimal(6,2)"
 PLACES: list[tuple[str, ...]] = [("a",), ("m", "b"), ("m", "c"), ("n", "m", "d"), ("E-1",), ("F",), ("m", "n", "ts")]
+
+
+@pytest.mark.parametrize("infinity", ["bad", "null"])
+def test_a_time_without_an_end_is_bad_where_one_of_its_columns_may_not_be_null(infinity: Infinity) -> None:
+    read = ValueRules(infinity=infinity, names=(("a", ("t",)), ("b", ("t",))))
+    decoder = ValueFormat("json", rules=read).decoder(parse_ddl("a timestamp not null, b timestamp").value_struct)
+    found = decoder.decode(pa.array([b'{"t":"infinity"}', b'{"t":"2024-05-06T07:08:09Z"}', b'{"t":null}']))
+    assert [bad.index for bad in found.bad] == [0, 2]
+    assert [row["a"] == row["b"] for row in found.rows.to_pylist()] == [True]
 
 
 @pytest.mark.parametrize("seed", range(40))
