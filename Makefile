@@ -40,7 +40,7 @@ test-all: $(VENV)/test.stamp ## those, more seeds and examples, more cells of th
 	SIMULATION_SEEDS=500 HYPOTHESIS_PROFILE=full $(TESTED) $(ARGS)
 
 unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
-	$(BIN)/python -m pytest tests -m "not integration and not docker and not thorough" $(ARGS)
+	$(TESTED) -m "not integration and not docker and not thorough" $(ARGS)
 
 simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of these seeds: SEEDS=0..10000, or one with its trace: SEEDS=7
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)

@@ -105,7 +105,7 @@ class Field:
 
     @property
     def infinity(self) -> Infinity:
-        """What a time or a day without an end becomes: bad, not null, in a field that may not be null."""
+        """A time or a day without an end becomes this. It is bad in a field that may not be null."""
         return "bad" if self.rule.infinity == "null" and not self.nullable else self.rule.infinity
 
 
