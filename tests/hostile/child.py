@@ -39,6 +39,14 @@ def parse(parser: str, data: bytes) -> str:
     return ""
 
 
+def fault_of(parser: str, data: bytes, most_seconds: float, most_mb: int) -> str:
+    """Returns what is wrong with the parser, be it how long it took or how far the process's peak rose."""
+    before, start = peak_bytes(), time.process_time()
+    fault = parse(parser, data)
+    seconds, grown = time.process_time() - start, (peak_bytes() - before) >> 20
+    return fault or (f"{seconds:.1f} s, {grown} MB" if seconds > most_seconds or grown > most_mb else "")
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     # Standard output is the parent's.
