@@ -34,12 +34,14 @@ from sink.audit.compare import (
     partition_rows,
     range_groups,
 )
+from sink.audit.content.changes import Ordering
+from sink.audit.content.comparison import ContentAudit
 from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
-from sink.audit.report import AuditFindings, FindingKind, Report
+from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 from sink.audit.rows import (
     BATCH_ROWS,
     PROVENANCE,
@@ -84,16 +86,18 @@ def audit(
     errors: str | None = None,
     storage: Access = NO_ACCESS,
     global_keys: bool = False,
+    content: bool = False,
 ) -> Report:
     """Audits the table at `base_path`. `sink` may be omitted if the table has only one. `errors` is the base path of
     the errors table, if not the default; the audit reads it only if a commit counts bad records. With `global_keys` a
     record key has one row in the whole table, without in each of its partitions.
 
-    Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
+    Without `access` the audit does not read the log, and compares the rows with the checkpoints only. With `content` it
+    compares each cell with the log.
     """
     started = time.monotonic()
     with _available(base_path, storage):
-        report = _audit(_read_table_state(open_table(base_path, storage)), sink, access, errors, global_keys)
+        report = _audit(_read_table_state(open_table(base_path, storage)), sink, access, errors, global_keys, content)
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -109,7 +113,12 @@ def _available(base_path: str, storage: Access) -> Iterator[None]:
 
 
 def _audit(
-    state: _TableState, sink: str | None, access: TopicAccess | None, errors: str | None, global_keys: bool
+    state: _TableState,
+    sink: str | None,
+    access: TopicAccess | None,
+    errors: str | None,
+    global_keys: bool,
+    content: bool,
 ) -> Report:
     base_path = state.files.base_path
     timeline = state.timeline
@@ -133,10 +142,19 @@ def _audit(
             ):
                 errors_path = errors or f"{base_path}_errors"
                 comparison = _Comparison(
-                    state, chain, chain.newest, errors_path, global_keys, ledger, Path(scratch), findings
+                    state, chain, chain.newest, errors_path, global_keys, content, ledger, Path(scratch), findings
                 )
                 report = comparison.complete(report, access)
     return replace(report, findings=findings.all())
+
+
+@dataclass(frozen=True, slots=True)
+class _FilesRead:
+    """The number of rows, and of those without an offset; visible files that hudi-rs does not show."""
+
+    rows: int
+    unplaced: int
+    unshown: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +166,7 @@ class _Comparison:
     newest: Checkpoint
     errors_path: str
     global_keys: bool
+    wants_content: bool
     ledger: OffsetLedger
     scratch: Path
     findings: AuditFindings
@@ -167,42 +186,76 @@ class _Comparison:
         ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(state.table) and not changed
-        rows, unplaced = self._read_files(commit_files, changed, provenance)
+        read = self._read_files(commit_files, changed, provenance)
         errors, replayed = add_errors(self.errors_path, by_sink, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
-        log = None
+        log = content = None
         if access is None:
             findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
             ledger.sweep()
         else:
-            log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings).run(access)
+            with self._contents(provenance_of(state.table), changed) as contents:
+                receive = None if contents is None else contents.receive
+                log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings, receive).run(access)
+                if contents is not None:
+                    streams = _streams(state, commit_files, read.unshown, contents.columns)
+                    removed = sum(most for _, most in commit_files.removals)
+                    content = contents.compare(streams, log, removed, findings)
         missing: dict[TopicPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, findings)
         elif provenance:
             check_duplicates(ledger, findings)
-            check_outside(ledger, unplaced, commits, findings)
+            check_outside(ledger, read.unplaced, commits, findings)
             missing = check_ranges(ledger, groups, log, commit_files, findings)
             if log is not None:
                 check_log(ledger, log, findings)
         else:
-            check_totals(ledger, groups, rows + errors.total(), log, commits, commit_files, findings)
+            check_totals(ledger, groups, read.rows + errors.total(), log, commits, commit_files, findings)
         return replace(
             report,
             partitions=partition_rows(ledger, self.newest, missing, groups, provenance, errors),
-            rows=rows,
+            rows=read.rows,
             provenance=provenance,
             log_checked=log is not None and bool(log.spans),
             digests=None if log is None else log.digests,
             errors=errors.total(),
             replayed=replayed,
             changed=changed,
+            content=content or self._without_contents(read.rows),
         )
 
-    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> tuple[int, int]:
+    @contextmanager
+    def _contents(self, provenance: bool, changed: bool) -> Iterator[ContentAudit | None]:
+        """Yields what compares contents; None if nobody asked, or the table has nothing to compare by."""
+        if not self.wants_content or not provenance:
+            yield None
+            return
+        fields = self.state.files.properties.get("hoodie.table.ordering.fields", "")
+        ordering = Ordering(tuple(filter(None, fields.split(","))), self.global_keys) if changed else None
+        contents = ContentAudit(
+            self.newest.sink,
+            self.state.files,
+            self.state.table.get_schema(),
+            self.state.timeline.commits,
+            self.chain.ranges,
+            self.newest.topics,
+            ordering,
+            self.scratch,
+        )
+        with closing(contents):
+            yield contents
+
+    def _without_contents(self, rows: int) -> ContentCount | None:
+        if not self.wants_content:
+            return None
+        return ContentCount(
+            rows, 0, 0, 0, 0, not_compared={"rows without offsets, or of a log that was not read": rows}
+        )
+
+    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> _FilesRead:
         """Checks the files that the commits name. Reads every row that a reader can see, in files that hudi-rs shows
-        and in visible files that it does not; only the keys if rows are changed by key. Returns the number of rows,
-        and of those without an offset.
+        and in visible files that it does not; only the keys if rows are changed by key.
         """
         state = self.state
         storage = check_storage(state.files, state.timeline, commit_files)
@@ -213,7 +266,8 @@ class _Comparison:
         if changed:
             streams = _streams(state, commit_files, (), (RECORD_KEY,))
             commits, findings = state.timeline.commits, self.findings
-            return check_keys(streams, storage.broken, commits, self.scratch, findings, self.global_keys), 0
+            rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.global_keys)
+            return _FilesRead(rows, 0, ())
         unshown = [path for path in storage.visible if path not in shown]
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
         streams = _streams(state, commit_files, unshown, columns)
@@ -221,7 +275,8 @@ class _Comparison:
         for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
-        return sum(file.rows for file in file_rows), sum(file.unplaced for file in file_rows)
+        rows, unplaced = (sum(getattr(file, name) for file in file_rows) for name in ("rows", "unplaced"))
+        return _FilesRead(rows, unplaced, unshown)
 
 
 def _streams(
@@ -234,9 +289,10 @@ def _streams(
     reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
     options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
     for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id)):
-        if piece.base_file_name:
-            stream = partial(reader.read_file_slice_stream, piece, options)
-            yield piece.partition_path, piece.base_file_relative_path(), stream
+        if base := piece.base_file_relative_path():
+            # By the paths: of a slice whose first log file began before its base file hudi-rs reads that log alone.
+            stream = partial(reader.read_file_slice_from_paths_stream, base, piece.log_files_relative_paths(), options)
+            yield piece.partition_path, base, stream
     for path in unshown:
         yield path.rpartition("/")[0], path, partial(reader.read_file_slice_from_paths_stream, path, [], options)
     for group, logs in files.logs.items():

@@ -40,7 +40,8 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
         table = rust_table(files)
         reader = table.create_file_group_reader_with_options(HudiReadOptions())
         for piece in table.get_file_slices(HudiReadOptions()):
-            for batch in reader.read_file_slice_stream(piece, options):
+            paths = piece.base_file_relative_path(), piece.log_files_relative_paths()
+            for batch in reader.read_file_slice_from_paths_stream(*paths, options):
                 yield batch.select(list(columns))
     except Exception as error:
         if not raised_by_hudi(error):

@@ -132,10 +132,6 @@ class MirroredReader:
         self._table = table
         self._reader = reader
 
-    def read_file_slice_stream(self, piece: HudiFileSlice, options: HudiReadOptions) -> Iterator[pa.RecordBatch]:
-        with self._table.filled((piece.base_file_relative_path(), *piece.log_files_relative_paths())):
-            yield from self._reader.read_file_slice_stream(piece, options)
-
     def read_file_slice_from_paths_stream(
         self, base: str, logs: Sequence[str], options: HudiReadOptions
     ) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,10 @@ class FindingKind(Enum):
     FILE_UNSEEN = ("file unseen by readers", True)
     FILE_UNNAMED = ("visible file that no commit names", True)
     PARTITION_METAFILE = ("partition metafile missing", True)
+    CELL = ("cell", True)
+    LANDED_BAD = ("bad record in the table", True)
+    ABSENT = ("row absent", True)
+    STALE = ("row of another record", True)
     EMPTY = ("empty table", False)
     STRAY = ("stray file", False)
     OTHERS = ("changed by others", False)
@@ -120,6 +124,43 @@ class DigestCount:
         return f"{text}, those of {left_out:,} could not be ({reasons})."
 
 
+ALLOWED = frozenset(
+    {
+        "expired from the log",
+        "compacted away",
+        "no longer in Kafka",
+        "another topic id",
+        "rows of other writers",
+    }
+)
+"""Reasons for which a row may stay without a comparison: the log or other writers left nothing to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentCount:
+    """How many rows of the table were compared cell by cell, and with what result. `counts`: differing cells by column,
+    and what else was counted."""
+
+    rows: int
+    compared: int
+    different: int
+    absent: int
+    bad: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    not_compared: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing stayed without a comparison but what may."""
+        return ALLOWED.issuperset(self.not_compared)
+
+    def __str__(self) -> str:
+        text = f"The cells of {self.compared:,} of {self.rows:,} rows were compared with the log"
+        text += f", {self.different:,} rows differ" if self.different else ""
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.not_compared.items()))
+        return f"{text}; not compared: {reasons}." if reasons else f"{text}."
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     base_path: str
@@ -141,6 +182,8 @@ class Report:
     """Whether rows are changed by key, so that their number is not the number of records."""
     digests: DigestCount | None = None
     """The comparison of the slices' digests with the log; None if the log was not read."""
+    content: ContentCount | None = None
+    """The comparison of the cells with the log; None if it was not asked for."""
 
     @property
     def failures(self) -> tuple[AuditFinding, ...]:
@@ -153,6 +196,11 @@ class Report:
     @property
     def held(self) -> bool:
         return not self.failures
+
+    @property
+    def complete(self) -> bool:
+        """Whether all contents that were asked for were compared."""
+        return self.content is None or self.content.complete
 
     @property
     def empty(self) -> bool:
@@ -172,7 +220,8 @@ class Report:
         document["findings"] = [
             {"kind": f.kind.name, "fails": f.kind.fails, "sentence": f.sentence} for f in self.findings
         ]
-        document |= {"held": self.held, "empty": self.empty, "duplicates": self.duplicates, "missing": self.missing}
+        document |= {"held": self.held, "complete": self.complete, "empty": self.empty}
+        document |= {"duplicates": self.duplicates, "missing": self.missing}
         return json.dumps(document, indent=2)
 
     def render(self, console: Console) -> None:
@@ -182,6 +231,8 @@ class Report:
             console.print(Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True)
         if self.digests is not None:
             console.print(Text(f"{self.digests}"), soft_wrap=True)
+        if self.content is not None:
+            console.print(Text(f"{self.content}"), soft_wrap=True)
         colour = "yellow" if self.empty else "green" if self.held else "red"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 

@@ -33,6 +33,7 @@ from sink.storage.files import open_storage
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
+SPECIFICATION_PREFIX = "sink.specification."
 OLDEST_TABLE_VERSION = 8
 UPGRADE = "stop its writers and upgrade it in Spark SQL: CALL upgrade_table(table => '...', to_version => 'NINE')"
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
@@ -88,6 +89,10 @@ class Commit:
     """The sinks whose checkpoint cannot be read, with the reason."""
     replayed: Mapping[str, tuple[ReplayedRun, ...]] = field(default_factory=dict)
     """The replayed bad records that the commit adds to the table, by sink."""
+    specifications: Mapping[str, str] = field(default_factory=dict)
+    """How the commit's records were decoded, by sink: a JSON object."""
+    schema: str = ""
+    """The table's columns, as an Avro record."""
 
     @property
     def by_others(self) -> bool:
@@ -152,7 +157,7 @@ class TableFiles:
         return posixpath.join(self.timeline_path, self.properties.get("hoodie.timeline.history.path", "history"))
 
     def read(self, path: str) -> bytes:
-        with self.filesystem.open_input_stream(path) as stream:
+        with self.filesystem.open_input_stream(path, compression=None) as stream:
             content: bytes = stream.read()
         return content
 
@@ -315,7 +320,9 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
     checkpoints: dict[str, Checkpoint] = {}
     unreadable: dict[str, str] = {}
     replayed: dict[str, tuple[ReplayedRun, ...]] = {}
-    for key, value in (metadata.get("extraMetadata") or {}).items():
+    specifications: dict[str, str] = {}
+    extra = metadata.get("extraMetadata") or {}
+    for key, value in extra.items():
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
@@ -325,8 +332,22 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         elif key.startswith(REPLAYED_PREFIX):
             runs = (ReplayedRun(row[0], row[1], *map(_require_int, row[2:])) for row in json.loads(value))
             replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
+        elif key.startswith(SPECIFICATION_PREFIX):
+            specifications[key.removeprefix(SPECIFICATION_PREFIX)] = value
     operation = metadata.get("operationType") or ""
-    return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable, replayed)
+    return Commit(
+        instant,
+        completed,
+        action,
+        operation,
+        files,
+        replaced,
+        checkpoints,
+        unreadable,
+        replayed,
+        specifications,
+        extra.get("schema", ""),
+    )
 
 
 def metadata_of(content: bytes) -> dict[str, Any]:
@@ -388,6 +409,7 @@ def _checkpoint(document_text: str, origin: str) -> Checkpoint:
             ends=ends,
             results=results,
             gaps=gaps,
+            schemas={str(name): str(fingerprint) for name, fingerprint in document["schemas"]},
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         raise Corrupt(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error

@@ -18,7 +18,7 @@ from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Beginning, Chain
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.digests import LogDigests
-from sink.audit.log import Cleanup, LogRange, LogReader, TopicAccess, TopicState
+from sink.audit.log import Cleanup, LogRange, LogReader, Receiver, TopicAccess, TopicState
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import OffsetLedger
 
@@ -33,6 +33,8 @@ class LogComparison:
     provenance: bool
     ledger: OffsetLedger
     findings: AuditFindings
+    content: Receiver | None = None
+    """Gets the records, too."""
     log_ranges: dict[TopicPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
@@ -47,6 +49,8 @@ class LogComparison:
             def receive(source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
                 self.ledger.add_records(source, offsets)
                 digests.add(source, messages, offsets)
+                if self.content is not None:
+                    self.content(source, messages, offsets)
 
             for source, position in sorted(reader.read(self.log_ranges, receive).items()):
                 self.findings.add(

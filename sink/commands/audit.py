@@ -40,30 +40,37 @@ def audit(
     sink: SinksOption = None,
     as_json: JsonOption = False,
     log: bool = typer.Option(True, "--log/--no-log", help="Compare with the topics, as far as they go back."),
+    content: bool = typer.Option(False, "--content", help="Decode the records, and compare each cell with the table."),
 ) -> None:
     """Prove that every record is in the table exactly once. Several sinks are audited side by side."""
+    if content and not log:
+        raise ConfigError("--content compares with the log: leave --no-log out")
     chosen_sinks = several_sinks(config, sink)
     sinks = chosen_sinks.sinks
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
-        report = _audit_sink(sinks[0], log)
+        report = _audit_sink(sinks[0], log, content)
         typer.echo(report.to_json()) if as_json else report.render(console())
         _record([(sinks[0], report)])
-        is_proven = report.held
+        reports = [report]
     else:
-        answers = side_by_side(chosen_sinks, lambda settings: _audit_sink(settings, log), MAX_PARALLEL_AUDITS)
+        answers = side_by_side(chosen_sinks, lambda settings: _audit_sink(settings, log, content), MAX_PARALLEL_AUDITS)
         _print_json(answers) if as_json else _print_reports(answers)
         _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
-        is_proven = all(answer.result is None or answer.result.held for answer in answers)
-        if is_proven and (failed := [answer for answer in answers if answer.error is not None]):
+        reports = [answer.result for answer in answers if answer.result is not None]
+        if all(report.held for report in reports) and (
+            failed := [answer for answer in answers if answer.error is not None]
+        ):
             names = listed_names((), [answer.name for answer in failed])
             raise ConfigError(f"{len(failed)} of {len(answers)} sinks could not be audited: {names}")
-    if not is_proven:
+    if not all(report.held for report in reports):
         raise typer.Exit(1)
+    if not all(report.complete for report in reports):
+        raise typer.Exit(2)
 
 
-def _audit_sink(settings: Settings, log: bool) -> Report:
+def _audit_sink(settings: Settings, log: bool, content: bool) -> Report:
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.audit import TopicAccess
     from sink.audit import audit as run_audit
@@ -76,6 +83,7 @@ def _audit_sink(settings: Settings, log: bool) -> Report:
         settings.errors_base_path,
         settings.storage,
         settings.key_is_global,
+        content,
     )
 
 

@@ -124,8 +124,9 @@ def topic_regex(value: Any) -> str:
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"is longer than {LONGEST_REGEX} characters; write a shorter expression")
     try:
-        # `Settings.topic_pattern` puts it into a larger expression.
-        re.compile(f"(?:{text})")
+        # `Settings.topic_pattern` puts it into a larger expression: `a)(b` is one there, and none alone.
+        for expression in (text, f"(?:{text})"):
+            re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is no regular expression ({error}); correct it") from None
     if ways(text) > MOST_WAYS:

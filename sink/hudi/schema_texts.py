@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Collection
 
 from coordination.errors import Unavailable
+from sink.decode.proto_files import descriptor_set, registered_set
 from sink.decode.registry import RegisteredSchema
 from sink.hudi.java_objects import HudiObjects
 
@@ -24,7 +25,8 @@ MOST_KEPT = 1_000
 
 def document(schema: RegisteredSchema) -> bytes:
     """Returns what is kept of a schema: JSON, by gzip. `schemas` has those that it refers to and, last, itself, each
-    with `references`: the name that the text uses, and the position in `schemas`."""
+    with `references`: the name that the text uses, and the position in `schemas`. Those of Protobuf are compiled, so
+    that a reader needs no compiler. Raises what `descriptor_set` raises."""
     positions: dict[RegisteredSchema, int] = {}
     schemas: list[dict[str, object]] = []
 
@@ -35,7 +37,7 @@ def document(schema: RegisteredSchema) -> bytes:
             schemas.append({"kind": referred.kind, "text": referred.text, "references": references})
         return positions[referred]
 
-    add(schema)
+    add(registered_set(str(schema.id), descriptor_set(schema)) if schema.kind == "PROTOBUF" else schema)
     return gzip.compress(json.dumps({"schemas": schemas}).encode(), mtime=0)
 
 

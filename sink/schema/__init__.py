@@ -109,8 +109,11 @@ class TableSchema:
 
     @property
     def specification_json(self) -> str:
-        """The specification with the types that land, for a commit."""
+        """The specification for a commit, with the types that land, and with the columns where those of the table say
+        less: Avro has no small integers, and in an upsert table every column may be null."""
         tree = json.loads(self.specification) | ({"types": list(self.types)} if self.types else {})
+        if self.spark.fields[: len(self.value_struct.fields)] != self.value_struct.fields:
+            tree["columns"] = self.value_struct.jsonValue()
         return json.dumps(tree, separators=(",", ":"), sort_keys=True)
 
     def with_columns(self, columns_json: str) -> TableSchema:

@@ -21,6 +21,10 @@ _SETTINGS = (
     "delete_field",
     "delete_key_format",
     "key_format",
+    "partition_time_field",
+    "partition_time_format",
+    "partition_time_zone",
+    "partition_time_column",
 )
 
 

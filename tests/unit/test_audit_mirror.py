@@ -30,17 +30,22 @@ def test_slices_and_rows_are_those_of_the_table_itself(table: HandmadeTable) -> 
     paths = [[file_slice.base_file_relative_path() for file_slice in file_slices] for file_slices in slices_by_reader]
     assert len(paths[0]) == 3
     assert sorted(paths[0]) == sorted(paths[1])
-    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
+    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_from_paths_stream
     assert (
-        sum(batch.num_rows for file_slice in slices_by_reader[1] for batch in read(file_slice, HudiReadOptions())) == 17
+        sum(
+            batch.num_rows
+            for file_slice in slices_by_reader[1]
+            for batch in read(file_slice.base_file_relative_path(), [], HudiReadOptions())
+        )
+        == 17
     )
 
 
 def test_the_local_disk_holds_one_slice_at_a_time(table: HandmadeTable) -> None:
     mirrored = MirroredTable(open_table(str(table.path)))
-    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
+    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_from_paths_stream
     for file_slice in mirrored.get_file_slices(HudiReadOptions()):
-        for _ in read(file_slice, HudiReadOptions()):
+        for _ in read(file_slice.base_file_relative_path(), [], HudiReadOptions()):
             assert sum(_blocks(file) for file in _data(mirrored)) == _blocks(
                 table.path / file_slice.base_file_relative_path()
             )
@@ -54,9 +59,9 @@ def test_a_file_that_is_gone_is_named(table: HandmadeTable) -> None:
     mirrored = MirroredTable(open_table(str(table.path)))
     file_slice = mirrored.get_file_slices(HudiReadOptions())[0]
     (table.path / file_slice.base_file_relative_path()).unlink()
-    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
+    read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_from_paths_stream
     with pytest.raises(NotFetched, match=file_slice.base_file_relative_path()):
-        list(read(file_slice, HudiReadOptions()))
+        list(read(file_slice.base_file_relative_path(), [], HudiReadOptions()))
 
 
 def test_a_file_that_went_with_its_table_partition_is_named(table: HandmadeTable) -> None:

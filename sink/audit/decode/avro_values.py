@@ -30,14 +30,23 @@ Reader = Callable[[Any], Any]
 
 
 def avro_reader(
-    texts: Sequence[str], columns: Mapping[str, Any], rules: Rules
+    texts: Sequence[str], columns: Mapping[str, Any], rules: Rules, takes_bare: bool = False
 ) -> Callable[[bytes | None], dict[str, Any]]:
     """Returns a function from a record to its row. The last text is its schema, the others are those referred to.
-    `columns` is a struct as Spark writes it in JSON."""
+    `columns` is a struct as Spark writes it in JSON. With `takes_bare` a value that is no record is that of the only
+    column."""
     written = written_type(texts)
-    if written.kind != "record":
+    if written.kind == "record":
+        read = _struct(written, columns, rules, "")
+    elif takes_bare and len(columns["fields"]) == 1:
+        (field,) = columns["fields"]
+        inner = _reader(written, field["type"], field["nullable"], rules, field["name"])
+
+        def read(found: Any) -> dict[str, Any]:
+            return {field["name"]: inner(found)}
+
+    else:
         raise Bad("no record")
-    read = _struct(written, columns, rules, "")
     bare = fastavro.parse_schema(bare_schema(written))
 
     def row(value: bytes | None) -> dict[str, Any]:

@@ -34,16 +34,41 @@ def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> d
     """Returns the row of a value. `columns` is a struct as Spark writes it in JSON."""
     if value is None:
         raise Bad("a tombstone")
-    found = _parsed(value)
-    if isinstance(found, _Members) and is_envelope(found, outermost(columns, rules)):
-        (_, schema), (_, found) = found
-        rules = rules_of(schema, columns, rules)
+    found, rules = _payload(value, columns, rules)
     if not isinstance(found, _Members):
         raise Bad("no object")
     row = _struct(found, columns, rules, "")
     if is_event(found, row, outermost(columns, rules)):
         raise Bad("a change event, and value.envelope is not set")
     return row
+
+
+def json_key(key: bytes, columns: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Returns the columns of a key: an object, or the value of the only column alone."""
+    found, rules = _payload(key, columns, rules)
+    if isinstance(found, _Members):
+        return _struct(found, columns, rules, "")
+    if len(columns["fields"]) != 1:
+        raise Bad("no object")
+    (field,) = columns["fields"]
+    return {field["name"]: _value(found, field["type"], rules, field["name"])}
+
+
+def is_null(value: bytes, columns: Mapping[str, Any], rules: Rules) -> bool:
+    """Whether a value is null: JSON's, or the payload of an envelope."""
+    try:
+        return _payload(value, columns, rules)[0] is None
+    except Bad:
+        return False
+
+
+def _payload(value: bytes, columns: Mapping[str, Any], rules: Rules) -> tuple[Any, Rules]:
+    """Returns what an envelope is around, or the value, with the rules that hold for it."""
+    found = _parsed(value)
+    if isinstance(found, _Members) and is_envelope(found, outermost(columns, rules)):
+        (_, schema), (_, found) = found
+        rules = rules_of(schema, columns, rules)
+    return found, rules
 
 
 def _parsed(value: bytes) -> Any:

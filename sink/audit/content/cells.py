@@ -1,0 +1,291 @@
+"""Holds the rows of a table against the rows that the log's records have to be, cell by cell, in DuckDB.
+
+Guarantee: every row of the table is compared, or counted with the reason why not; every row that the log asks for is in
+the table, or is a finding. Both sides have the table's own types. DuckDB compares hashes of 64 bits of whole rows, and
+of those that differ each cell. Memory is bounded: it spills to the scratch folder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from coordination.state.model import TopicPartition
+from sink.audit.content.expected import BAD_SCHEMA, KEY, PATH, Target
+from sink.audit.content.fold import fold
+from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.rows import MEMORY, PROVENANCE, Stream
+
+COMMIT_TIME = "_hoodie_commit_time"
+META = {KEY: "_hoodie_record_key", PATH: "_hoodie_partition_path"}
+META_COLUMNS = (COMMIT_TIME, *META.values())
+NO_COMMIT = -1
+OTHERS = "rows of other writers"
+COORDINATES = "_sink_source, _sink_offset, _sink_commit"
+_SHOWN = 20
+_SHOWN_OF_A_COLUMN = 3
+_LONGEST = 80
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Numbers of partitions, and of the sink's commits by their instants."""
+
+    sources: Mapping[TopicPartition, int]
+    commits: Mapping[str, int]
+
+    def source(self, number: int) -> TopicPartition | None:
+        return next((source for source, other in self.sources.items() if other == number), None)
+
+
+class TableRows:
+    """Writes the rows of the table to scratch files, in the columns and types of `target`."""
+
+    def __init__(self, scratch: Path, target: Target, coordinates: Coordinates, has_meta: bool) -> None:
+        self.folder = scratch / "table"
+        self.folder.mkdir()
+        self._target, self._coordinates, self._has_meta = target, coordinates, has_meta
+        self._schema = pa.schema([*target.schema, ("_sink_file", pa.int32())])
+        self.files: list[str] = []
+
+    def add(self, partition: str, path: str, stream: Stream) -> None:
+        """Raises what hudi-rs raises."""
+        number = len(self.files)
+        self.files.append(path)
+        with pq.ParquetWriter(self.folder / f"rows-{number}.parquet", self._schema, compression="lz4") as writer:
+            for batch in stream():
+                if batch.num_rows:
+                    writer.write_batch(self._normal(partition, number, batch))
+
+    def _normal(self, partition: str, file: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        count = batch.num_rows
+
+        def constant(value: Any, kind: pa.DataType) -> pa.Array:
+            return pa.repeat(pa.scalar(value, kind), count)
+
+        columns: dict[str, pa.Array] = {
+            "_sink_source": self._numbers(batch),
+            "_sink_offset": batch.column(PROVENANCE[2]),
+            "_sink_commit": self._commits(batch) if self._has_meta else constant(NO_COMMIT, pa.int32()),
+            PATH: constant(partition, pa.string()),
+            "_sink_file": constant(file, pa.int32()),
+        }
+        if self._has_meta:
+            columns[KEY] = batch.column(META[KEY])
+            # A row whose own path is another one than that of its file is nowhere.
+            own = batch.column(META[PATH]).cast(pa.string())
+            columns[PATH] = pc.if_else(
+                pc.equal(own, partition), own, pc.binary_join_element_wise(own, partition, " in ")
+            )
+        for name in self._target.columns.names:
+            if name in batch.schema.names:
+                columns[name] = batch.column(name)
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _numbers(self, batch: pa.RecordBatch) -> pa.Array:
+        topics = pc.dictionary_encode(batch.column(PROVENANCE[0]).cast(pa.string()))
+        texts = pc.binary_join_element_wise(
+            topics.cast(pa.string()), batch.column(PROVENANCE[1]).cast(pa.string()), "\0"
+        )
+        encoded = pc.dictionary_encode(texts)
+        known = {f"{source.topic}\0{source.partition}": number for source, number in self._coordinates.sources.items()}
+        numbers = pa.array([known.get(text) for text in encoded.dictionary.to_pylist()], pa.int32())
+        return numbers.take(encoded.indices)
+
+    def _commits(self, batch: pa.RecordBatch) -> pa.Array:
+        encoded = pc.dictionary_encode(batch.column(COMMIT_TIME).cast(pa.string()))
+        numbers = [self._coordinates.commits.get(text) for text in encoded.dictionary.to_pylist()]
+        return pa.array(numbers, pa.int32()).take(encoded.indices)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Why rows have no record to be compared with. `spans`: offsets of each partition that the log still has, by
+    number; `reason`: why the record of a row of a partition and commit is not there."""
+
+    spans: Mapping[int, tuple[int, int]]
+    reason: Callable[[int, int], str]
+
+
+@dataclass
+class Comparison:
+    """Compares, and collects findings. `removed` is how many rows commits of other writers can have deleted."""
+
+    scratch: Path
+    target: Target
+    table: TableRows
+    expected: Path
+    coordinates: Coordinates
+    has_meta: bool
+    findings: AuditFindings
+    positions: Mapping[int, int]
+    """The order of the sink's commits, by number."""
+    removed: int = 0
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def run(self, unread: Unread) -> ContentCount:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": MEMORY,
+            "preserve_insertion_order": False,
+            "threads": 2,
+        }
+        with closing(duckdb.connect(str(self.scratch / "content.duckdb"), config=settings)) as self.connection:
+            self._views()
+            rows = self._one("SELECT count(*) FROM landed")
+            different = self._differing()
+            self._bad_that_landed()
+            not_compared = self._without_record(unread)
+            absent = self._absent()
+            compared = self._one("SELECT count(*) FROM paired")
+            bad = self._one("SELECT count(*) FROM bad")
+        return ContentCount(rows, compared, different, absent, bad, self._counts, not_compared)
+
+    def _one(self, query: str) -> int:
+        [(value,)] = self.connection.execute(query).fetchall()
+        return int(value)
+
+    def _views(self) -> None:
+        """`landed` are the rows of the table, `changes` what the log's good records say, `wanted` those that the table
+        has to have, `known` all of them, `bad` the other records, and `paired` the coordinates of both sides."""
+        landed_schema = pa.schema([*self.target.schema, ("_sink_file", pa.int32())])
+        for view, folder, kind, schema in (
+            ("landed", self.table.folder, "rows", landed_schema),
+            ("changes", self.expected, "rows", self.target.schema),
+            ("refused", self.expected, "bad", BAD_SCHEMA),
+        ):
+            pq.write_table(schema.empty_table(), folder / f"{kind}-none.parquet")
+            files = f"read_parquet('{folder}/{kind}-*.parquet')"
+            self.connection.execute(f"CREATE VIEW {view} AS FROM {files}")
+        counted = ""
+        if self.target.ordering is not None:
+            fold(self.connection, self.target.ordering, self.positions)
+            counted = f"SEMI JOIN winners USING ({COORDINATES})"
+        # Without Hudi's own columns a row does not say of which commit it is.
+        columns = "*" if self.has_meta else f"* REPLACE ({NO_COMMIT} AS _sink_commit)"
+        for view, origin in (("wanted", f"changes {counted}"), ("known", "changes"), ("bad", "refused")):
+            self.connection.execute(f"CREATE VIEW {view} AS SELECT {columns} FROM {origin}")
+        hashed = f"{COORDINATES}, hash({', '.join(map(_quoted, self.compared))}) AS hash"
+        self.connection.execute(
+            f"""
+            CREATE TEMP TABLE paired AS SELECT {COORDINATES}, l.hash = w.hash AS same
+            FROM (SELECT {hashed} FROM landed) l JOIN (SELECT {hashed} FROM wanted) w USING ({COORDINATES})
+            """
+        )
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of the columns that are compared."""
+        return [*([KEY] if self.has_meta else []), PATH, *self.target.columns.names]
+
+    def _differing(self) -> int:
+        """Reports cells that differ, by column, the first ones with both values. Returns the number of rows."""
+        total = self._one("SELECT count(*) FROM paired WHERE NOT same")
+        if not total:
+            return 0
+        different = f"SEMI JOIN (FROM paired WHERE NOT same) USING ({COORDINATES})"
+        joined = f"FROM (FROM landed {different}) l JOIN (FROM wanted {different}) w USING ({COORDINATES})"
+        for name in self.compared:
+            cells = f"l.{_quoted(name)}", f"w.{_quoted(name)}"
+            differs = f"{joined} WHERE {cells[0]} IS DISTINCT FROM {cells[1]}"
+            number = self._one(f"SELECT count(*) {differs}")
+            if not number:
+                continue
+            shown = META.get(name, name)
+            self._counts[shown] = number
+            texts = ", ".join(f"CAST({cell} AS VARCHAR)" for cell in cells)
+            for place, file, found, wanted in self._places(f"{texts} {differs}", _SHOWN_OF_A_COLUMN):
+                self.findings.add(
+                    FindingKind.CELL,
+                    f"{place} column {shown}: the table has {_shown(found)}, the log {_shown(wanted)} ({file});"
+                    f" {number:,} rows differ in it",
+                )
+        return total
+
+    def _bad_that_landed(self) -> None:
+        joined = f"FROM landed l JOIN bad b USING ({COORDINATES})"
+        self._counts["bad records that landed"] = self._one(f"SELECT count(*) {joined}")
+        for place, file, reason in self._places(f"b.reason {joined}"):
+            self.findings.add(
+                FindingKind.LANDED_BAD, f"{place} is in the table, and its record is none of a row: {reason} ({file})"
+            )
+
+    def _without_record(self, unread: Unread) -> Mapping[str, int]:
+        """Counts the rows that have no record to be compared with, by reason. Reports those whose record is not the one
+        that counts for its key."""
+        self.connection.execute(
+            f"""
+            CREATE TEMP TABLE unpaired AS SELECT {COORDINATES}, {KEY}, _sink_file FROM landed
+            ANTI JOIN paired USING ({COORDINATES}) ANTI JOIN bad USING ({COORDINATES});
+            CREATE TEMP TABLE without_record AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
+            """
+        )
+        stale = f"FROM unpaired l SEMI JOIN known USING ({COORDINATES})"
+        self._counts["rows of other records"] = self._one(f"SELECT count(*) {stale}")
+        for place, file, key in self._places(f"l.{KEY} {stale}"):
+            self.findings.add(
+                FindingKind.STALE,
+                f"{place} is the row of key {_shown(key)} in the table, and another record counts ({file})",
+            )
+        spans = [{"number": number, "low": low, "high": high} for number, (low, high) in unread.spans.items()]
+        schema = pa.schema([(name, pa.int64()) for name in ("number", "low", "high")])
+        self.connection.register("spans", pa.Table.from_pylist(spans, schema))
+        query = """
+            SELECT _sink_source, _sink_commit, coalesce(_sink_offset >= low AND _sink_offset < high, false), count(*)
+            FROM without_record LEFT JOIN spans ON number = _sink_source GROUP BY ALL
+        """
+        reasons: Counter[str] = Counter()
+        for source, commit, is_in_log, rows in self.connection.execute(query).fetchall():
+            if source is None or commit is None:
+                reasons[OTHERS] += rows
+            elif source in unread.spans and not is_in_log:
+                reasons["expired from the log"] += rows
+            else:
+                reasons[unread.reason(source, commit)] += rows
+        self.connection.unregister("spans")
+        return reasons
+
+    def _absent(self) -> int:
+        """Reports rows that the log asks for and the table does not have. Call it after `_without_record`."""
+        missing = f"FROM wanted l ANTI JOIN landed USING ({COORDINATES})"
+        if self.target.ordering is not None:
+            # A row whose record is gone from the log may have greater ordering values.
+            missing += f" ANTI JOIN without_record USING ({KEY})"
+        total = self._one(f"SELECT count(*) {missing}")
+        if total <= self.removed:
+            self._counts["removed by other writers"] = total
+            return 0
+        query = f"SELECT _sink_source, _sink_offset {missing} ORDER BY ALL LIMIT {_SHOWN}"
+        for source, offset in self.connection.execute(query).fetchall():
+            place = f"{self.coordinates.source(source)} offset {offset}"
+            self.findings.add(FindingKind.ABSENT, f"{place}: its record is a row, and the table does not have it")
+        return total
+
+    def _places(self, rest: str, limit: int = _SHOWN) -> Iterator[tuple[Any, ...]]:
+        """Yields the place and the file of rows of `l`, with what `rest` selects."""
+        query = f"SELECT _sink_source, _sink_offset, l._sink_file, {rest} ORDER BY ALL LIMIT {limit}"
+        for source, offset, file, *more in self.connection.execute(query).fetchall():
+            yield f"{self.coordinates.source(source)} offset {offset}", self.table.files[file], *more
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,172 @@
+"""The comparison of contents as a whole: from commits and the log's records to what was compared.
+
+Guarantee: that of `sink.audit.content.cells`. Raises what hudi-rs raises.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from coordination.state.model import TopicPartition
+from sink.audit.chain import CommittedRange
+from sink.audit.compare import LogCheck
+from sink.audit.content.cells import META_COLUMNS, Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.changes import Ordering
+from sink.audit.content.expected import ExpectedRows, Range, Target
+from sink.audit.content.places import Places
+from sink.audit.content.specification import NotComparable, Specification, specification_of
+from sink.audit.log import Cleanup
+from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.rows import Stream, raised_by_hudi
+from sink.audit.timeline import Commit, TableFiles
+
+_HUDIS = "_hoodie_"
+_OTHER_TOPIC = "another topic id"
+_GONE = "no longer in Kafka"
+
+
+class ContentAudit:
+    """Compares the rows of one sink. Call `receive` with the log's records, then `compare`, then `close`."""
+
+    def __init__(
+        self,
+        sink: str,
+        files: TableFiles,
+        schema: pa.Schema,
+        commits: Sequence[Commit],
+        ranges: Sequence[CommittedRange],
+        topic_ids: Mapping[str, str],
+        ordering: Ordering | None,
+        scratch: Path,
+    ) -> None:
+        """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
+        table whose rows are changed."""
+        self._scratch = scratch
+        self._commits = commits
+        own = [name for name in schema.names if not name.startswith(_HUDIS)]
+        self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
+        self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
+        by_instant = {commit.instant: commit for commit in commits}
+        by_source: dict[TopicPartition, list[Range]] = defaultdict(list)
+        numbers: dict[str, int] = {}
+        specifications = _Specifications(sink, commits)
+        other_topics: set[tuple[TopicPartition, int]] = set()
+
+        def add(source: TopicPartition, topic_id: str, low: int, high: int, instant: str) -> None:
+            number = numbers.setdefault(instant, len(numbers))
+            found = by_source[source]
+            if topic_ids.get(source.topic) == topic_id:
+                found.append(Range(low, high, number, specifications.number(by_instant[instant])))
+            else:
+                other_topics.add((source, number))
+
+        for entry in ranges:
+            piece = entry.result.slice
+            add(entry.source, piece.topic_id, piece.start, piece.end, entry.instant)
+        for commit in commits:
+            for run in commit.replayed.get(sink, ()):
+                source = TopicPartition(run.topic, run.partition)
+                add(source, run.topic_id, run.low, run.high, commit.instant)
+        instants = [commit.instant for commit in commits]
+        self._positions = {number: instants.index(instant) for instant, number in numbers.items()}
+        self._coordinates = Coordinates({source: number for number, source in enumerate(sorted(by_source))}, numbers)
+        self._other_topics = {(self._coordinates.sources[source], number) for source, number in other_topics}
+        self._specification_of = {number: specifications.number(by_instant[name]) for name, number in numbers.items()}
+        self._expected = ExpectedRows(
+            scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that are read."""
+        return [*(META_COLUMNS if self._has_meta else ()), *self._target.columns.names]
+
+    def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+        self._expected.add(source, messages, offsets)
+
+    def compare(
+        self,
+        streams: Iterable[tuple[str, str, Stream]],
+        check: LogCheck,
+        removed: int,
+        findings: AuditFindings,
+    ) -> ContentCount:
+        """`streams` are table partition, file and rows. `removed` is how many rows other writers can have deleted."""
+        rows = TableRows(self._scratch, self._target, self._coordinates, self._has_meta)
+        for partition, path, stream in streams:
+            try:
+                rows.add(partition, path, stream)
+            except Exception as error:
+                if not raised_by_hudi(error):
+                    raise
+                findings.add(FindingKind.FILE_UNREADABLE, f"{path}: {str(error)[:300]}")
+        self._expected.finish()
+        comparison = Comparison(
+            self._scratch,
+            self._target,
+            rows,
+            self._expected.folder,
+            self._coordinates,
+            self._has_meta,
+            findings,
+            self._positions,
+            removed,
+        )
+        return comparison.run(self._unread(check))
+
+    def _unread(self, check: LogCheck) -> Unread:
+        sources = self._coordinates.sources
+        spans = {
+            number: (check.spans[source].start, check.spans[source].end)
+            for source, number in sources.items()
+            if source in check.spans
+        }
+        topics = {number: source.topic for source, number in sources.items()}
+
+        def reason(source: int, commit: int) -> str:
+            if (source, commit) in self._other_topics:
+                return _OTHER_TOPIC
+            if (why := self._expected.reasons.get(self._specification_of[commit])) is not None:
+                return why
+            if source not in spans:
+                return _GONE
+            compacts = check.cleanup.get(topics[source]) is Cleanup.COMPACT
+            return "compacted away" if compacts else "records missing in the log"
+
+        return Unread(spans, reason)
+
+    def close(self) -> None:
+        self._expected.close()
+
+
+class _Specifications:
+    """The different specifications of a sink's commits, by number."""
+
+    def __init__(self, sink: str, commits: Iterable[Commit]) -> None:
+        self._sink = sink
+        self._numbers: dict[tuple[str | None, str], int] = {}
+        self._ids: dict[int, dict[str, str]] = {}
+        for commit in commits:
+            checkpoint = commit.checkpoints.get(sink)
+            if checkpoint is not None or sink in commit.replayed:
+                known = self._ids.setdefault(self.number(commit), {})
+                known |= checkpoint.schemas if checkpoint else {}
+
+    def number(self, commit: Commit) -> int:
+        key = commit.specifications.get(self._sink), commit.schema
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def read(self, files: TableFiles) -> dict[int, Specification | str]:
+        """Returns each, or why rows cannot be compared by it."""
+        found: dict[int, Specification | str] = {}
+        for (text, schema), number in self._numbers.items():
+            try:
+                found[number] = specification_of(text, schema, self._ids.get(number, {}), files)
+            except NotComparable as error:
+                found[number] = str(error)
+        return found

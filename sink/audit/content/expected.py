@@ -1,0 +1,263 @@
+"""Writes the rows that the log's records have to be, in processes of their own, to scratch files.
+
+Guarantee: each record that was added is in a file of rows or in one of bad records, once for each commit that has its
+offset. Memory is bounded: so many chunks wait for a process. Raises `NotComparable` out of `close` never: a chunk whose
+schema is missing is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count, repeat
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Message
+
+from coordination.state.model import TopicPartition
+from sink.audit.content.changes import ChangeMaker, Ordering
+from sink.audit.content.places import Places, time_text
+from sink.audit.content.records import Record, RowMaker
+from sink.audit.content.specification import NotComparable, Specification
+from sink.audit.decode.rules import Bad
+
+CHUNK = 20_000
+_LONGEST_REASON = 200
+PLACED = (("_sink_source", pa.int32()), ("_sink_offset", pa.int64()), ("_sink_commit", pa.int32()))
+"""Columns before those of the table: partition, offset, and commit by number."""
+PATH, KEY, DELETES = "_sink_path", "_sink_key", "_sink_deletes"
+BAD_SCHEMA = pa.schema([*PLACED, ("reason", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets `[start, end)` that a commit added; `commit` is its number here, `specification` that of its own."""
+
+    start: int
+    end: int
+    commit: int
+    specification: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a row is written as: the table's columns without Hudi's own, and the rules of its places."""
+
+    columns: pa.Schema
+    places: Places
+    ordering: Ordering | None = None
+    """How changes of a key are ordered; None where each record is a row."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*PLACED, (PATH, pa.string()), (KEY, pa.string()), (DELETES, pa.bool_()), *self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    source: int
+    topic: str
+    partition: int
+    specification: int
+    records: Sequence[Record]
+    commits: Sequence[int]
+    """The commit of each record."""
+
+
+class ExpectedRows:
+    """Takes the records of the log. `ranges` are those that are compared, by partition, with specifications by number;
+    what has a text for one is not comparable, for that reason."""
+
+    def __init__(
+        self,
+        scratch: Path,
+        target: Target,
+        sources: Mapping[TopicPartition, int],
+        ranges: Mapping[TopicPartition, Sequence[Range]],
+        specifications: Mapping[int, Specification | str],
+    ) -> None:
+        self.folder = scratch / "expected"
+        self.folder.mkdir()
+        self._sources, self._ranges = sources, ranges
+        self.reasons: dict[int, str] = {}
+        for number, spec in specifications.items():
+            if isinstance(spec, str):
+                self.reasons[number] = spec
+            else:
+                (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target)))
+        self._waiting: dict[tuple[TopicPartition, int], tuple[list[Record], list[int]]] = {}
+        self._numbers = count()
+        self._jobs = max(1, (os.cpu_count() or 2))
+        # Not by fork: the client of Kafka has threads.
+        self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+        self._futures: set[Future[str | None]] = set()
+        self.not_comparable: Counter[str] = Counter()
+
+    def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+        """Takes records of a partition by rising offset. Asks each for its headers."""
+        for entry in self._ranges.get(source, ()):
+            low, high = bisect_left(offsets, entry.start), bisect_left(offsets, entry.end)
+            if low == high or entry.specification in self.reasons:
+                continue
+            records, commits = self._waiting.setdefault((source, entry.specification), ([], []))
+            records.extend(map(_record, messages[low:high], offsets[low:high]))
+            commits.extend(repeat(entry.commit, high - low))
+            if len(records) >= CHUNK:
+                self._submit(source, entry.specification)
+
+    def _submit(self, source: TopicPartition, specification: int) -> None:
+        records, commits = self._waiting.pop((source, specification))
+        if len(self._futures) >= 2 * self._jobs:
+            done, self._futures = wait(self._futures, return_when=FIRST_COMPLETED)
+            self._settle(done)
+        number = self._sources[source]
+        chunk = Chunk(number, source.topic, source.partition, specification, records, commits)
+        self._futures.add(self._pool.submit(write_chunk, self.folder, next(self._numbers), chunk))
+
+    def _settle(self, futures: Iterable[Future[str | None]]) -> None:
+        for future in futures:
+            if (reason := future.result()) is not None:
+                self.not_comparable[reason] += 1
+
+    def finish(self) -> None:
+        """Waits until every record is written."""
+        for source, specification in list(self._waiting):
+            self._submit(source, specification)
+        self._settle(wait(self._futures).done)
+        self._futures = set()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _record(message: Message, offset: int) -> Record:
+    _, timestamp = message.timestamp()
+    key: Any = message.key()
+    value: Any = message.value()
+    return Record(offset, timestamp, key, value, _headers(message))
+
+
+def _headers(message: Message) -> Sequence[tuple[str, bytes | None]] | None:
+    # Not by `message.headers()`: the client sets an exception and returns a list, which only `map` looks for.
+    try:
+        (found,) = map(Message.headers, (message,))
+    except SystemError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            return None
+        raise
+    pairs: Any = found
+    return tuple(pairs or ())
+
+
+def write_chunk(folder: Path, number: int, chunk: Chunk) -> str | None:
+    """Writes a chunk's rows and bad records. Returns the reason if it cannot be compared."""
+    maker = _maker(str(folder / f"spec-{chunk.specification}"))
+    rows: list[dict[str, Any]] = []
+    bad: list[tuple[int, int, str]] = []
+    for record, commit in zip(chunk.records, chunk.commits, strict=True):
+        try:
+            row = maker.row(chunk.topic, chunk.partition, record)
+        except Bad as error:
+            bad.append((record.offset, commit, str(error)[:_LONGEST_REASON]))
+        except NotComparable as error:
+            return str(error)
+        else:
+            if row is not None:
+                row["_sink_offset"], row["_sink_commit"] = record.offset, commit
+                rows.append(row)
+    if rows:
+        columns = [
+            pa.repeat(pa.scalar(chunk.source, field.type), len(rows))
+            if field.name == "_sink_source"
+            else column([row.get(field.name) for row in rows], field.type)
+            for field in maker.target.schema
+        ]
+        pq.write_table(pa.table(columns, maker.target.schema), folder / f"rows-{number}.parquet", compression="lz4")
+    if bad:
+        offsets, commits, reasons = zip(*bad, strict=True)
+        table = {
+            "_sink_source": [chunk.source] * len(bad),
+            "_sink_offset": offsets,
+            "_sink_commit": commits,
+            "reason": reasons,
+        }
+        pq.write_table(pa.table(table, BAD_SCHEMA), folder / f"bad-{number}.parquet")
+    return None
+
+
+@lru_cache(16)
+def _maker(path: str) -> PlacedMaker:
+    return PlacedMaker(*pickle.loads(Path(path).read_bytes()))
+
+
+class PlacedMaker:
+    """Makes the rows, or the changes of rows, of one commit with their places."""
+
+    def __init__(self, spec: Specification, target: Target) -> None:
+        self.target = target
+        self._spec = spec
+        self._rows = RowMaker(spec)
+        self._changes = None if target.ordering is None else ChangeMaker(spec, target.places, target.ordering)
+
+    def row(self, topic: str, partition: int, record: Record) -> dict[str, Any] | None:
+        """Returns the row of a record with its place; None if it changes nothing. Raises Bad and NotComparable."""
+        if self._changes is None:
+            return self._placed(self._rows.row(topic, partition, record)) | {DELETES: False}
+        change = self._changes.change(topic, partition, record)
+        if change is None:
+            return None
+        row, places = change.row, self.target.places
+        is_global = self.target.ordering is not None and self.target.ordering.is_global
+        if change.deletes and is_global:
+            # Its row is found by the key alone.
+            sources = {*places.partitions, *([self._spec.time.field] if self._spec.time else [])}
+            row = {name: None if name in sources.difference(places.keys) else value for name, value in row.items()}
+        placed = self._placed(row)
+        if change.before is not None and not is_global:
+            earlier = {name: value for name, value in change.before.items() if name in row}
+            with suppress(Bad):
+                if self._placed({**row, **earlier})[PATH] != placed[PATH]:
+                    placed[PATH] = None
+            if placed[PATH] is None:
+                raise Bad("an update that moves its row to another partition")
+        return placed | {DELETES: change.deletes}
+
+    def _placed(self, row: dict[str, Any]) -> dict[str, Any]:
+        time, places = self._spec.time, self.target.places
+        if time is not None:
+            row = {**row, time.column: time_text(time, row, self._spec.rules)}
+        return {**row, PATH: places.path(row), KEY: places.key(row)}
+
+
+def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(values if not _has_map(kind) else [_with_pairs(value, kind) for value in values], kind)
+
+
+@lru_cache(256)
+def _has_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _with_pairs(value: Any, kind: pa.DataType) -> Any:
+    """Returns a value whose maps are lists of pairs, as Arrow takes them."""
+    if value is None or not _has_map(kind):
+        return value
+    if pa.types.is_map(kind):
+        return [(key, _with_pairs(inner, kind.item_type)) for key, inner in value.items()]
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _with_pairs(value.get(field.name), field.type)
+            for field in (kind.field(number) for number in range(kind.num_fields))
+        }
+    return [_with_pairs(inner, kind.value_type) for inner in value]

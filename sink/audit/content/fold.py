@@ -1,0 +1,72 @@
+"""Folds the changes of each key to the one whose row the table has, as `docs/how-to/upserts.md` says.
+
+Of a transaction's changes of a key the one with the greatest ordering values counts, among equal ones the last in the
+log; a later transaction's counts unless its values are smaller than those of the row. A delete is forgotten with its
+row. Memory: what is read goes through in pieces; a number of the winner of each key is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from sink.audit.content.changes import Ordering
+from sink.audit.content.expected import DELETES, KEY, PATH
+
+_PIECE = 100_000
+_COORDINATES = ("_sink_source", "_sink_offset", "_sink_commit")
+
+
+def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering, positions: Mapping[int, int]) -> None:
+    """Makes the table `winners` of coordinates, from the view `changes`. `positions` order the commits."""
+    numbered = pa.table(
+        {"_sink_number": pa.array(positions, pa.int32()), "_sink_position": pa.array(positions.values(), pa.int32())}
+    )
+    connection.register("numbered", numbered)
+    # Not a temporary table, which the cursor below would not see.
+    connection.execute("CREATE TABLE positions AS SELECT * FROM numbered")
+    connection.unregister("numbered")
+    place = "''" if ordering.is_global else PATH
+    fields = [f'"{name}"' for name in ordering.fields]
+    newest = ", ".join(f"{field} DESC" for field in (*fields, "_sink_source", "_sink_offset"))
+    kept = ", ".join([f"{place} AS _sink_place", KEY, "_sink_position", *_COORDINATES, DELETES, *fields])
+    last = f"""
+        SELECT {kept} FROM changes JOIN positions ON _sink_number = _sink_commit
+        QUALIFY row_number() OVER (PARTITION BY _sink_place, _sink_key, _sink_position ORDER BY {newest}) = 1
+    """
+    if ordering.fields:
+        rows = connection.cursor().execute(f"{last} ORDER BY _sink_place, _sink_key, _sink_position")
+        winners = np.array(list(_winners(rows)), np.int64).reshape(-1, len(_COORDINATES))
+        columns = {name: pa.array(winners[:, number]) for number, name in enumerate(_COORDINATES)}
+        connection.register("folded", pa.table(columns))
+        connection.execute("CREATE TABLE winners AS SELECT * FROM folded")
+        connection.unregister("folded")
+    else:
+        connection.execute(
+            f"""
+            CREATE TABLE winners AS SELECT {", ".join(_COORDINATES)} FROM (FROM ({last})
+            QUALIFY row_number() OVER (PARTITION BY _sink_place, _sink_key ORDER BY _sink_position DESC) = 1)
+            WHERE NOT {DELETES}
+            """
+        )
+
+
+def _winners(rows: duckdb.DuckDBPyConnection) -> Iterator[Sequence[int]]:
+    """Yields the coordinates of the row of each key that has one. The rows come by key, and by commit."""
+    known: tuple[str, str] | None = None
+    coordinates: Sequence[int] | None = None
+    order: tuple[object, ...] = ()
+    while piece := rows.fetchmany(_PIECE):
+        for place, key, _, source, offset, commit, deletes, *values in piece:
+            if (place, key) != known:
+                if coordinates is not None:
+                    yield coordinates
+                known, coordinates = (place, key), None
+            if coordinates is not None and tuple(values) < order:
+                continue
+            coordinates, order = (None, ()) if deletes else ((source, offset, commit), tuple(values))
+    if coordinates is not None:
+        yield coordinates

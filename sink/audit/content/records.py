@@ -1,0 +1,207 @@
+"""Makes the row that a record has to be in the table. Raises Bad for a record that is none, by the auditor's rules, and
+NotComparable where a schema is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sink.audit.content.framing import message_path, unframed, with_header_id
+from sink.audit.content.protobuf_files import descriptor_set, message_name
+from sink.audit.content.specification import NotComparable, Specification
+from sink.audit.decode.avro_types import written_type
+from sink.audit.decode.avro_values import avro_reader
+from sink.audit.decode.json_values import json_row
+from sink.audit.decode.moments import EPOCH, in_utc
+from sink.audit.decode.protobuf_values import protobuf_row
+from sink.audit.decode.rules import Bad
+
+WIRE = "-confluent"
+_MOST_READERS = 1_000
+_DELETED = "_hoodie_is_deleted"
+Row = dict[str, Any]
+Read = Callable[[bytes], Row]
+
+
+class Record(NamedTuple):
+    """A record as the log has it. `timestamp` is in milliseconds; `headers` is None where a name cannot be read."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    name: str
+    fields: Sequence[str]
+
+
+class RowMaker:
+    """Makes rows by one specification. Keeps what it learned of schemas."""
+
+    def __init__(self, spec: Specification) -> None:
+        self._spec = spec
+        self._readers: dict[object, Read | Bad] = {}
+        self._kind = spec.form.removesuffix(WIRE)
+        self._is_wire = spec.form.endswith(WIRE)
+
+    def row(self, topic: str, partition: int, record: Record) -> Row:
+        """Returns all columns of the table but Hudi's own and a generated one."""
+        if record.headers is None:
+            raise Bad("headers that cannot be read")
+        return {**self.value(record), **self.added(topic, partition, record)}
+
+    def added(self, topic: str, partition: int, record: Record) -> Row:
+        """Returns the columns that come from the record, not from its value."""
+        return {name: self._added(name, topic, partition, record) for name in self._spec.added}
+
+    def _added(self, name: str, topic: str, partition: int, record: Record) -> Any:
+        match name:
+            case "_kafka_topic":
+                return topic
+            case "_kafka_partition":
+                return partition
+            case "_kafka_offset":
+                return record.offset
+            case "_kafka_timestamp":
+                return _moment(record.timestamp)
+            case "_kafka_key":
+                return _key(record.key, self._spec.setting("key.format", "none"))
+            case "_kafka_headers":
+                return [{"key": key, "value": value} for key, value in record.headers or ()] or None
+        return None
+
+    def value(self, record: Record) -> Row:
+        """Returns the columns of the value."""
+        value = record.value
+        if self._kind in ("string", "bytes"):
+            return self._raw(value)
+        if self._is_wire:
+            value = with_header_id(value, record.headers or (), "__value_schema_id")
+        if value is None:
+            raise Bad("a tombstone")
+        spec = self._spec
+        if self._kind == "json":
+            return json_row(unframed(value)[1] if self._is_wire else value, spec.columns, spec.rules)
+        key: object = ""
+        if self._is_wire:
+            schema_id, value = unframed(value)
+            key = schema_id
+            if self._kind == "protobuf":
+                path, value = message_path(value)
+                key = schema_id, path
+        read = self._readers.get(key)
+        if read is None:
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            read = self._readers[key] = self._reader(key)
+        if isinstance(read, Bad):
+            raise read
+        return read(value)
+
+    def _raw(self, value: bytes | None) -> Row:
+        (column,) = self._spec.columns["fields"]
+        if value is None:
+            if not column["nullable"]:
+                raise Bad("null, and NOT NULL")
+            return {column["name"]: None}
+        return {column["name"]: value if self._kind == "bytes" else _utf8(value)}
+
+    def _reader(self, key: object) -> Read | Bad:
+        try:
+            if self._kind == "avro":
+                return self._avro("value.schema.file" if key == "" else str(key), key == "")
+            return self._protobuf(*key) if isinstance(key, tuple) else self._protobuf("", None)
+        except Bad as error:
+            return error
+
+    def _fingerprint(self, schema_id: str, of_file: bool) -> str:
+        spec = self._spec
+        if of_file:
+            name: str | None = spec.settings.get("value.schema.file")
+            if name is None:
+                raise NotComparable("their schema file has no fingerprint")
+            return name
+        name = spec.schemas.ids.get(schema_id)
+        if name is None:
+            raise Bad("no schema that decoded anything")
+        return name
+
+    def avro_texts(self, schema_id: str, of_file: bool = False) -> list[str]:
+        """Returns the schema of an id, last, behind those that it refers to."""
+        parts = self._spec.schemas.texts(self._fingerprint(schema_id, of_file))
+        if parts[-1][0] != "AVRO":
+            raise Bad("no schema of Avro")
+        return [text for _, text, _ in parts]
+
+    def _avro(self, schema_id: str, of_file: bool) -> Read:
+        texts = self.avro_texts(schema_id, of_file)
+        written = written_type(texts)
+        if not of_file and written.kind == "record":
+            self._require_type(RecordType(written.name, written.names))
+        return avro_reader(texts, self._spec.columns, self._spec.rules)
+
+    def _protobuf(self, schema_id: str, path: tuple[int, ...] | None) -> Read:
+        spec = self._spec
+        parts = spec.schemas.texts(self._fingerprint(schema_id, path is None))
+        if parts[-1][0] != "PROTOBUF":
+            raise Bad("no schema of Protobuf")
+        descriptors = descriptor_set(parts)
+        try:
+            name = spec.setting("value.message", "") if path is None else ""
+            name = name or message_name(descriptors, path or (0,))
+        except IndexError:
+            raise Bad("no message at these indexes") from None
+        if path is not None:
+            self._require_type(RecordType(name, message_fields(descriptors, name)))
+        return lambda value: protobuf_row(value, descriptors, name, spec.columns, spec.rules)
+
+    def _require_type(self, found: RecordType) -> None:
+        """Raises Bad for a type of records that does not land."""
+        types = self._spec.setting("types", ())
+        if types:
+            if found.name not in types:
+                raise Bad(f"{found.name} is not one of {types}")
+            return
+        names = [column["name"] for column in self._spec.columns["fields"] if column["name"] != _DELETED]
+        sources = [self._spec.rules.names.get(name, (name,))[0] for name in names]
+        empty = _unmatched(sources, found.fields, self._spec.rules.exact_case)
+        left_out = _unmatched(found.fields, sources, self._spec.rules.exact_case)
+        if empty and (left_out or len(empty) == len(names)):
+            raise Bad(f"{found.name} may be of another type than the table's")
+
+
+def message_fields(descriptors: bytes, name: str) -> Sequence[str]:
+    from sink.audit.decode.protobuf_types import message_type
+
+    return [field.name for field in message_type(descriptors, name)[0].DESCRIPTOR.fields]
+
+
+def _unmatched(names: Sequence[str], others: Sequence[str], exact_case: bool) -> list[str]:
+    known = {*others} if exact_case else {other.lower() for other in others}
+    return [name for name in names if (name if exact_case else name.lower()) not in known]
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    if milliseconds == -1:
+        return None
+    try:
+        return in_utc(EPOCH + timedelta(milliseconds=milliseconds))
+    except OverflowError:
+        raise Bad("a timestamp outside of the years 1 to 9999") from None
+
+
+def _key(key: bytes | None, form: str) -> Any:
+    return key if key is None or form == "bytes" else _utf8(key)
+
+
+def _utf8(content: bytes) -> str:
+    try:
+        return content.decode("utf-8", "strict")
+    except UnicodeDecodeError:
+        raise Bad("no UTF-8") from None

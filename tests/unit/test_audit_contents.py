@@ -1,0 +1,109 @@
+"""The auditor makes of each case's records the rows that the writer makes, from what a commit says of itself."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from sink.audit.content.changes import Ordering
+from sink.audit.content.expected import BAD_SCHEMA, Chunk, Target, write_chunk
+from sink.audit.content.fold import fold
+from sink.audit.content.places import Places
+from sink.audit.content.records import Record
+from sink.audit.content.specification import specification_of
+from sink.audit.timeline import TableFiles
+from sink.config import Settings
+from sink.decode.fingerprints import fingerprint
+from sink.decode.registry import RegisteredSchema, registry
+from sink.hudi.options import ordering_fields, partition_columns, record_key_fields, url_encode
+from sink.hudi.schema_texts import SCHEMAS, SUFFIX, document
+from sink.write.row_spec import table_schema
+from sink.write.value_formats import file_schema, registry_access, value_format
+from tests.reports.case_kit import CASES, TOPIC, Case, compared, content
+
+SINK = "orders"
+
+
+def _cases() -> list[Any]:
+    cases = [Case(path) for path in sorted(CASES.iterdir())]
+    return [pytest.param(case, id=case.name) for case in cases if "refused" not in case.expected]
+
+
+@pytest.mark.parametrize("case", _cases())
+def test_the_auditor_and_the_writer_make_the_same_of_a_case(case: Case, tmp_path: Path) -> None:
+    with case.settings(tmp_path / "case") as settings:
+        rows, bad = audited(settings, case, tmp_path)
+    found, expected = compared(rows, case.expected["rows"])
+    assert found == expected, bad
+    assert sorted(bad) == case.expected["bad"], bad
+
+
+def audited(settings: Settings, case: Case, directory: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """Returns the rows that the auditor expects, and the reasons of bad records by offset."""
+    schema = table_schema(settings)
+    own = [field for field in schema.arrow if not field.name.startswith("_hoodie_")]
+    is_changed = settings.operation == "upsert"
+    ordering = Ordering(tuple(ordering_fields(settings)), settings.key_is_global) if is_changed else None
+    target = Target(pa.schema(own), Places.of(properties(settings)), ordering)
+    ids = kept_schemas(settings, directory)
+    spec = specification_of(schema.specification_json, schema.avro(SINK), ids, files(directory))
+    folder = directory / "expected"
+    folder.mkdir()
+    (folder / "spec-0").write_bytes(pickle.dumps((spec, target)))
+    records = [
+        Record(offset, record.get("timestamp", 0), content(record["key"]), content(record["value"]), ())
+        for offset, record in enumerate(case.records())
+    ]
+    assert write_chunk(folder, 0, Chunk(0, TOPIC, 0, 0, records, [0] * len(records))) is None
+    pq.write_table(target.schema.empty_table(), folder / "rows-none.parquet")
+    pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")
+    with duckdb.connect(str(directory / "audit.duckdb")) as connection:
+        connection.execute(f"CREATE VIEW changes AS SELECT * FROM read_parquet('{folder}/rows-*.parquet')")
+        if ordering is not None:
+            fold(connection, ordering, {0: 0})
+            connection.execute(
+                "CREATE VIEW wanted AS SELECT * FROM changes SEMI JOIN winners USING (_sink_source, _sink_offset)"
+            )
+        rows = connection.sql(f"FROM {'changes' if ordering is None else 'wanted'}").to_arrow_table().to_pylist()
+        bad = connection.execute(f"SELECT _sink_offset, reason FROM read_parquet('{folder}/bad-*.parquet')").fetchall()
+    return rows, dict(bad)
+
+
+def files(directory: Path) -> TableFiles:
+    root = str(directory / "table")
+    return TableFiles(root, pafs.LocalFileSystem(), root, "", {})
+
+
+def properties(settings: Settings) -> dict[str, str]:
+    return {
+        "hoodie.table.recordkey.fields": ",".join(record_key_fields(settings)),
+        "hoodie.table.partition.fields": ",".join(partition_columns(settings)),
+        "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
+    }
+
+
+def kept_schemas(settings: Settings, directory: Path) -> dict[str, str]:
+    """Keeps the schemas of a case in the table in `directory`, as the sink does. Returns fingerprints by id."""
+    kept = directory / "table" / SCHEMAS
+    kept.mkdir(parents=True)
+    schemas: dict[str, RegisteredSchema] = {}
+    access = registry_access(settings)
+    if access is not None:
+        for subject in json.loads((directory / "case" / "subjects.json").read_text()):
+            schemas[access.qualified(subject["id"])] = registry(access).schema(subject["id"])
+    ids = {name: fingerprint(registered) for name, registered in schemas.items()}
+    named = {fingerprint(registered): registered for registered in schemas.values()}
+    if (of_file := file_schema(value_format(settings))) is not None:
+        named[of_file[0]] = of_file[1]
+    for name, registered in named.items():
+        (kept / f"{name}{SUFFIX}").write_bytes(document(registered))
+    return ids
