@@ -165,11 +165,13 @@ class Fleet:
         """Audits the table as `sink audit` does, with the settings of one worker."""
         settings = load(next(iter(self.workers.values())).config, {})
         access, global_keys = TopicAccess(self.kafka), settings.key_is_global
-        return audit(settings.base_path, self.name, access, storage=settings.storage, global_keys=global_keys)
+        storage, base_path = settings.storage, settings.base_path
+        return audit(base_path, self.name, access, storage=storage, global_keys=global_keys, content=True)
 
     def assert_exactly_once(self, records: int) -> None:
         report = self.audit()
         assert report.held, report.to_json()
+        assert report.complete, report.to_json()
         assert report.rows == records, report.to_json()
 
     def largest(self, column: str) -> int:

@@ -94,8 +94,9 @@ class ManySinks:
             eventually(f"{sink} has {records}", lambda s=sink: self.landed(s) >= records, seconds, self.logs)  # type: ignore[misc]
 
     def assert_exactly_once(self, sink: str, records: int) -> None:
-        report = audit(str(self.sinks[sink]["target.base.path"]), sink, TopicAccess(self.kafka))
+        report = audit(str(self.sinks[sink]["target.base.path"]), sink, TopicAccess(self.kafka), content=True)
         assert report.held, report.to_json()
+        assert report.complete, report.to_json()
         assert report.rows == records, report.to_json()
 
     def log(self, worker: str) -> str:

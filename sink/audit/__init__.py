@@ -203,7 +203,7 @@ class _Comparison:
                     content = contents.compare(streams, log, removed, findings)
         missing: dict[TopicPartition, int] = {}
         if changed:
-            check_changed(ledger, groups, log, findings)
+            check_changed(ledger, groups, log, content, findings)
         elif provenance:
             check_duplicates(ledger, findings)
             check_outside(ledger, read.unplaced, commits, findings)

@@ -14,7 +14,7 @@ from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
-from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, DigestCount, FindingKind, PartitionRow
+from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, ContentCount, DigestCount, FindingKind, PartitionRow
 from sink.audit.rows import OffsetLedger, Segment, SourceCounts
 from sink.audit.timeline import Commit
 
@@ -205,15 +205,20 @@ def _logged(ledger: OffsetLedger, groups: Sequence[RangeGroup]) -> Iterator[tupl
 
 
 def check_changed(
-    ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, findings: AuditFindings
+    ledger: OffsetLedger,
+    groups: Sequence[RangeGroup],
+    log: LogCheck | None,
+    content: ContentCount | None,
+    findings: AuditFindings,
 ) -> None:
-    """Checks an upsert table: only the number of records in its commits can be compared."""
-    findings.add(
-        FindingKind.UNPROVEN,
-        "rows of this table are changed and deleted by key, so its rows are not its records: proven are the chain of"
-        " checkpoints, the files that it names, the number of records in each range, and that no key has two rows in a"
-        " table partition; not that each record took effect",
-    )
+    """Checks an upsert table: without contents only the number of records in its commits can be compared."""
+    if content is None:
+        findings.add(
+            FindingKind.UNPROVEN,
+            "rows of this table are changed and deleted by key, so its rows are not its records: proven are the chain"
+            " of checkpoints, the files that it names, the number of records in each range, and that no key has two"
+            " rows in a table partition; not that each record took effect, which --content proves",
+        )
     if log is not None:
         _check_counts(ledger, groups, log, findings)
 

@@ -233,7 +233,7 @@ class Report:
             console.print(Text(f"{self.digests}"), soft_wrap=True)
         if self.content is not None:
             console.print(Text(f"{self.content}"), soft_wrap=True)
-        colour = "yellow" if self.empty else "green" if self.held else "red"
+        colour = "yellow" if self.empty or (self.held and not self.complete) else "green" if self.held else "red"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 
     def partition_table(self) -> RichTable:
@@ -266,11 +266,16 @@ class Report:
         against = "the log" if self.log_checked else "the checkpoints only"
         errors = f" and {self.errors:,} bad records" if self.errors else ""
         scale = f"{self.rows:,} rows{errors} of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        if self.held and not self.complete:
+            return f"Not all compared: nothing contradicts the log, and some rows had nothing to compare with; {scale}."
         if self.held and self.changed:
-            proven = f"Held: every range committed once, in one chain, {scale}."
-            return f"{proven} That each record took effect is not proven."
+            proven = "every range committed once, in one chain"
+            if self.content is not None:
+                return f"Held: {proven}, and each row is what the log says, {scale}."
+            return f"Held: {proven}, {scale}. That each record took effect is not proven."
         if self.held:
-            return f"Held: every record exactly once, {scale}."
+            values = ", with its values" if self.content is not None else ""
+            return f"Held: every record exactly once{values}, {scale}."
         kinds = sorted({finding.kind.label for finding in self.failures})
         return f"Not held: {', '.join(kinds)}; {scale}."
 

@@ -189,7 +189,7 @@ def run(plan: Plan, directory: Path) -> Fleet:
         assert not fleet.table_path(WITHHELD).exists()
         began = time.monotonic()
         for topic in fleet.healthy[:: max(1, len(fleet.healthy) // 20)]:
-            assert audit(str(fleet.table_path(topic)), topic, TopicAccess(sinks.kafka)).held, topic
+            assert audit(str(fleet.table_path(topic)), topic, TopicAccess(sinks.kafka), content=True).held, topic
         print_event("audit", held=True, seconds=round(time.monotonic() - began, 1), handed_over=fleet.handed_over)
         for name, worker in sinks.workers.items():
             worker.terminate()

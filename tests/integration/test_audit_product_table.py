@@ -6,10 +6,13 @@ import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -22,8 +25,8 @@ from sink.audit.report import DigestCount, FindingKind, Report
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
-from sink.schema import parse_ddl
 from sink.write.engine import ArrowEngine
+from sink.write.row_spec import table_schema
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for
 from tests.integration.table_kit import allow, connected, table_settings
@@ -44,7 +47,8 @@ class Landing:
     """Lands everything in the topic, one transaction at a time, in slices cut at multiples of `STEP`."""
 
     def __init__(self, spark: SparkSession, sink_settings: Settings, table: Table, ids: Mapping[str, str]) -> None:
-        self.engine = ArrowEngine(spark, sink_settings, parse_ddl(DDL, sink_settings.provenance))
+        self.schema = table_schema(sink_settings)
+        self.engine = ArrowEngine(spark, sink_settings, self.schema)
         self.table = table
         self.admin = AdminClient({"bootstrap.servers": sink_settings.bootstrap})
         ends = {TopicPartition(t, p): PartitionCheckpoint(0, 0) for t in ids for p in range(PARTITIONS)}
@@ -68,7 +72,7 @@ class Landing:
         instant = self.table.begin(number, 1)
         written = self.engine.write(instant, tasks_for(slices))
         after = replace(before, number=number, base=before.number, ends=ends, results=written.results)
-        self.table.complete(instant, written.stats, after, allow)
+        self.table.complete(instant, written.stats, after, allow, self.schema.columns_json)
         self.checkpoint = after
 
 
@@ -105,9 +109,7 @@ def landed(
     with connected(zookeeper.address) as client:
         client.ensure_path(sink_settings.zookeeper.partition("/")[2])
     with connected(sink_settings.zookeeper) as client:
-        table = Table(
-            spark, sink_settings, parse_ddl(DDL, sink_settings.provenance), TableLocks(client, sink_settings, wait=20)
-        )
+        table = Table(spark, sink_settings, table_schema(sink_settings), TableLocks(client, sink_settings, wait=20))
         table.ensure()
         for batch in range(BATCHES):
             for partition in range(PARTITIONS):
@@ -120,8 +122,8 @@ def landed(
     return base, kafka.address
 
 
-def report_of(landed: tuple[Path, str], path: Path | None = None) -> Report:
-    return audit(str(path or landed[0]), access=TopicAccess(landed[1]))
+def report_of(landed: tuple[Path, str], path: Path | None = None, content: bool = False) -> Report:
+    return audit(str(path or landed[0]), access=TopicAccess(landed[1]), content=content)
 
 
 def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str]) -> None:
@@ -164,3 +166,68 @@ def test_damage_is_found_and_named(
     report = report_of(landed, path)
     assert kinds(report) >= expected
     assert any(name in sentences(report, kind) for kind in expected)
+
+
+def test_each_cell_is_what_the_log_says(landed: tuple[Path, str]) -> None:
+    report = report_of(landed, content=True)
+    assert report.held, report.failures
+    assert report.content is not None
+    assert (report.content.rows, report.content.compared, report.content.complete) == (1800, 1800, True)
+    assert "with its values" in report.verdict()
+
+
+def altered(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """Returns what puts a value into the first row of a file."""
+
+    def alter(rows: pa.Table) -> pa.Table:
+        values = [value, *rows.column(column).to_pylist()[1:]]
+        field = rows.schema.field(column)
+        return rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type))
+
+    return alter
+
+
+def without_the_first(rows: pa.Table) -> pa.Table:
+    return rows.slice(1)
+
+
+@pytest.mark.parametrize(
+    ("alter", "expected", "named"),
+    [
+        (altered("id", 7_000), FindingKind.CELL, "column id: the table has '7000', the log "),
+        (altered("id", None), FindingKind.CELL, "column id: the table has null, the log "),
+        (altered("_kafka_timestamp", datetime(2020, 1, 1, tzinfo=timezone.utc)), FindingKind.CELL, "2020-01-01"),
+        (altered("_hoodie_record_key", "k"), FindingKind.CELL, "column _hoodie_record_key: the table has 'k'"),
+        (
+            altered("_hoodie_partition_path", "p"),
+            FindingKind.CELL,
+            "column _hoodie_partition_path: the table has 'p in",
+        ),
+        (without_the_first, FindingKind.ABSENT, "its record is a row, and the table does not have it"),
+    ],
+)
+def test_a_cell_that_is_not_what_the_log_says_is_named(
+    landed: tuple[Path, str],
+    tmp_path: Path,
+    alter: Callable[[pa.Table], pa.Table],
+    expected: FindingKind,
+    named: str,
+) -> None:
+    path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
+    file = min(file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts)
+    rows = pq.ParquetFile(file).read()
+    offset, partition = (rows.column(name)[0].as_py() for name in ("_kafka_offset", "_kafka_partition"))
+    pq.write_table(alter(rows), file)
+    report = report_of(landed, path, content=True)
+    assert expected in kinds(report)
+    [sentence] = [finding.sentence for finding in report.failures if finding.kind is expected]
+    assert named in sentence
+    assert f"-{partition} offset {offset}" in sentence
+
+
+def test_a_row_of_another_commit_is_not_compared_in_silence(landed: tuple[Path, str], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
+    file = min(file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts)
+    pq.write_table(altered("_hoodie_commit_time", "20200101000000000")(pq.ParquetFile(file).read()), file)
+    report = report_of(landed, path, content=True)
+    assert FindingKind.ABSENT in kinds(report)

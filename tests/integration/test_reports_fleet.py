@@ -12,6 +12,7 @@ import yaml
 from confluent_kafka import Producer
 from hudi import HudiTableBuilder
 
+from sink.audit import TopicAccess, audit
 from sink.audit.errors import errors_of
 from tests.conftest import temporary_chroot, topics
 from tests.many_sinks import ManySinks
@@ -88,6 +89,16 @@ def test_a_case_lands_through_a_worker_as_another_reader_sees_it(landed: ManySin
     assert rows == expected_rows
     for offset, wanted in expected.get("reason_contains", {}).items():
         assert not [text for text in wanted if text not in reasons[offset]], reasons[offset]
+
+
+@pytest.mark.parametrize("name", [name for name, case in cases().items() if "refused" not in case.expected])
+def test_the_audit_of_contents_holds_for_a_case(landed: ManySinks, name: str) -> None:
+    settings = landed.sinks[name]
+    access = TopicAccess(landed.kafka, topics=(str(settings["kafka.topic.names"]),))
+    is_global = settings.get("index.type") == "record"
+    report = audit(str(settings["target.base.path"]), name, access, global_keys=is_global, content=True)
+    assert report.held, report.failures
+    assert report.complete, report.content
 
 
 def rows_of(base_path: str) -> list[dict[str, Any]]:

@@ -153,7 +153,8 @@ class Lab:
             latest = {TopicPartition(sink, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
             end = sum(future.result().offset for future in self._admin.list_offsets(latest).values())
             self.fleet.wait_landed([sink], end, PATIENCE)
-            report = audit(str(self.fleet.sinks[sink]["target.base.path"]), sink, TopicAccess(self.kafka.address))
+            access = TopicAccess(self.kafka.address)
+            report = audit(str(self.fleet.sinks[sink]["target.base.path"]), sink, access, content=True)
             assert report.held, report.to_json()
 
     def _produce(self) -> None:

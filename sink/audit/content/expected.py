@@ -1,8 +1,8 @@
 """Writes the rows that the log's records have to be, in processes of their own, to scratch files.
 
 Guarantee: each record that was added is in a file of rows or in one of bad records, once for each commit that has its
-offset. Memory is bounded: so many chunks wait for a process. Raises `NotComparable` out of `close` never: a chunk whose
-schema is missing is counted by its reason.
+offset. Memory is bounded: so many chunks wait for a process. A chunk whose schema is missing is not written: `reasons`
+says why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import pickle
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,10 +98,9 @@ class ExpectedRows:
         self._waiting: dict[tuple[TopicPartition, int], tuple[list[Record], list[int]]] = {}
         self._numbers = count()
         self._jobs = max(1, (os.cpu_count() or 2))
-        # Not by fork: the client of Kafka has threads.
-        self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
-        self._futures: set[Future[str | None]] = set()
-        self.not_comparable: Counter[str] = Counter()
+        self._pool: ProcessPoolExecutor | None = None
+        """Begins with the first chunk that is full: a process takes longer to begin than a small one to decode."""
+        self._futures: set[Future[NotCompared | None]] = set()
 
     def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         """Takes records of a partition by rising offset. Asks each for its headers."""
@@ -118,17 +116,26 @@ class ExpectedRows:
 
     def _submit(self, source: TopicPartition, specification: int) -> None:
         records, commits = self._waiting.pop((source, specification))
+        number = self._sources[source]
+        chunk = Chunk(number, source.topic, source.partition, specification, records, commits)
+        if self._pool is None and len(records) < CHUNK:
+            self._count(write_chunk(self.folder, next(self._numbers), chunk))
+            return
+        if self._pool is None:
+            # Not by fork: the client of Kafka has threads.
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
         if len(self._futures) >= 2 * self._jobs:
             done, self._futures = wait(self._futures, return_when=FIRST_COMPLETED)
             self._settle(done)
-        number = self._sources[source]
-        chunk = Chunk(number, source.topic, source.partition, specification, records, commits)
         self._futures.add(self._pool.submit(write_chunk, self.folder, next(self._numbers), chunk))
 
-    def _settle(self, futures: Iterable[Future[str | None]]) -> None:
+    def _count(self, chunk: NotCompared | None) -> None:
+        if chunk is not None:
+            self.reasons.setdefault(chunk.specification, chunk.reason)
+
+    def _settle(self, futures: Iterable[Future[NotCompared | None]]) -> None:
         for future in futures:
-            if (reason := future.result()) is not None:
-                self.not_comparable[reason] += 1
+            self._count(future.result())
 
     def finish(self) -> None:
         """Waits until every record is written."""
@@ -138,7 +145,8 @@ class ExpectedRows:
         self._futures = set()
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
 
 def _record(message: Message, offset: int) -> Record:
@@ -160,8 +168,15 @@ def _headers(message: Message) -> Sequence[tuple[str, bytes | None]] | None:
     return tuple(pairs or ())
 
 
-def write_chunk(folder: Path, number: int, chunk: Chunk) -> str | None:
-    """Writes a chunk's rows and bad records. Returns the reason if it cannot be compared."""
+class NotCompared(NamedTuple):
+    """A chunk that cannot be compared."""
+
+    specification: int
+    reason: str
+
+
+def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
+    """Writes a chunk's rows and bad records, unless it cannot be compared."""
     maker = _maker(str(folder / f"spec-{chunk.specification}"))
     rows: list[dict[str, Any]] = []
     bad: list[tuple[int, int, str]] = []
@@ -171,7 +186,7 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> str | None:
         except Bad as error:
             bad.append((record.offset, commit, str(error)[:_LONGEST_REASON]))
         except NotComparable as error:
-            return str(error)
+            return NotCompared(chunk.specification, str(error))
         else:
             if row is not None:
                 row["_sink_offset"], row["_sink_commit"] = record.offset, commit

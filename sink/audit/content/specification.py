@@ -80,9 +80,9 @@ class Specification:
 def specification_of(text: str | None, schema: str, ids: Mapping[str, str], table: TableFiles) -> Specification:
     """Returns what commits with this text and these columns say. `ids` are the registered schemas that they name, with
     their fingerprints."""
-    if text is None:
+    settings = json.loads(text or "{}")
+    if "value.format" not in settings:
         raise NotComparable("their commit has no specification")
-    settings = json.loads(text)
     try:
         written = written_type([schema])
     except Bad:

@@ -84,7 +84,9 @@ def run(
         with Screen() as screen:
             progress = _play(cluster, screen, records, feed_seconds)
             screen.say("everything has landed: auditing the table against the topic")
-            report = audit(table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access)
+            report = audit(
+                table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access, content=True
+            )
         proven = report.held and report.rows == records
         _print_result(screen, progress, report, records)
         _print_query(screen, cluster, keep)
