@@ -1,8 +1,9 @@
 """Holds the rows of a table against the rows that the log's records have to be, cell by cell, in DuckDB.
 
 Guarantee: every row of the table is compared, or counted with the reason why not; every row that the log asks for is in
-the table, or is a finding. Both sides have the table's own types. DuckDB compares hashes of 64 bits of whole rows, and
-of those that differ each cell. Memory is bounded: it spills to the scratch folder.
+the table, or is a finding. Both sides have the table's own types. DuckDB compares hashes of 64 bits of the flat columns
+of whole rows, nested columns themselves, and of rows that differ each cell. Memory is bounded: it spills to the scratch
+folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordination.state.model import TopicPartition
-from sink.audit.content.expected import BAD_SCHEMA, KEY, PATH, Target
+from sink.audit.content.expected import BAD_SCHEMA, KEY, PATH, Target, column, has_map
 from sink.audit.content.fold import fold
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
@@ -86,9 +87,10 @@ class TableRows:
             columns[PATH] = pc.if_else(
                 pc.equal(own, partition), own, pc.binary_join_element_wise(own, partition, " in ")
             )
-        for name in self._target.columns.names:
-            if name in batch.schema.names:
-                columns[name] = batch.column(name)
+        for wanted in self._target.columns:
+            if wanted.name in batch.schema.names:
+                found = batch.column(wanted.name)
+                columns[wanted.name] = column(found.to_pylist(), wanted.type) if has_map(wanted.type) else found
         arrays = [
             columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
             for field in self._schema
@@ -177,13 +179,23 @@ class Comparison:
         columns = "*" if self.has_meta else f"* REPLACE ({NO_COMMIT} AS _sink_commit)"
         for view, origin in (("wanted", f"changes {counted}"), ("known", "changes"), ("bad", "refused")):
             self.connection.execute(f"CREATE VIEW {view} AS SELECT {columns} FROM {origin}")
-        hashed = f"{COORDINATES}, hash({', '.join(map(_quoted, self.compared))}) AS hash"
+        nested = [_quoted(field.name) for field in self.target.columns if field.type.num_fields]
+        flat = [part for name in self.compared if _quoted(name) not in nested for part in self._parts(name)]
+        # To DuckDB a list that is null, an empty one and one of a null have one hash.
+        selected = ", ".join((COORDINATES, f"hash({', '.join(flat)}) AS hash", *nested))
+        same = " AND ".join(("l.hash = w.hash", *(f"l.{name} IS NOT DISTINCT FROM w.{name}" for name in nested)))
         self.connection.execute(
             f"""
-            CREATE TEMP TABLE paired AS SELECT {COORDINATES}, l.hash = w.hash AS same
-            FROM (SELECT {hashed} FROM landed) l JOIN (SELECT {hashed} FROM wanted) w USING ({COORDINATES})
+            CREATE TEMP TABLE paired AS SELECT {COORDINATES}, {same} AS same
+            FROM (SELECT {selected} FROM landed) l JOIN (SELECT {selected} FROM wanted) w USING ({COORDINATES})
             """
         )
+
+    def _parts(self, name: str, side: str = "") -> list[str]:
+        """Returns the expressions whose values are those of a column: -0.0 equals 0.0."""
+        cell = f"{side}{_quoted(name)}"
+        is_float = name in self.target.columns.names and pa.types.is_floating(self.target.columns.field(name).type)
+        return [cell, f"({cell} = 0 AND signbit({cell}))"] if is_float else [cell]
 
     @property
     def compared(self) -> list[str]:
@@ -199,7 +211,8 @@ class Comparison:
         joined = f"FROM (FROM landed {different}) l JOIN (FROM wanted {different}) w USING ({COORDINATES})"
         for name in self.compared:
             cells = f"l.{_quoted(name)}", f"w.{_quoted(name)}"
-            differs = f"{joined} WHERE {cells[0]} IS DISTINCT FROM {cells[1]}"
+            parts = zip(self._parts(name, "l."), self._parts(name, "w."), strict=True)
+            differs = f"{joined} WHERE {' OR '.join(f'{found} IS DISTINCT FROM {wanted}' for found, wanted in parts)}"
             number = self._one(f"SELECT count(*) {differs}")
             if not number:
                 continue

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -256,20 +257,22 @@ class PlacedMaker:
 
 
 def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(values if not _has_map(kind) else [_with_pairs(value, kind) for value in values], kind)
+    """Returns a column of these values. The entries of maps come by their keys: writers keep no order of them."""
+    return pa.array([_with_pairs(value, kind) for value in values] if has_map(kind) else values, kind)
 
 
 @lru_cache(256)
-def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+def has_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(has_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _with_pairs(value: Any, kind: pa.DataType) -> Any:
     """Returns a value whose maps are lists of pairs, as Arrow takes them."""
-    if value is None or not _has_map(kind):
+    if value is None or not has_map(kind):
         return value
     if pa.types.is_map(kind):
-        return [(key, _with_pairs(inner, kind.item_type)) for key, inner in value.items()]
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return sorted(((key, _with_pairs(inner, kind.item_type)) for key, inner in pairs), key=itemgetter(0))
     if pa.types.is_struct(kind):
         return {
             field.name: _with_pairs(value.get(field.name), field.type)

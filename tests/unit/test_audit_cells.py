@@ -1,0 +1,144 @@
+"""The comparison of cells tells every two values apart that are two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coordination.state.model import TopicPartition
+from sink.audit.content.cells import Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.changes import Ordering
+from sink.audit.content.expected import DELETES, KEY, PATH, Target, column
+from sink.audit.content.places import Places
+from sink.audit.report import AuditFindings, ContentCount, FindingKind
+
+SOURCE = TopicPartition("orders", 0)
+COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
+ENTRIES = pa.map_(pa.string(), pa.int64())
+Row = Mapping[str, Any]
+
+
+def compared(
+    directory: Path, kind: pa.DataType, landed: Sequence[Row], wanted: Sequence[Row], ordering: Ordering | None = None
+) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
+    """Compares rows of a column `c`, with `offset`, `commit` (its number), `key` and `deletes`."""
+    target = Target(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
+    coordinates = Coordinates({SOURCE: 0}, COMMITS)
+    table = TableRows(directory, target, coordinates, has_meta=True)
+    instants = list(COMMITS)
+    rows = pa.table(
+        {
+            "_hoodie_commit_time": [instants[row.get("commit", 0)] for row in landed],
+            "_hoodie_record_key": [row.get("key", "k") for row in landed],
+            "_hoodie_partition_path": [""] * len(landed),
+            "_kafka_topic": [SOURCE.topic] * len(landed),
+            "_kafka_partition": pa.array([0] * len(landed), pa.int32()),
+            "_kafka_offset": pa.array([row.get("offset", 0) for row in landed], pa.int64()),
+            "c": column([row["c"] for row in landed], kind),
+        }
+    )
+    table.add("", "file.parquet", lambda: iter(rows.to_batches()))
+    expected = directory / "expected"
+    expected.mkdir()
+    columns: dict[str, list[Any]] = {
+        "_sink_source": [0] * len(wanted),
+        "_sink_offset": [row.get("offset", 0) for row in wanted],
+        "_sink_commit": [row.get("commit", 0) for row in wanted],
+        PATH: [""] * len(wanted),
+        KEY: [row.get("key", "k") for row in wanted],
+        DELETES: [row.get("deletes", False) for row in wanted],
+        "c": [row["c"] for row in wanted],
+    }
+    arrays = [column(columns[field.name], field.type) for field in target.schema]
+    pq.write_table(pa.table(arrays, target.schema), expected / "rows-0.parquet")
+    findings = AuditFindings()
+    comparison = Comparison(directory, target, table, expected, coordinates, True, findings, {0: 0, 1: 1})
+    count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason"))
+    return count, [(finding.kind, finding.sentence) for finding in findings.all()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        (pa.int64(), 0, None),
+        (pa.int64(), 1, 2),
+        (pa.string(), "", None),
+        (pa.string(), "a", "a "),
+        (pa.string(), "é", "e\u0301"),
+        (pa.binary(), b"\0", b""),
+        (pa.float64(), 0.0, -0.0),
+        (pa.float64(), float("nan"), None),
+        (pa.float64(), 0.1, 0.30000000000000004 - 0.2),
+        (pa.float32(), 0.0, -0.0),
+        (pa.decimal128(10, 2), Decimal("1.10"), Decimal("1.11")),
+        (pa.timestamp("us", "UTC"), 1, 2),
+        (pa.list_(pa.int64()), [], None),
+        (pa.list_(pa.int64()), [None], []),
+        (pa.list_(pa.int64()), [1, 2], [2, 1]),
+        (pa.list_(pa.list_(pa.int64())), [[]], [None]),
+        (ENTRIES, {}, None),
+        (ENTRIES, {"a": 1}, {"a": None}),
+        (pa.struct([("x", pa.int64())]), {"x": None}, None),
+        (pa.struct([("x", pa.list_(pa.string()))]), {"x": []}, {"x": None}),
+    ],
+)
+def test_values_that_differ_are_found(kind: pa.DataType, one: Any, other: Any, tmp_path: Path) -> None:
+    for number, (found, wanted) in enumerate(((one, other), (other, one))):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        count, findings = compared(directory, kind, [{"c": found}], [{"c": wanted}])
+        assert (count.compared, count.different) == (1, 1)
+        assert [kind for kind, _ in findings] == [FindingKind.CELL]
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        (pa.float64(), float("nan"), float("nan")),
+        (pa.float64(), -0.0, -0.0),
+        (pa.list_(pa.int64()), [1, None], [1, None]),
+        (ENTRIES, {"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (pa.struct([("m", ENTRIES)]), {"m": {"a": 1, "b": 2}}, {"m": {"b": 2, "a": 1}}),
+        (pa.int64(), None, None),
+    ],
+)
+def test_values_that_are_one_are_no_finding(kind: pa.DataType, one: Any, other: Any, tmp_path: Path) -> None:
+    count, findings = compared(tmp_path, kind, [{"c": one}], [{"c": other}])
+    assert (count.compared, count.different, findings) == (1, 0, [])
+
+
+def test_the_last_change_of_a_key_counts_by_ordering_commit_and_offset(tmp_path: Path) -> None:
+    wanted: list[Row] = [
+        {"offset": 0, "c": 5},
+        {"offset": 1, "c": 7},
+        {"offset": 2, "c": 6, "commit": 1},
+        {"offset": 3, "c": 9, "key": "gone"},
+        {"offset": 4, "c": 9, "key": "gone", "deletes": True},
+        {"offset": 5, "c": 1, "key": "again", "deletes": True},
+        {"offset": 6, "c": 0, "key": "again", "commit": 1},
+    ]
+    landed: list[Row] = [{"offset": 1, "c": 7}, {"offset": 6, "c": 0, "key": "again", "commit": 1}]
+    count, findings = compared(tmp_path, pa.int64(), landed, wanted, Ordering(("c",), is_global=True))
+    assert (count.rows, count.compared, findings) == (2, 2, [])
+
+
+def test_the_row_of_a_record_that_does_not_count_is_named(tmp_path: Path) -> None:
+    wanted = [{"offset": 0, "c": 5}, {"offset": 1, "c": 7}]
+    count, findings = compared(tmp_path, pa.int64(), [{"offset": 0, "c": 5}], wanted, Ordering((), is_global=True))
+    assert count.compared == 0
+    assert [kind for kind, _ in findings] == [FindingKind.ABSENT, FindingKind.STALE]
+    assert "orders-0 offset 0 is the row of key 'k'" in findings[1][1]
+
+
+def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
+    landed = [{"offset": 0, "c": 5}, {"offset": 20, "c": 5}]
+    count, findings = compared(tmp_path, pa.int64(), landed, [])
+    assert count.not_compared == {"for a reason": 1, "expired from the log": 1}
+    assert not count.complete
+    assert findings == []
