@@ -35,9 +35,9 @@ class Sink:
 
     def __init__(self, spark: SparkSession, settings: Settings, client: Any, topic: str) -> None:
         self.spark, self.settings, self.client, self.topic = spark, settings, client, topic
-        schema = table_schema(settings)
-        self.table = Table(spark, settings, schema, TableLocks(client, settings))
-        self.engine = engine_of(spark, settings, schema)
+        self.schema = table_schema(settings)
+        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
+        self.engine = engine_of(spark, settings, self.schema)
         self.errors = ErrorsTable(spark, settings, client)
         self.number = 0
         self.ends: Mapping[TopicPartition, PartitionCheckpoint] = {}
@@ -68,7 +68,9 @@ class Sink:
         return Complete(instant, self.number, 0, 0, written.stats, checkpoint, errors=written.errors, attempt=attempt)
 
     def complete(self, operation: Complete) -> TableOutcome:
-        outcome = self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)
+        outcome = self.table.complete(
+            operation.instant, operation.stats, operation.checkpoint, allow, self.schema.columns_json
+        )
         if outcome is TableOutcome.COMPLETED:
             self.ends = operation.checkpoint.ends
         return outcome

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
-from sink.audit import audit
+from sink.audit import TopicAccess, audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable, QuarantineMissing
@@ -45,7 +45,7 @@ EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "recor
     ("engine", "metadata"), [("arrow", "true"), pytest.param("hudi", "false", marks=pytest.mark.thorough)]
 )
 def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(
-    make_sink, engine, metadata
+    make_sink, kafka, engine, metadata
 ) -> None:
     sink = make_sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
     first, rolled_back = sink.write((0, 0, 100), (0, 100, 300))
@@ -73,6 +73,10 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
     good = [at for at in range(300) if at not in BAD]
     assert sink.offsets() == good
     assert sink.offsets(metadata=True) == good
+    report = audit(sink.settings.base_path, access=TopicAccess(kafka.address), content=True)
+    assert report.held, report.failures
+    assert report.content is not None
+    assert (report.content.compared, report.content.bad, report.complete) == (len(good), len(BAD), True)
     bad_rows = sink.bad_rows()
     assert set(bad_rows) == set(BAD)
     for offset, ((key, value), kind, reason) in BAD.items():
@@ -106,6 +110,10 @@ def test_a_record_whose_headers_cannot_be_read_is_set_aside_without_them_and_its
     }
     assert all(row["reason"].startswith(UNREADABLE) for row in rows.values())
     assert column == "true" or "'id'" in rows[2]["reason"]
+    report = audit(sink.settings.base_path, access=TopicAccess(kafka.address), content=True)
+    assert report.held, report.failures
+    assert report.content is not None
+    assert (report.content.compared, report.content.bad, report.complete) == (3 - len(kinds), len(kinds), True)
 
 
 def test_a_record_whose_headers_cannot_be_read_halts_with_its_coordinates_and_the_producers_fix(

@@ -26,7 +26,7 @@ from tests.soak import probe
 from tests.soak.lab import Lab, Progress
 from tests.soak.report import draw, judge, table
 
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 90.0
 QUARTER_SECONDS = 900.0
 
 
@@ -85,12 +85,18 @@ def soak(directory: Path, progress: Progress, seconds: float) -> None:
 
 
 def _look(lab: Lab) -> dict[str, float]:
-    """Returns the mean of the workers by quantity, and what the fleet has together; nothing if a process just ended."""
+    """Returns the mean of the workers by quantity, and what the fleet has together, while the sinks are paused; nothing
+    if a process just ended."""
     try:
-        workers = [probe.of_worker(worker) for worker in lab.fleet.workers.values()]
+        with lab.at_rest():
+            return _found(lab)
     except (psutil.NoSuchProcess, subprocess.CalledProcessError) as error:
         print(f"no look: {error}", flush=True)
         return {}
+
+
+def _found(lab: Lab) -> dict[str, float]:
+    workers = [probe.of_worker(worker) for worker in lab.fleet.workers.values()]
     means = {name: sum(worker[name] for worker in workers) / len(workers) for name in workers[0]}
     together = {**probe.of_zookeeper(lab.fleet.client), "temporary files": probe.files(lab.temporary)}
     together["files of a table"] = probe.files(lab.lake) / len(lab.kinds)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ COLUMNS = 12
 """After so many the schema stays as it is."""
 SESSION_SECONDS = 6.0
 PATIENCE = 600.0
+SETTLE_SECONDS = 5.0
+"""Table services, and what follows a commit, go on for so long."""
 KINDS = ("changes", "rows", "copies")
 
 
@@ -141,6 +145,20 @@ class Lab:
         worker.pause()
         time.sleep(2 * SESSION_SECONDS)
         worker.resume()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Pauses the sinks until nothing is open: what a worker holds then, it holds for good."""
+        try:
+            self._ask("pause")
+            time.sleep(SETTLE_SECONDS)
+            yield
+        finally:
+            self._ask("resume")
+
+    def _ask(self, verb: str) -> None:
+        config = str(self.fleet.workers[self._workers[0]].config)
+        subprocess.run((sys.executable, "-m", "sink.cli", verb, "--config", config), check=True, capture_output=True)
 
     def add_column(self) -> None:
         self.progress.columns = min(COLUMNS, self.progress.columns + 1)

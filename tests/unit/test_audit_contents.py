@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, Chunk, Target, write_chunk
+from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
 from sink.audit.content.fold import fold
 from sink.audit.content.places import Places
-from sink.audit.content.records import Record
 from sink.audit.content.specification import specification_of
 from sink.audit.timeline import TableFiles
 from sink.config import Settings
@@ -30,6 +30,7 @@ from sink.write.value_formats import file_schema, registry_access, value_format
 from tests.reports.case_kit import CASES, TOPIC, Case, compared, content
 
 SINK = "orders"
+BROKEN = Path(__file__).parents[1] / "data" / "broken-tables" / "values.tar.xz"
 
 
 def _cases() -> list[Any]:
@@ -41,12 +42,12 @@ def _cases() -> list[Any]:
 def test_the_auditor_and_the_writer_make_the_same_of_a_case(case: Case, tmp_path: Path) -> None:
     with case.settings(tmp_path / "case") as settings:
         rows, bad = audited(settings, case, tmp_path)
-    found, expected = compared(rows, case.expected["rows"])
+    found, expected = compared(rows.to_pylist(), case.expected["rows"])
     assert found == expected, bad
     assert sorted(bad) == case.expected["bad"], bad
 
 
-def audited(settings: Settings, case: Case, directory: Path) -> tuple[list[dict[str, Any]], dict[int, str]]:
+def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, dict[int, str]]:
     """Returns the rows that the auditor expects, and the reasons of bad records by offset."""
     schema = table_schema(settings)
     own = [field for field in schema.arrow if not field.name.startswith("_hoodie_")]
@@ -58,11 +59,15 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[list[dict[
     folder = directory / "expected"
     folder.mkdir()
     (folder / "spec-0").write_bytes(pickle.dumps((spec, target)))
-    records = [
-        Record(offset, record.get("timestamp", 0), content(record["key"]), content(record["value"]), ())
-        for offset, record in enumerate(case.records())
-    ]
-    assert write_chunk(folder, 0, Chunk(0, TOPIC, 0, 0, records, [0] * len(records))) is None
+    records = Records()
+    for offset, record in enumerate(case.records()):
+        records.offsets.append(offset)
+        records.timestamps.append(record.get("timestamp", 0))
+        records.keys.append(content(record["key"]))
+        records.values.append(content(record["value"]))
+        records.headers.append(())
+        records.commits.append(0)
+    assert write_chunk(folder, 0, Chunk(0, TOPIC, 0, 0, records)) is None
     pq.write_table(target.schema.empty_table(), folder / "rows-none.parquet")
     pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")
     with duckdb.connect(str(directory / "audit.duckdb")) as connection:
@@ -72,7 +77,7 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[list[dict[
             connection.execute(
                 "CREATE VIEW wanted AS SELECT * FROM changes SEMI JOIN winners USING (_sink_source, _sink_offset)"
             )
-        rows = connection.sql(f"FROM {'changes' if ordering is None else 'wanted'}").to_arrow_table().to_pylist()
+        rows = connection.sql(f"FROM {'changes' if ordering is None else 'wanted'}").to_arrow_table()
         bad = connection.execute(f"SELECT _sink_offset, reason FROM read_parquet('{folder}/bad-*.parquet')").fetchall()
     return rows, dict(bad)
 
@@ -107,3 +112,35 @@ def kept_schemas(settings: Settings, directory: Path) -> dict[str, str]:
     for name, registered in named.items():
         (kept / f"{name}{SUFFIX}").write_bytes(document(registered))
     return ids
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("broken")
+    with tarfile.open(BROKEN) as archive:
+        archive.extractall(directory, filter="data")
+    return directory
+
+
+def _broken_names() -> list[str]:
+    with tarfile.open(BROKEN) as archive:
+        names = {member.name.split("/")[0] for member in archive.getmembers()}
+    return sorted(name for name in names if "refused" not in Case(CASES / name).expected)
+
+
+@pytest.mark.parametrize("name", _broken_names())
+def test_a_kept_table_whose_values_are_wrong_is_not_what_the_auditor_expects(
+    name: str, broken: Path, tmp_path: Path
+) -> None:
+    case = Case(CASES / name)
+    with case.settings(tmp_path / "case") as settings:
+        wanted, _ = audited(settings, case, tmp_path)
+    files = [str(path) for path in (broken / name).rglob("*.parquet") if ".hoodie" not in path.parts]
+    columns = ", ".join(f'"{column}"' for column in wanted.column_names if not column.startswith("_"))
+    with duckdb.connect() as connection:
+        connection.register("wanted", wanted)
+        found = f"SELECT {columns} FROM read_parquet({files!r})"
+        expected = f"SELECT {columns} FROM wanted"
+        query = f"({found} EXCEPT ALL {expected}) UNION ALL ({expected} EXCEPT ALL {found})"
+        [(different,)] = connection.execute(f"SELECT count(*) FROM ({query})").fetchall()
+    assert different

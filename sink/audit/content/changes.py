@@ -70,8 +70,7 @@ class ChangeMaker:
 
     def change(self, topic: str, partition: int, record: Record) -> Change | None:
         """Returns the change; None for a record that changes nothing."""
-        if record.headers is None:
-            raise Bad("headers that cannot be read")
+        self._makers[0].require_headers(record)
         if self._is_tombstone(record):
             if self._ordering.fields and self._is_debezium:
                 return None

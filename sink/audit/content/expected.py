@@ -11,15 +11,15 @@ import multiprocessing
 import os
 import pickle
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,7 @@ from confluent_kafka import Message
 from coordination.state.model import TopicPartition
 from sink.audit.content.changes import ChangeMaker, Ordering
 from sink.audit.content.places import Places, time_text
-from sink.audit.content.records import Record, RowMaker
+from sink.audit.content.records import Headers, Record, RowMaker
 from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
 
@@ -65,14 +65,36 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """Records as columns, which take a tenth of the time to send to a process. `commits` has the commit of each."""
+
+    offsets: list[int] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
+
+    def add(self, messages: Sequence[Message], offsets: Sequence[int], commit: int) -> None:
+        """Asks each message for its headers."""
+        self.offsets.extend(offsets)
+        self.timestamps.extend(map(itemgetter(1), map(Message.timestamp, messages)))
+        self.keys.extend(cast("Iterable[bytes | None]", map(Message.key, messages)))
+        self.values.extend(cast("Iterable[bytes | None]", map(Message.value, messages)))
+        self.headers.extend(_headers(messages))
+        self.commits.extend(repeat(commit, len(offsets)))
+
+    def each(self) -> Iterator[Record]:
+        return map(Record, self.offsets, self.timestamps, self.keys, self.values, self.headers)
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     source: int
     topic: str
     partition: int
     specification: int
-    records: Sequence[Record]
-    commits: Sequence[int]
-    """The commit of each record."""
+    records: Records
 
 
 class ExpectedRows:
@@ -96,7 +118,7 @@ class ExpectedRows:
                 self.reasons[number] = spec
             else:
                 (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target)))
-        self._waiting: dict[tuple[TopicPartition, int], tuple[list[Record], list[int]]] = {}
+        self._waiting: dict[tuple[TopicPartition, int], Records] = {}
         self._numbers = count()
         self._jobs = max(1, (os.cpu_count() or 2))
         self._pool: ProcessPoolExecutor | None = None
@@ -109,17 +131,16 @@ class ExpectedRows:
             low, high = bisect_left(offsets, entry.start), bisect_left(offsets, entry.end)
             if low == high or entry.specification in self.reasons:
                 continue
-            records, commits = self._waiting.setdefault((source, entry.specification), ([], []))
-            records.extend(map(_record, messages[low:high], offsets[low:high]))
-            commits.extend(repeat(entry.commit, high - low))
-            if len(records) >= CHUNK:
+            records = self._waiting.setdefault((source, entry.specification), Records())
+            records.add(messages[low:high], offsets[low:high], entry.commit)
+            if len(records.offsets) >= CHUNK:
                 self._submit(source, entry.specification)
 
     def _submit(self, source: TopicPartition, specification: int) -> None:
-        records, commits = self._waiting.pop((source, specification))
+        records = self._waiting.pop((source, specification))
         number = self._sources[source]
-        chunk = Chunk(number, source.topic, source.partition, specification, records, commits)
-        if self._pool is None and len(records) < CHUNK:
+        chunk = Chunk(number, source.topic, source.partition, specification, records)
+        if self._pool is None and len(records.offsets) < CHUNK:
             self._count(write_chunk(self.folder, next(self._numbers), chunk))
             return
         if self._pool is None:
@@ -150,23 +171,23 @@ class ExpectedRows:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _record(message: Message, offset: int) -> Record:
-    _, timestamp = message.timestamp()
-    key: Any = message.key()
-    value: Any = message.value()
-    return Record(offset, timestamp, key, value, _headers(message))
+def _or_none(headers: Headers) -> Headers:
+    return headers or ()
 
 
-def _headers(message: Message) -> Sequence[tuple[str, bytes | None]] | None:
+def _headers(messages: Sequence[Message]) -> list[Headers]:
     # Not by `message.headers()`: the client sets an exception and returns a list, which only `map` looks for.
-    try:
-        (found,) = map(Message.headers, (message,))
-    except SystemError as error:
-        if isinstance(error.__cause__, UnicodeDecodeError):
-            return None
-        raise
-    pairs: Any = found
-    return tuple(pairs or ())
+    found: list[Headers] = []
+    calls = cast("Iterator[list[tuple[str, bytes | None]] | None]", map(Message.headers, messages))
+    while len(found) < len(messages):
+        try:
+            # Not a generator, which an exception ends.
+            found.extend(map(_or_none, calls))
+        except SystemError as error:
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                raise
+            found.append(None)
+    return found
 
 
 class NotCompared(NamedTuple):
@@ -181,7 +202,7 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
     maker = _maker(str(folder / f"spec-{chunk.specification}"))
     rows: list[dict[str, Any]] = []
     bad: list[tuple[int, int, str]] = []
-    for record, commit in zip(chunk.records, chunk.commits, strict=True):
+    for record, commit in zip(chunk.records.each(), chunk.records.commits, strict=True):
         try:
             row = maker.row(chunk.topic, chunk.partition, record)
         except Bad as error:

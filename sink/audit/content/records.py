@@ -25,14 +25,18 @@ Row = dict[str, Any]
 Read = Callable[[bytes], Row]
 
 
+Headers = Sequence[tuple[str, bytes | None]] | None
+"""None where a name cannot be read."""
+
+
 class Record(NamedTuple):
-    """A record as the log has it. `timestamp` is in milliseconds; `headers` is None where a name cannot be read."""
+    """A record as the log has it. `timestamp` is in milliseconds."""
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] | None
+    headers: Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,15 @@ class RowMaker:
 
     def row(self, topic: str, partition: int, record: Record) -> Row:
         """Returns all columns of the table but Hudi's own and a generated one."""
-        if record.headers is None:
-            raise Bad("headers that cannot be read")
+        self.require_headers(record)
         return {**self.value(record), **self.added(topic, partition, record)}
+
+    def require_headers(self, record: Record) -> None:
+        """Raises Bad for headers that cannot be read, where they count."""
+        spec = self._spec
+        has_ids = spec.form.endswith(WIRE) or spec.setting("delete.key.format", "none").endswith(WIRE)
+        if record.headers is None and (has_ids or "_kafka_headers" in spec.added):
+            raise Bad("headers that cannot be read")
 
     def added(self, topic: str, partition: int, record: Record) -> Row:
         """Returns the columns that come from the record, not from its value."""

@@ -38,7 +38,7 @@ def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> d
     if not isinstance(found, _Members):
         raise Bad("no object")
     row = _struct(found, columns, rules, "")
-    if is_event(found, row, outermost(columns, rules)):
+    if any(name == "op" for name, _ in found) and is_event(found, row, outermost(columns, rules)):
         raise Bad("a change event, and value.envelope is not set")
     return row
 
@@ -65,7 +65,8 @@ def is_null(value: bytes, columns: Mapping[str, Any], rules: Rules) -> bool:
 def _payload(value: bytes, columns: Mapping[str, Any], rules: Rules) -> tuple[Any, Rules]:
     """Returns what an envelope is around, or the value, with the rules that hold for it."""
     found = _parsed(value)
-    if isinstance(found, _Members) and is_envelope(found, outermost(columns, rules)):
+    is_pair = isinstance(found, _Members) and len(found) == 2
+    if is_pair and is_envelope(found, outermost(columns, rules)):
         (_, schema), (_, found) = found
         rules = rules_of(schema, columns, rules)
     return found, rules
@@ -114,29 +115,36 @@ def _depth(value: bytes) -> int:
 def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
     if found is None:
         return None
-    if isinstance(kind, Mapping):
+    if not isinstance(kind, str):
         return {"struct": _struct, "array": _array, "map": _map}[kind["type"]](found, kind, rules, path)
+    if kind in _PLAIN:
+        return _PLAIN[kind](found)
     if decimal_type(kind) is not None:
         return decimal_value(found, kind, rules, path)
     if kind in _BITS:
         return _integer(found, _BITS[kind])
     if kind == "date":
         return limited(lambda: _day(found, chosen(rules.date_unit, path)), rules.infinity, kind)
-    if kind == "timestamp":
-        return limited(lambda: _moment(found, chosen(rules.time_unit, path)), rules.infinity, kind)
-    return _PLAIN[kind](found)
+    return limited(lambda: _moment(found, chosen(rules.time_unit, path)), rules.infinity, kind)
 
 
 def _struct(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dict[str, Any]:
     if not isinstance(found, _Members):
         raise Bad("no object")
     row: dict[str, Any] = {}
+    members = dict(found)
+    is_repeated = len(members) < len(found)
     for field in kind["fields"]:
-        column = f"{path}.{field['name']}" if path else field["name"]
-        written = _fields_for(place(rules, column, path), found, rules.exact_case)
-        inner = [_value(value, field["type"], rules, column) for value in written]
-        row[field["name"]] = inner[-1] if inner else None
-        if row[field["name"]] is None and not field["nullable"]:
+        name = field["name"]
+        column = f"{path}.{name}" if path else name
+        source = place(rules, column, path)
+        if not is_repeated and len(source) == 1 and source[0] in members:
+            row[name] = _value(members[source[0]], field["type"], rules, column)
+        else:
+            written = _fields_for(source, found, rules.exact_case)
+            inner = [_value(value, field["type"], rules, column) for value in written]
+            row[name] = inner[-1] if inner else None
+        if row[name] is None and not field["nullable"]:
             raise Bad(f"{column} is null, and NOT NULL")
     return row
 
@@ -208,7 +216,11 @@ def _exact(digits: str) -> Decimal:
         number = Decimal(digits)
     except InvalidOperation:
         raise Bad("a number beyond what is counted") from None
-    if len(number.as_tuple().digits) > 4000 and number.normalize(_WIDE) != number.normalize(Context(prec=4000)):
+    if (
+        len(digits) > 4000
+        and len(number.as_tuple().digits) > 4000
+        and number.normalize(_WIDE) != number.normalize(Context(prec=4000))
+    ):
         raise Bad("more digits than are counted")
     return number or Decimal(0)
 
@@ -319,6 +331,8 @@ def _fraction(digits: str) -> Fraction:
 
 def _text(found: Any) -> str:
     text = found if _is_text(found) else _written(found)
+    if text.isascii():
+        return str(text)
     try:
         text.encode("utf-8", "strict")
     except UnicodeEncodeError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
 from typing import Any
@@ -15,6 +17,8 @@ SECONDS = {"days": Fraction(86400), "s": Fraction(1), "ms": Fraction(1, 10**3), 
 SECONDS["ns"] = Fraction(1, 10**9)
 _BLANKS = "".join(chr(code) for code in range(33))
 _DIGITS = frozenset("0123456789")
+_COMMON = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?Z?")
+"""The form that most producers write. What it does not match, or what is none of the calendar, goes the long way."""
 _ENDLESS = ("9223372036825200000", "-9223372036832400000")
 """Microseconds that Debezium's connector for Postgres sends for infinity and -infinity."""
 
@@ -40,6 +44,10 @@ def limited(read: Callable[[], Any], infinity: str, kind: str) -> Any:
 
 def moment_of_text(text: str) -> datetime:
     """Returns a time of UTC, without a zone."""
+    if (common := _COMMON.fullmatch(text)) is not None:
+        with suppress(ValueError):
+            year, month, number, hour, minute, second = map(int, common.group(1, 2, 3, 4, 5, 6))
+            return datetime(year, month, number, hour, minute, second, int((common[7] or "").ljust(6, "0")))
     _require_an_end(text)
     day, clock, rest = _split(text)
     if clock is None:

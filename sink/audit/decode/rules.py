@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 ByColumn = Mapping[str, str]
@@ -29,6 +30,8 @@ class Rules:
     exact_case: bool = False
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The paths of fields (field.names) by that of their column."""
+    _places: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What `place` found before."""
 
 
 def chosen(choices: ByColumn, path: str) -> str | None:
@@ -37,8 +40,11 @@ def chosen(choices: ByColumn, path: str) -> str | None:
 
 def place(rules: Rules, column: str, parent: str) -> tuple[str, ...]:
     """Returns the path of a column's field, in the field of the struct `parent` that it is in."""
-    whole = _source(rules, column)
-    return whole[len(_source(rules, parent)) :]
+    found = rules._places.get((column, parent))
+    if found is None:
+        found = _source(rules, column)[len(_source(rules, parent)) :]
+        rules._places[column, parent] = found
+    return found
 
 
 def _source(rules: Rules, column: str) -> tuple[str, ...]:
@@ -50,7 +56,12 @@ def _source(rules: Rules, column: str) -> tuple[str, ...]:
 
 def decimal_type(kind: Any) -> tuple[int, int] | None:
     """Returns precision and scale of `decimal(10,2)`; None for another type."""
-    if not isinstance(kind, str) or not kind.startswith("decimal("):
+    return _decimal_type(kind) if isinstance(kind, str) else None
+
+
+@cache
+def _decimal_type(kind: str) -> tuple[int, int] | None:
+    if not kind.startswith("decimal("):
         return None
     precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
     return int(precision), int(scale)
