@@ -195,12 +195,15 @@ class _Comparison:
             ledger.sweep()
         else:
             with self._contents(provenance_of(state.table), changed) as contents:
-                receive = None if contents is None else contents.receive
-                log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings, receive).run(access)
+                receive = None
                 if contents is not None:
                     streams = _streams(state, commit_files, read.unshown, contents.columns)
+                    contents.read_table(streams, findings)
+                    receive = contents.receive
+                log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings, receive).run(access)
+                if contents is not None:
                     removed = sum(most for _, most in commit_files.removals)
-                    content = contents.compare(streams, log, removed, findings)
+                    content = contents.compare(log, removed, findings)
         missing: dict[TopicPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, content, findings)

@@ -25,12 +25,17 @@ Row = Mapping[str, Any]
 
 
 def compared(
-    directory: Path, kind: pa.DataType, landed: Sequence[Row], wanted: Sequence[Row], ordering: Ordering | None = None
+    directory: Path,
+    kind: pa.DataType,
+    landed: Sequence[Row],
+    wanted: Sequence[Row],
+    ordering: Ordering | None = None,
+    has_meta: bool = True,
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number), `key` and `deletes`."""
     target = Target(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     coordinates = Coordinates({SOURCE: 0}, COMMITS)
-    table = TableRows(directory, target, coordinates, has_meta=True)
+    table = TableRows(directory, target, coordinates, has_meta)
     instants = list(COMMITS)
     rows = pa.table(
         {
@@ -43,6 +48,8 @@ def compared(
             "c": column([row["c"] for row in landed], kind),
         }
     )
+    if not has_meta:
+        rows = rows.select([name for name in rows.column_names if not name.startswith("_hoodie_")])
     table.add("", "file.parquet", lambda: iter(rows.to_batches()))
     expected = directory / "expected"
     expected.mkdir()
@@ -58,7 +65,7 @@ def compared(
     arrays = [column(columns[field.name], field.type) for field in target.schema]
     pq.write_table(pa.table(arrays, target.schema), expected / "rows-0.parquet")
     findings = AuditFindings()
-    comparison = Comparison(directory, target, table, expected, coordinates, True, findings, {0: 0, 1: 1})
+    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings, {0: 0, 1: 1})
     count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason"))
     return count, [(finding.kind, finding.sentence) for finding in findings.all()]
 
@@ -142,3 +149,12 @@ def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
     assert count.not_compared == {"for a reason": 1, "expired from the log": 1}
     assert not count.complete
     assert findings == []
+
+
+def test_without_hudis_columns_rows_meet_their_records_by_offset(tmp_path: Path) -> None:
+    landed = [{"offset": 0, "c": 5}, {"offset": 1, "c": 6}]
+    wanted = [{"offset": 0, "c": 5}, {"offset": 1, "c": 7, "commit": 1}]
+    count, findings = compared(tmp_path, pa.int64(), landed, wanted, has_meta=False)
+    assert (count.compared, count.different) == (2, 1)
+    assert [kind for kind, _ in findings] == [FindingKind.CELL]
+    assert "orders-0 offset 1 column c: the table has '6', the log '7' (file.parquet)" in findings[0][1]

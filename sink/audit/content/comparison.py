@@ -31,7 +31,7 @@ _GONE = "no longer in Kafka"
 
 
 class ContentAudit:
-    """Compares the rows of one sink. Call `receive` with the log's records, then `compare`, then `close`."""
+    """Compares the rows of one sink. Call `read_table`, `receive` with the log's records, `compare`, and `close`."""
 
     def __init__(
         self,
@@ -81,6 +81,8 @@ class ContentAudit:
             scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
         )
 
+        self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
+
     @property
     def columns(self) -> list[str]:
         """The columns of the table that are read."""
@@ -89,27 +91,23 @@ class ContentAudit:
     def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         self._expected.add(source, messages, offsets)
 
-    def compare(
-        self,
-        streams: Iterable[tuple[str, str, Stream]],
-        check: LogCheck,
-        removed: int,
-        findings: AuditFindings,
-    ) -> ContentCount:
-        """`streams` are table partition, file and rows. `removed` is how many rows other writers can have deleted."""
-        rows = TableRows(self._scratch, self._target, self._coordinates, self._has_meta)
+    def read_table(self, streams: Iterable[tuple[str, str, Stream]], findings: AuditFindings) -> None:
+        """`streams` are table partition, file and rows. Before the log: a cleaner takes files away meanwhile."""
         for partition, path, stream in streams:
             try:
-                rows.add(partition, path, stream)
+                self._rows.add(partition, path, stream)
             except Exception as error:
                 if not raised_by_hudi(error):
                     raise
                 findings.add(FindingKind.FILE_UNREADABLE, f"{path}: {str(error)[:300]}")
+
+    def compare(self, check: LogCheck, removed: int, findings: AuditFindings) -> ContentCount:
+        """`removed` is how many rows other writers can have deleted."""
         self._expected.finish()
         comparison = Comparison(
             self._scratch,
             self._target,
-            rows,
+            self._rows,
             self._expected.folder,
             self._coordinates,
             self._has_meta,
