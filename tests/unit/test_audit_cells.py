@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from sink.audit.content.cells import Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import DELETES, KEY, PATH, Target, column
 from sink.audit.content.places import Places
-from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 
 SOURCE = TopicPartition("orders", 0)
 COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
@@ -149,6 +150,9 @@ def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
     assert count.not_compared == {"for a reason": 1, "expired from the log": 1}
     assert not count.complete
     assert findings == []
+    document = json.loads(Report("/lake/orders", "orders", content=count).to_json())
+    assert document["content"]["not_compared"] == count.not_compared
+    assert (document["held"], document["complete"]) == (True, False)
 
 
 def test_without_hudis_columns_rows_meet_their_records_by_offset(tmp_path: Path) -> None:

@@ -153,7 +153,8 @@ class Comparison:
             absent = self._absent()
             compared = self._one("SELECT count(*) FROM paired")
             bad = self._one("SELECT count(*) FROM bad")
-        return ContentCount(rows, compared, different, absent, bad, self._counts, not_compared)
+        counts = {name: number for name, number in self._counts.items() if number}
+        return ContentCount(rows, compared, different, absent, bad, counts, not_compared)
 
     def _one(self, query: str) -> int:
         [(value,)] = self.connection.execute(query).fetchall()
@@ -268,7 +269,7 @@ class Comparison:
             else:
                 reasons[unread.reason(source, commit)] += rows
         self.connection.unregister("spans")
-        return reasons
+        return dict(reasons)
 
     def _absent(self) -> int:
         """Reports rows that the log asks for and the table does not have. Call it after `_without_record`."""
