@@ -7,6 +7,7 @@ Exit status of `sink status`: 0 while the sinks run, 1 when a sink has halted or
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -63,9 +64,12 @@ def status(
         if watch:
             _watch(reader, as_json)
             return
+        # What is read is kept until the end: looking for garbage takes a tenth of the time for 300 sinks.
+        gc.disable()
         reports = reader.read()
     if as_json:
-        typer.echo(json.dumps(_document(reports), indent=2))
+        # An indent takes Python's slow encoder: half a second for 300 sinks.
+        typer.echo(json.dumps(_document(reports), indent=2 if len(reports) == 1 else None))
     else:
         console().print(_rendered(reports))
     if any(reason.kind in STOPPED for report in reports for reason in report.judgement.reasons):

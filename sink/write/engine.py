@@ -17,13 +17,14 @@ them one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark import AccumulatorParam
+from pyspark import AccumulatorParam, accumulators
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -70,6 +71,9 @@ Reports = dict[int, TaskReport]
 _KEY = "_sink_key"
 _PARTITION = "_sink_partition"
 _RANK = "_sink_rank"
+MOST_RELEASED = 1_000
+_released: deque[int] = deque()
+"""Accumulators of PySpark that a late task may still update, by id."""
 _BUFFER_BYTES = 64 << 20
 _SORT_BUFFER_BYTES = 128 << 20
 
@@ -179,8 +183,12 @@ class HudiEngine(Engine):
         reads = task_input.reads
         decode_tasks = partial(decode, reads, spec, tolerated(self._settings), reported)
         rows = task_input.frame.mapInArrow(decode_tasks, spec.columns)
-        stats = self._write(self._hudi(spec.schema.avro(self._settings.table_name)), rows, instant, len(reads.tasks))
-        return reported.value.values(), stats
+        hudi = self._hudi(spec.schema.avro(self._settings.table_name))
+        try:
+            stats = self._write(hudi, rows, instant, len(reads.tasks))
+            return reported.value.values(), stats
+        finally:
+            release(reported)
 
     @abstractmethod
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
@@ -201,6 +209,16 @@ class MergedReports(AccumulatorParam[Reports]):
 
     def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
         return {**value1, **value2}
+
+
+def release(accumulator: Accumulator[Reports]) -> None:
+    """Lets go what an accumulator holds: PySpark keeps each, with its value, until the process ends. An update of one
+    that it does not know ends the thread that takes all updates; so the last ones stay, empty, for tasks that are late.
+    """
+    accumulator.value = {}
+    _released.append(accumulator.aid)
+    while len(_released) > MOST_RELEASED:
+        accumulators._accumulatorRegistry.pop(_released.popleft(), None)
 
 
 def decode(

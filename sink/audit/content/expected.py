@@ -52,7 +52,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Target:
-    """What a row is written as: the table's columns without Hudi's own, and the rules of its places."""
+    """The form of a written row: the table's columns without Hudi's own, and the rules of its places."""
 
     columns: pa.Schema
     places: Places

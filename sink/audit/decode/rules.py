@@ -31,7 +31,7 @@ class Rules:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The paths of fields (field.names) by that of their column."""
     _places: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What `place` found before."""
+    """Paths that `place` found before."""
 
 
 def chosen(choices: ByColumn, path: str) -> str | None:
