@@ -7,7 +7,6 @@ a path without a table, and for a table before version 8, and `OtherVersion` for
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import posixpath
@@ -25,8 +24,8 @@ import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
 from coordination.errors import Corrupt, TableError
-from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
-from coordination.state.versions import require_own
+from coordination.state.model import Checkpoint
+from sink.audit.checkpoints import checkpoint_of, require_int
 from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.access import HDFS_SCHEMES, NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
@@ -39,7 +38,6 @@ UPGRADE = "stop its writers and upgrade it in Spark SQL: CALL upgrade_table(tabl
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
-_MOST_INFLATED = 100 << 20
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>.*)", re.DOTALL)
 _ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
 _MANIFEST = re.compile(r"manifest_(\d+)")
@@ -326,11 +324,11 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
-                checkpoints[name] = _checkpoint(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
+                checkpoints[name] = checkpoint_of(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
             except Corrupt as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
-            runs = (ReplayedRun(row[0], row[1], *map(_require_int, row[2:])) for row in json.loads(value))
+            runs = (ReplayedRun(row[0], row[1], *map(require_int, row[2:])) for row in json.loads(value))
             replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
         elif key.startswith(SPECIFICATION_PREFIX):
             specifications[key.removeprefix(SPECIFICATION_PREFIX)] = value
@@ -358,64 +356,3 @@ def metadata_of(content: bytes) -> dict[str, Any]:
     if len(records) != 1 or not isinstance(records[0], dict):
         raise ValueError(f"{len(records)} records where one is expected")
     return records[0]
-
-
-def _checkpoint(document_text: str, origin: str) -> Checkpoint:
-    """Parses the JSON of a checkpoint. Raises `Corrupt` and `OtherVersion`."""
-    try:
-        if document_text.startswith("zlib:"):
-            inflater = zlib.decompressobj()
-            compressed = base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
-            document_text = inflater.decompress(compressed, _MOST_INFLATED).decode()
-            if not inflater.eof:
-                raise ValueError("compressed content is truncated or too large")
-        document = json.loads(document_text)
-        require_own(document["format"], origin)
-        topics: dict[str, str] = document["topics"]
-        ends = {
-            TopicPartition(topic, int(partition)): PartitionCheckpoint(_require_int(end), _require_int(generation))
-            for topic, partitions in document["ends"].items()
-            for partition, (end, generation) in partitions.items()
-        }
-        results = tuple(
-            SliceResult(
-                Slice(
-                    topic,
-                    _require_int(partition),
-                    _require_int(start),
-                    _require_int(end),
-                    topics[topic],
-                    _require_int(generation),
-                ),
-                _require_int(records),
-                int(digest, 16),
-                _require_int(errors),
-            )
-            for topic, partition, start, end, generation, records, digest, errors in document["results"]
-        )
-        gaps = tuple(
-            Gap(topic, _require_int(partition), _require_int(start), _require_int(end))
-            for topic, partition, start, end in document["gaps"]
-        )
-        return Checkpoint(
-            sink=document["sink"],
-            keeper=document["keeper"],
-            cluster=document["cluster"],
-            epoch=_require_int(document["epoch"]),
-            number=_require_int(document["number"]),
-            base=_require_int(document["base"]),
-            config=document["config"],
-            topics=topics,
-            ends=ends,
-            results=results,
-            gaps=gaps,
-            schemas={str(name): str(fingerprint) for name, fingerprint in document["schemas"]},
-        )
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
-        raise Corrupt(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
-
-
-def _require_int(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value

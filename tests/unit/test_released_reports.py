@@ -1,4 +1,4 @@
-"""What the tasks of a transaction reported does not stay in memory: PySpark keeps each accumulator."""
+"""The reports of a transaction's tasks do not stay in memory, though PySpark keeps each accumulator."""
 
 from __future__ import annotations
 

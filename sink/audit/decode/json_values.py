@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from sink.audit.decode.connect import is_envelope, is_event, outermost, rules_of
+from sink.audit.decode.json_texts import Members, Number, written
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
@@ -22,20 +23,12 @@ _FLOAT_DIGITS = 400
 _WIDE = Context(prec=5000, Emax=10**12, Emin=-(10**12), rounding=ROUND_HALF_UP)
 
 
-class _Number(str):
-    """A number as written."""
-
-
-class _Members(tuple[tuple[str, Any], ...]):
-    """The members of an object, in their order."""
-
-
 def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     """Returns the row of a value. `columns` is a struct as Spark writes it in JSON."""
     if value is None:
         raise Bad("a tombstone")
     found, rules = _payload(value, columns, rules)
-    if not isinstance(found, _Members):
+    if not isinstance(found, Members):
         raise Bad("no object")
     row = _struct(found, columns, rules, "")
     if any(name == "op" for name, _ in found) and is_event(found, row, outermost(columns, rules)):
@@ -46,7 +39,7 @@ def json_row(value: bytes | None, columns: Mapping[str, Any], rules: Rules) -> d
 def json_key(key: bytes, columns: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     """Returns the columns of a key: an object, or the value of the only column alone."""
     found, rules = _payload(key, columns, rules)
-    if isinstance(found, _Members):
+    if isinstance(found, Members):
         return _struct(found, columns, rules, "")
     if len(columns["fields"]) != 1:
         raise Bad("no object")
@@ -65,7 +58,7 @@ def is_null(value: bytes, columns: Mapping[str, Any], rules: Rules) -> bool:
 def _payload(value: bytes, columns: Mapping[str, Any], rules: Rules) -> tuple[Any, Rules]:
     """Returns what an envelope is around, or the value, with the rules that hold for it."""
     found = _parsed(value)
-    is_pair = isinstance(found, _Members) and len(found) == 2
+    is_pair = isinstance(found, Members) and len(found) == 2
     if is_pair and is_envelope(found, outermost(columns, rules)):
         (_, schema), (_, found) = found
         rules = rules_of(schema, columns, rules)
@@ -79,10 +72,10 @@ def _parsed(value: bytes) -> Any:
             raise Bad("a byte order mark")
         found = json.loads(
             text,
-            parse_int=_Number,
-            parse_float=_Number,
-            parse_constant=_Number,
-            object_pairs_hook=lambda members: _Members(members),
+            parse_int=Number,
+            parse_float=Number,
+            parse_constant=Number,
+            object_pairs_hook=lambda members: Members(members),
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise Bad(f"no JSON: {error}") from None
@@ -129,7 +122,7 @@ def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
 
 
 def _struct(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dict[str, Any]:
-    if not isinstance(found, _Members):
+    if not isinstance(found, Members):
         raise Bad("no object")
     row: dict[str, Any] = {}
     members = dict(found)
@@ -149,19 +142,19 @@ def _struct(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dic
     return row
 
 
-def _fields_for(source: tuple[str, ...], found: _Members, exact_case: bool) -> list[Any]:
+def _fields_for(source: tuple[str, ...], found: Members, exact_case: bool) -> list[Any]:
     """Returns what a field has: more than one value where it is repeated, and then the last one counts."""
     outer, *deeper = source
     values = _members_for(outer, found, exact_case)
     for name in deeper:
-        if any(value is not None and not isinstance(value, _Members) for value in values):
+        if any(value is not None and not isinstance(value, Members) for value in values):
             raise Bad("no object")
         inner = [None if value is None else _members_for(name, value, exact_case) for value in values]
         values = [value for each in inner for value in (each or [None])]
     return values
 
 
-def _members_for(column: str, found: _Members, exact_case: bool) -> list[Any]:
+def _members_for(column: str, found: Members, exact_case: bool) -> list[Any]:
     same = [value for name, value in found if name == column]
     if same or exact_case:
         return same
@@ -181,7 +174,7 @@ def _array(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> list
 
 
 def _map(found: Any, kind: Mapping[str, Any], rules: Rules, path: str) -> dict[str, Any]:
-    if not isinstance(found, _Members):
+    if not isinstance(found, Members):
         raise Bad("no object")
     entries = {_text(name): _value(value, kind["valueType"], rules, path) for name, value in found}
     if not kind["valueContainsNull"] and any(value is None for value in entries.values()):
@@ -206,7 +199,7 @@ def _integer(found: Any, bits: int) -> int:
 
 def _finite(found: Any) -> Decimal:
     """Returns the number as written."""
-    if not isinstance(found, _Number) or found in _NOT_FINITE:
+    if not isinstance(found, Number) or found in _NOT_FINITE:
         raise Bad("no number")
     return _exact(found)
 
@@ -229,11 +222,11 @@ def decimal_value(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
     declared = decimal_type(kind)
     assert declared is not None
     precision, scale = declared
-    if isinstance(found, str) and not isinstance(found, _Number):
+    if isinstance(found, str) and not isinstance(found, Number):
         number = _decimal_of_text(found, chosen(rules.decimal_format, path), rules.decimal_scale.get(path, scale))
-    elif isinstance(found, _Members) and sorted(name for name, _ in found) == ["scale", "value"]:
+    elif isinstance(found, Members) and sorted(name for name, _ in found) == ["scale", "value"]:
         own = dict(found)
-        if not isinstance(own["scale"], _Number) or not _is_whole(own["scale"]) or not _is_text(own["value"]):
+        if not isinstance(own["scale"], Number) or not _is_whole(own["scale"]) or not _is_text(own["value"]):
             raise Bad("no decimal with its scale")
         number = Decimal(_unscaled(own["value"])).scaleb(-int(own["scale"]), _WIDE)
     else:
@@ -251,11 +244,11 @@ def decimal_value(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
 
 def decimal_of(text: str, kind: str, rules: Rules, text_path: str | None = None) -> Decimal:
     """Returns the number that digits are in a column; those of a text, if it has the path of its column."""
-    return decimal_value(_Number(text) if text_path is None else text, kind, rules, text_path or "")
+    return decimal_value(Number(text) if text_path is None else text, kind, rules, text_path or "")
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, _Number)
+    return isinstance(value, str) and not isinstance(value, Number)
 
 
 def _is_whole(number: str) -> bool:
@@ -286,7 +279,7 @@ def _unscaled(text: str) -> int:
 def _double(found: Any) -> float:
     if isinstance(found, str) and found in _NOT_FINITE:
         return float(_NOT_FINITE[found])
-    if not isinstance(found, _Number):
+    if not isinstance(found, Number):
         raise Bad("no number")
     number = float(found)
     if number in (float("inf"), float("-inf")):
@@ -330,7 +323,7 @@ def _fraction(digits: str) -> Fraction:
 
 
 def _text(found: Any) -> str:
-    text = found if _is_text(found) else _written(found)
+    text = found if _is_text(found) else written(found)
     if text.isascii():
         return str(text)
     try:
@@ -338,42 +331,6 @@ def _text(found: Any) -> str:
     except UnicodeEncodeError:
         raise Bad("half a surrogate pair") from None
     return str(text)
-
-
-def _written(found: Any) -> str:
-    """Writes a value that is not a text, level by level: Python's own depth is limited."""
-    done: dict[int, str] = {}
-    levels = [[found]]
-    while levels[-1]:
-        levels.append(
-            [inner for outer in levels[-1] for inner in _inside(outer) if isinstance(inner, (_Members, list))]
-        )
-    for level in reversed(levels):
-        for outer in level:
-            if isinstance(outer, _Members):
-                members = (f"{_quoted(name)}:{_plain(inner, done)}" for name, inner in outer)
-                done[id(outer)] = "{" + ",".join(members) + "}"
-            elif isinstance(outer, list):
-                done[id(outer)] = "[" + ",".join(_plain(inner, done) for inner in outer) + "]"
-    return _plain(found, done)
-
-
-def _inside(outer: Any) -> list[Any]:
-    return (
-        [inner for _, inner in outer] if isinstance(outer, _Members) else list(outer) if isinstance(outer, list) else []
-    )
-
-
-def _plain(value: Any, done: Mapping[int, str]) -> str:
-    if isinstance(value, (_Members, list)):
-        return done[id(value)]
-    if isinstance(value, str):
-        return str(value) if isinstance(value, _Number) else _quoted(value)
-    return {True: "true", False: "false", None: "null"}[value]
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _bytes(found: Any) -> bytes:
