@@ -14,10 +14,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
+from coordination.state.model import TopicPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
 from sink.audit.content.fold import fold
 from sink.audit.content.places import Places
+from sink.audit.content.records import Record
 from sink.audit.content.specification import specification_of
 from sink.audit.timeline import TableFiles
 from sink.config import Settings
@@ -58,16 +60,12 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, 
     spec = specification_of(schema.specification_json, schema.avro(SINK), ids, files(directory))
     folder = directory / "expected"
     folder.mkdir()
-    (folder / "spec-0").write_bytes(pickle.dumps((spec, target)))
+    (folder / "spec-0").write_bytes(pickle.dumps((spec, target, [TopicPartition(TOPIC, 0)])))
     records = Records()
     for offset, record in enumerate(case.records()):
-        records.offsets.append(offset)
-        records.timestamps.append(record.get("timestamp", 0))
-        records.keys.append(content(record["key"]))
-        records.values.append(content(record["value"]))
-        records.headers.append(())
-        records.commits.append(0)
-    assert write_chunk(folder, 0, Chunk(0, TOPIC, 0, 0, records)) is None
+        parts = record.get("timestamp", 0), content(record["key"]), content(record["value"])
+        records.add(0, 0, [Record(offset, *parts, ())])
+    assert write_chunk(folder, 0, Chunk(0, records)) is None
     pq.write_table(target.schema.empty_table(), folder / "rows-none.parquet")
     pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")
     with duckdb.connect(str(directory / "audit.duckdb")) as connection:

@@ -33,6 +33,8 @@ from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
 
 CHUNK = 20_000
+CHUNK_BYTES = 16 << 20
+"""A chunk that has one or the other is full."""
 _LONGEST_REASON = 200
 PLACED = (("_sink_source", pa.int32()), ("_sink_offset", pa.int64()), ("_sink_commit", pa.int32()))
 """Columns before those of the table: partition, offset, and commit by number."""
@@ -64,25 +66,37 @@ class Target:
         return pa.schema([*PLACED, (PATH, pa.string()), (KEY, pa.string()), (DELETES, pa.bool_()), *self.columns])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Records:
-    """Records as columns, which take a tenth of the time to send to a process. `commits` has the commit of each."""
+    """Records as columns, which take a tenth of the time to send to a process. `sources` and `commits` have the numbers
+    of partition and commit of each."""
 
+    sources: list[int] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
-    commits: list[int] = field(default_factory=list)
+    size: int = 0
+    """Bytes of keys and values."""
 
-    def add(self, messages: Sequence[Message], offsets: Sequence[int], commit: int) -> None:
-        """Asks each message for its headers."""
+    @property
+    def is_full(self) -> bool:
+        return len(self.offsets) >= CHUNK or self.size >= CHUNK_BYTES
+
+    def add(self, source: int, commit: int, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        offsets, timestamps, keys, values, headers = zip(*records, strict=True)
+        self.sources.extend(repeat(source, len(records)))
+        self.commits.extend(repeat(commit, len(records)))
         self.offsets.extend(offsets)
-        self.timestamps.extend(map(itemgetter(1), map(Message.timestamp, messages)))
-        self.keys.extend(cast("Iterable[bytes | None]", map(Message.key, messages)))
-        self.values.extend(cast("Iterable[bytes | None]", map(Message.value, messages)))
-        self.headers.extend(_headers(messages))
-        self.commits.extend(repeat(commit, len(offsets)))
+        self.timestamps.extend(timestamps)
+        self.keys.extend(keys)
+        self.values.extend(values)
+        self.headers.extend(headers)
+        self.size += sum(len(part) for part in (*keys, *values) if part is not None)
 
     def each(self) -> Iterator[Record]:
         return map(Record, self.offsets, self.timestamps, self.keys, self.values, self.headers)
@@ -90,9 +104,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    source: int
-    topic: str
-    partition: int
+    """Records of one specification."""
+
     specification: int
     records: Records
 
@@ -113,12 +126,13 @@ class ExpectedRows:
         self.folder.mkdir()
         self._sources, self._ranges = sources, ranges
         self.reasons: dict[int, str] = {}
+        names = sorted(sources, key=sources.__getitem__)
         for number, spec in specifications.items():
             if isinstance(spec, str):
                 self.reasons[number] = spec
             else:
-                (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target)))
-        self._waiting: dict[tuple[TopicPartition, int], Records] = {}
+                (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target, names)))
+        self._waiting: dict[int, Records] = {}
         self._numbers = count()
         self._jobs = max(1, (os.cpu_count() or 2))
         self._pool: ProcessPoolExecutor | None = None
@@ -126,21 +140,24 @@ class ExpectedRows:
         self._futures: set[Future[NotCompared | None]] = set()
 
     def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        """Takes records of a partition by rising offset. Asks each for its headers."""
-        for entry in self._ranges.get(source, ()):
+        """Takes records of a partition by rising offset. Asks each for its headers, once: the client crashes for a
+        message that is asked again."""
+        ranges = [entry for entry in self._ranges.get(source, ()) if _meets(entry, offsets)]
+        ranges = [entry for entry in ranges if entry.specification not in self.reasons]
+        if not ranges:
+            return
+        records = _records(messages, offsets)
+        for entry in ranges:
             low, high = bisect_left(offsets, entry.start), bisect_left(offsets, entry.end)
-            if low == high or entry.specification in self.reasons:
-                continue
-            records = self._waiting.setdefault((source, entry.specification), Records())
-            records.add(messages[low:high], offsets[low:high], entry.commit)
-            if len(records.offsets) >= CHUNK:
-                self._submit(source, entry.specification)
+            waiting = self._waiting.setdefault(entry.specification, Records())
+            waiting.add(self._sources[source], entry.commit, records[low:high])
+            if waiting.is_full:
+                self._submit(entry.specification)
 
-    def _submit(self, source: TopicPartition, specification: int) -> None:
-        records = self._waiting.pop((source, specification))
-        number = self._sources[source]
-        chunk = Chunk(number, source.topic, source.partition, specification, records)
-        if self._pool is None and len(records.offsets) < CHUNK:
+    def _submit(self, specification: int) -> None:
+        records = self._waiting.pop(specification)
+        chunk = Chunk(specification, records)
+        if self._pool is None and not records.is_full:
             self._count(write_chunk(self.folder, next(self._numbers), chunk))
             return
         if self._pool is None:
@@ -161,14 +178,25 @@ class ExpectedRows:
 
     def finish(self) -> None:
         """Waits until every record is written."""
-        for source, specification in list(self._waiting):
-            self._submit(source, specification)
+        for specification in list(self._waiting):
+            self._submit(specification)
         self._settle(wait(self._futures).done)
         self._futures = set()
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _meets(entry: Range, offsets: Sequence[int]) -> bool:
+    return bool(offsets) and entry.start <= offsets[-1] and offsets[0] < entry.end
+
+
+def _records(messages: Sequence[Message], offsets: Sequence[int]) -> list[Record]:
+    timestamps = map(itemgetter(1), map(Message.timestamp, messages))
+    keys = cast("Iterable[bytes | None]", map(Message.key, messages))
+    values = cast("Iterable[bytes | None]", map(Message.value, messages))
+    return list(map(Record, offsets, timestamps, keys, values, _headers(messages)))
 
 
 def _or_none(headers: Headers) -> Headers:
@@ -201,35 +229,26 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
     """Writes a chunk's rows and bad records, unless it cannot be compared."""
     maker = _maker(str(folder / f"spec-{chunk.specification}"))
     rows: list[dict[str, Any]] = []
-    bad: list[tuple[int, int, str]] = []
-    for record, commit in zip(chunk.records.each(), chunk.records.commits, strict=True):
+    bad: list[tuple[int, int, int, str]] = []
+    records = chunk.records
+    for record, source, commit in zip(records.each(), records.sources, records.commits, strict=True):
         try:
-            row = maker.row(chunk.topic, chunk.partition, record)
+            row = maker.row(source, record)
         except Bad as error:
-            bad.append((record.offset, commit, str(error)[:_LONGEST_REASON]))
+            bad.append((source, record.offset, commit, str(error)[:_LONGEST_REASON]))
         except NotComparable as error:
             return NotCompared(chunk.specification, str(error))
         else:
             if row is not None:
-                row["_sink_offset"], row["_sink_commit"] = record.offset, commit
+                row |= {"_sink_source": source, "_sink_offset": record.offset, "_sink_commit": commit}
                 rows.append(row)
     if rows:
-        columns = [
-            pa.repeat(pa.scalar(chunk.source, field.type), len(rows))
-            if field.name == "_sink_source"
-            else column([row.get(field.name) for row in rows], field.type)
-            for field in maker.target.schema
-        ]
+        columns = [column([row.get(field.name) for row in rows], field.type) for field in maker.target.schema]
         pq.write_table(pa.table(columns, maker.target.schema), folder / f"rows-{number}.parquet", compression="lz4")
     if bad:
-        offsets, commits, reasons = zip(*bad, strict=True)
-        table = {
-            "_sink_source": [chunk.source] * len(bad),
-            "_sink_offset": offsets,
-            "_sink_commit": commits,
-            "reason": reasons,
-        }
-        pq.write_table(pa.table(table, BAD_SCHEMA), folder / f"bad-{number}.parquet")
+        parts = zip(zip(*bad, strict=True), BAD_SCHEMA.types, strict=True)
+        table = pa.table([pa.array(values, kind) for values, kind in parts], BAD_SCHEMA)
+        pq.write_table(table, folder / f"bad-{number}.parquet")
     return None
 
 
@@ -241,14 +260,17 @@ def _maker(path: str) -> PlacedMaker:
 class PlacedMaker:
     """Makes the rows, or the changes of rows, of one commit with their places."""
 
-    def __init__(self, spec: Specification, target: Target) -> None:
+    def __init__(self, spec: Specification, target: Target, names: Sequence[TopicPartition]) -> None:
+        """`names` are the partitions by number."""
         self.target = target
+        self._names = names
         self._spec = spec
         self._rows = RowMaker(spec)
         self._changes = None if target.ordering is None else ChangeMaker(spec, target.places, target.ordering)
 
-    def row(self, topic: str, partition: int, record: Record) -> dict[str, Any] | None:
+    def row(self, source: int, record: Record) -> dict[str, Any] | None:
         """Returns the row of a record with its place; None if it changes nothing. Raises Bad and NotComparable."""
+        topic, partition = self._names[source].topic, self._names[source].partition
         if self._changes is None:
             return self._placed(self._rows.row(topic, partition, record)) | {DELETES: False}
         change = self._changes.change(topic, partition, record)
