@@ -126,7 +126,7 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
     leader.commit(12)
     eventually("the follower has served", lambda: follower.runs == 1)
     assert leader.runs == 1
-    assert follower.lock.last().committed == 12
+    eventually("the follower's run is recorded", lambda: follower.lock.last().committed == 12)
 
 
 def test_a_run_that_a_stop_interrupts_has_not_failed(make_worker: Callable[..., Worker]) -> None:

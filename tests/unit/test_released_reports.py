@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import pytest
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
+from sink.write import engine
 from sink.write.engine import MOST_RELEASED, MergedReports, Reports, release
 
 FIRST_ID = 1_000_000
 
 
-def test_reports_are_let_go_and_a_late_task_still_finds_the_last_ones() -> None:
+def test_reports_are_let_go_and_a_late_task_still_finds_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_released", deque())
     before = len(_accumulatorRegistry)
     for number in range(2 * MOST_RELEASED):
         reported: Accumulator[Reports] = Accumulator(FIRST_ID + number, {}, MergedReports())
