@@ -195,7 +195,8 @@ class Report:
 
     @property
     def held(self) -> bool:
-        return not self.failures
+        """Whether nothing contradicts exactly-once, and all was compared that was asked for."""
+        return not self.failures and self.complete
 
     @property
     def complete(self) -> bool:
@@ -233,7 +234,7 @@ class Report:
             console.print(Text(f"{self.digests}"), soft_wrap=True)
         if self.content is not None:
             console.print(Text(f"{self.content}"), soft_wrap=True)
-        colour = "yellow" if self.empty or (self.held and not self.complete) else "green" if self.held else "red"
+        colour = "red" if self.failures else "green" if self.held and not self.empty else "yellow"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 
     def partition_table(self) -> RichTable:
@@ -266,7 +267,7 @@ class Report:
         against = "the log" if self.log_checked else "the checkpoints only"
         errors = f" and {self.errors:,} bad records" if self.errors else ""
         scale = f"{self.rows:,} rows{errors} of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
-        if self.held and not self.complete:
+        if not self.failures and not self.complete:
             return f"Not all compared: nothing contradicts the log, and some rows had nothing to compare with; {scale}."
         if self.held and self.changed:
             proven = "every range committed once, in one chain"

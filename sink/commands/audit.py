@@ -1,8 +1,8 @@
 """`sink audit`: proves that the table holds the records of its checkpoints and of the log.
 
 Records its answer in ZooKeeper for the workers' metrics, if ZooKeeper can be reached and written. Exit status 0 if
-every record is there exactly once or none was committed yet, 1 if not, 2 if a table could not be audited. Errors as
-`sink.audit`.
+every record is there exactly once or none was committed yet, 1 if not, 2 if a table could not be audited, or not all of
+its contents be compared. Errors as `sink.audit`.
 """
 
 from __future__ import annotations
@@ -59,14 +59,13 @@ def audit(
         _print_json(answers) if as_json else _print_reports(answers)
         _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
         reports = [answer.result for answer in answers if answer.result is not None]
-        if all(report.held for report in reports) and (
-            failed := [answer for answer in answers if answer.error is not None]
-        ):
+        failed = [answer for answer in answers if answer.error is not None]
+        if failed and not any(report.failures for report in reports):
             names = listed_names((), [answer.name for answer in failed])
             raise ConfigError(f"{len(failed)} of {len(answers)} sinks could not be audited: {names}")
-    if not all(report.held for report in reports):
+    if any(report.failures for report in reports):
         raise typer.Exit(1)
-    if not all(report.complete for report in reports):
+    if not all(report.held for report in reports):
         raise typer.Exit(2)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coordination.state.model import TopicPartition
-from sink.audit.content.cells import Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.cells import OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import DELETES, KEY, PATH, Target, column
 from sink.audit.content.places import Places
@@ -21,6 +21,7 @@ from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 
 SOURCE = TopicPartition("orders", 0)
 COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
+OTHERS, UNKNOWN = "20260103000000000", "20260104000000000"
 ENTRIES = pa.map_(pa.string(), pa.int64())
 Row = Mapping[str, Any]
 
@@ -33,11 +34,12 @@ def compared(
     ordering: Ordering | None = None,
     has_meta: bool = True,
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
-    """Compares rows of a column `c`, with `offset`, `commit` (its number), `key` and `deletes`."""
+    """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
+    `deletes`."""
     target = Target(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
-    coordinates = Coordinates({SOURCE: 0}, COMMITS)
+    coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
     table = TableRows(directory, target, coordinates, has_meta)
-    instants = list(COMMITS)
+    instants = [*COMMITS, OTHERS, UNKNOWN]
     rows = pa.table(
         {
             "_hoodie_commit_time": [instants[row.get("commit", 0)] for row in landed],
@@ -66,7 +68,7 @@ def compared(
     arrays = [column(columns[field.name], field.type) for field in target.schema]
     pq.write_table(pa.table(arrays, target.schema), expected / "rows-0.parquet")
     findings = AuditFindings()
-    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings, {0: 0, 1: 1})
+    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings)
     count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason"))
     return count, [(finding.kind, finding.sentence) for finding in findings.all()]
 
@@ -144,6 +146,46 @@ def test_the_row_of_a_record_that_does_not_count_is_named(tmp_path: Path) -> Non
     assert "orders-0 offset 0 is the row of key 'k'" in findings[1][1]
 
 
+EXPIRED = 20
+"""An offset that the log has no longer."""
+
+
+@pytest.mark.parametrize("fields", [(), ("c",)])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_change_that_took_no_effect_is_found_though_the_rows_own_record_has_expired(
+    fields: tuple[str, ...], deletes: bool, tmp_path: Path
+) -> None:
+    landed: list[Row] = [{"offset": EXPIRED, "c": 5}]
+    wanted: list[Row] = [{"offset": 0, "c": 5, "commit": 1, "deletes": deletes}]
+    count, findings = compared(tmp_path, pa.int64(), landed, wanted, Ordering(fields, is_global=True))
+    found = [FindingKind.STALE] if deletes else [FindingKind.ABSENT, FindingKind.STALE]
+    assert [kind for kind, _ in findings] == found
+    assert count.not_compared == {}
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_row_whose_own_record_has_expired_stays_if_it_is_newer_by_its_ordering_value(
+    deletes: bool, tmp_path: Path
+) -> None:
+    wanted: list[Row] = [{"offset": 0, "c": 5, "commit": 1, "deletes": deletes}]
+    count, findings = compared(
+        tmp_path, pa.int64(), [{"offset": EXPIRED, "c": 6}], wanted, Ordering(("c",), is_global=True)
+    )
+    assert (count.not_compared, findings) == ({"expired from the log": 1}, [])
+
+
+@pytest.mark.parametrize("ordering", [None, Ordering((), is_global=True)])
+def test_a_row_that_another_writer_changed_is_counted_as_its_own(ordering: Ordering | None, tmp_path: Path) -> None:
+    count, findings = compared(tmp_path, pa.int64(), [{"c": 6, "commit": 2}], [{"c": 5}], ordering)
+    assert (count.not_compared, count.complete, findings) == ({"rows of other writers": 1}, True, [])
+
+
+def test_a_row_of_a_commit_that_nobody_made_is_absent_and_not_compared(tmp_path: Path) -> None:
+    count, findings = compared(tmp_path, pa.int64(), [{"c": 5, "commit": 3}], [{"c": 5}])
+    assert [kind for kind, _ in findings] == [FindingKind.ABSENT]
+    assert not count.complete
+
+
 def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
     landed = [{"offset": 0, "c": 5}, {"offset": 20, "c": 5}]
     count, findings = compared(tmp_path, pa.int64(), landed, [])
@@ -152,7 +194,7 @@ def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
     assert findings == []
     document = json.loads(Report("/lake/orders", "orders", content=count).to_json())
     assert document["content"]["not_compared"] == count.not_compared
-    assert (document["held"], document["complete"]) == (True, False)
+    assert (document["held"], document["complete"]) == (False, False)
 
 
 def test_without_hudis_columns_rows_meet_their_records_by_offset(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordination.state.model import TopicPartition
+from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, KEY, PATH, Target, column, has_map
 from sink.audit.content.fold import fold
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
@@ -29,8 +30,8 @@ from sink.audit.rows import MEMORY, PROVENANCE, Stream
 COMMIT_TIME = "_hoodie_commit_time"
 META = {KEY: "_hoodie_record_key", PATH: "_hoodie_partition_path"}
 META_COLUMNS = (COMMIT_TIME, *META.values())
-NO_COMMIT = -1
-OTHERS = "rows of other writers"
+NO_COMMIT, OTHER_WRITERS = -1, -2
+"""In the place of a commit's number: where Hudi's own columns are missing, and for commits of other writers."""
 COORDINATES = "_sink_source, _sink_offset, _sink_commit"
 _SHOWN = 20
 _SHOWN_OF_A_COLUMN = 3
@@ -39,10 +40,12 @@ _LONGEST = 80
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Numbers of partitions, and of the sink's commits by their instants."""
+    """Numbers of partitions, and of commits by their instants: those of the sink, and `OTHER_WRITERS`. `positions` has
+    the order of the sink's, by number."""
 
     sources: Mapping[TopicPartition, int]
     commits: Mapping[str, int]
+    positions: Mapping[int, int]
 
     def source(self, number: int) -> TopicPartition | None:
         return next((source for source, other in self.sources.items() if other == number), None)
@@ -133,8 +136,6 @@ class Comparison:
     coordinates: Coordinates
     has_meta: bool
     findings: AuditFindings
-    positions: Mapping[int, int]
-    """The order of the sink's commits, by number."""
     removed: int = 0
     _counts: Counter[str] = field(default_factory=Counter)
 
@@ -174,7 +175,7 @@ class Comparison:
             self.connection.execute(f"CREATE VIEW {view} AS FROM {files}")
         counted = ""
         if self.target.ordering is not None:
-            fold(self.connection, self.target.ordering, self.positions)
+            fold(self.connection, self.target.ordering, self.coordinates.positions)
             counted = f"SEMI JOIN winners USING ({COORDINATES})"
         # Without Hudi's own columns a row does not say of which commit it is.
         columns = "*" if self.has_meta else f"* REPLACE ({NO_COMMIT} AS _sink_commit)"
@@ -239,16 +240,19 @@ class Comparison:
     def _without_record(self, unread: Unread) -> Mapping[str, int]:
         """Counts the rows that have no record to be compared with, by reason. Reports those whose record is not the one
         that counts for its key."""
+        columns = f"{COORDINATES}, {self._row_of_key()}, _sink_file"
         self.connection.execute(
             f"""
-            CREATE TEMP TABLE unpaired AS SELECT {COORDINATES}, {KEY}, _sink_file FROM landed
+            CREATE TEMP TABLE unpaired AS SELECT {columns} FROM landed
             ANTI JOIN paired USING ({COORDINATES}) ANTI JOIN bad USING ({COORDINATES});
+            CREATE TEMP TABLE stale AS FROM unpaired SEMI JOIN known USING ({COORDINATES});
             CREATE TEMP TABLE without_record AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
             """
         )
-        stale = f"FROM unpaired l SEMI JOIN known USING ({COORDINATES})"
-        self._counts["rows of other records"] = self._one(f"SELECT count(*) {stale}")
-        for place, file, key in self._places(f"l.{KEY} {stale}"):
+        if self.target.ordering is not None:
+            self._find_replaced(self.target.ordering)
+        self._counts["rows of other records"] = self._one("SELECT count(*) FROM stale")
+        for place, file, key in self._places(f"l.{KEY} FROM stale l"):
             self.findings.add(
                 FindingKind.STALE,
                 f"{place} is the row of key {_shown(key)} in the table, and another record counts ({file})",
@@ -262,8 +266,10 @@ class Comparison:
         """
         reasons: Counter[str] = Counter()
         for source, commit, is_in_log, rows in self.connection.execute(query).fetchall():
-            if source is None or commit is None:
-                reasons[OTHERS] += rows
+            if commit == OTHER_WRITERS:
+                reasons["rows of other writers"] += rows
+            elif source is None or commit is None:
+                reasons["rows of no commit or partition of the sink"] += rows
             elif source in unread.spans and not is_in_log:
                 reasons["expired from the log"] += rows
             else:
@@ -271,12 +277,46 @@ class Comparison:
         self.connection.unregister("spans")
         return dict(reasons)
 
+    def _row_of_key(self) -> str:
+        """Returns the columns that say which key a row is of, and in which order it comes."""
+        ordering = self.target.ordering
+        place = f"{PATH if ordering is not None and not ordering.is_global else repr('')} AS _sink_place"
+        fields = () if ordering is None else ordering.fields
+        return ", ".join((place, KEY, *map(_quoted, fields)))
+
+    def _find_replaced(self, ordering: Ordering) -> None:
+        """Moves rows whose own record is gone from the log to the stale ones, if a later change of their key is in it
+        that is not older by its ordering values."""
+        is_newer = " AND ".join(
+            ("c._sink_place = l._sink_place", f"c.{KEY} = l.{KEY}", "c._sink_at > p._sink_position")
+        )
+        if ordering.fields:
+            values = [", ".join(f"{side}.{_quoted(name)}" for name in ordering.fields) for side in ("c", "l")]
+            is_newer += f" AND row({values[0]}) >= row({values[1]})"
+        self.connection.execute(
+            f"""
+            CREATE TEMP TABLE replaced AS SELECT l.* FROM without_record l
+            JOIN positions p ON p._sink_number = l._sink_commit
+            SEMI JOIN (
+                SELECT {self._row_of_key()}, _sink_position AS _sink_at FROM changes
+                JOIN positions ON _sink_number = _sink_commit
+            ) c ON {is_newer};
+            INSERT INTO stale FROM replaced;
+            DELETE FROM without_record USING replaced r WHERE without_record._sink_source = r._sink_source
+                AND without_record._sink_offset = r._sink_offset AND without_record._sink_commit = r._sink_commit
+            """
+        )
+
     def _absent(self) -> int:
         """Reports rows that the log asks for and the table does not have. Call it after `_without_record`."""
-        missing = f"FROM wanted l ANTI JOIN landed USING ({COORDINATES})"
-        if self.target.ordering is not None:
-            # A row whose record is gone from the log may have greater ordering values.
-            missing += f" ANTI JOIN without_record USING ({KEY})"
+        if self.target.ordering is None:
+            # Another writer has changed the row.
+            others = f"(FROM without_record WHERE _sink_commit = {OTHER_WRITERS}) USING (_sink_source, _sink_offset)"
+        else:
+            # Another writer has, or a record that is gone from the log has greater ordering values.
+            others = f"without_record USING (_sink_place, {KEY})"
+        wanted = f"(SELECT {COORDINATES}, {self._row_of_key()} FROM wanted)"
+        missing = f"FROM {wanted} ANTI JOIN landed USING ({COORDINATES}) ANTI JOIN {others}"
         total = self._one(f"SELECT count(*) {missing}")
         if total <= self.removed:
             self._counts["removed by other writers"] = total

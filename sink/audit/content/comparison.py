@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.compare import LogCheck
-from sink.audit.content.cells import META_COLUMNS, Comparison, Coordinates, TableRows, Unread
+from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedRows, Range, Target
 from sink.audit.content.places import Places
@@ -47,7 +47,6 @@ class ContentAudit:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
         self._scratch = scratch
-        self._commits = commits
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
@@ -72,15 +71,17 @@ class ContentAudit:
             for run in commit.replayed.get(sink, ()):
                 source = TopicPartition(run.topic, run.partition)
                 add(source, run.topic_id, run.low, run.high, commit.instant)
-        instants = [commit.instant for commit in commits]
-        self._positions = {number: instants.index(instant) for instant, number in numbers.items()}
-        self._coordinates = Coordinates({source: number for number, source in enumerate(sorted(by_source))}, numbers)
+        order = {commit.instant: position for position, commit in enumerate(commits)}
+        self._coordinates = Coordinates(
+            {source: number for number, source in enumerate(sorted(by_source))},
+            {commit.instant: OTHER_WRITERS for commit in commits if sink not in commit.checkpoints} | numbers,
+            {number: order[instant] for instant, number in numbers.items()},
+        )
         self._other_topics = {(self._coordinates.sources[source], number) for source, number in other_topics}
         self._specification_of = {number: specifications.number(by_instant[name]) for name, number in numbers.items()}
         self._expected = ExpectedRows(
             scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
         )
-
         self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
 
     @property
@@ -112,7 +113,6 @@ class ContentAudit:
             self._coordinates,
             self._has_meta,
             findings,
-            self._positions,
             removed,
         )
         return comparison.run(self._unread(check))
@@ -129,7 +129,7 @@ class ContentAudit:
         def reason(source: int, commit: int) -> str:
             if (source, commit) in self._other_topics:
                 return _OTHER_TOPIC
-            if (why := self._expected.reasons.get(self._specification_of[commit])) is not None:
+            if (why := self._expected.reasons.get(self._specification_of.get(commit, -1))) is not None:
                 return why
             if source not in spans:
                 return _GONE

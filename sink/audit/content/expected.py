@@ -11,13 +11,14 @@ import multiprocessing
 import os
 import pickle
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -124,7 +125,10 @@ class ExpectedRows:
     ) -> None:
         self.folder = scratch / "expected"
         self.folder.mkdir()
-        self._sources, self._ranges = sources, ranges
+        self._sources = sources
+        self._ranges = {source: deque(sorted(found, key=attrgetter("start"))) for source, found in ranges.items()}
+        """Those that lie behind what was read, and those that it has reached."""
+        self._reached: dict[TopicPartition, list[Range]] = {}
         self.reasons: dict[int, str] = {}
         names = sorted(sources, key=sources.__getitem__)
         for number, spec in specifications.items():
@@ -142,8 +146,7 @@ class ExpectedRows:
     def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         """Takes records of a partition by rising offset. Asks each for its headers, once: the client crashes for a
         message that is asked again."""
-        ranges = [entry for entry in self._ranges.get(source, ()) if _meets(entry, offsets)]
-        ranges = [entry for entry in ranges if entry.specification not in self.reasons]
+        ranges = [entry for entry in self._met(source, offsets) if entry.specification not in self.reasons]
         if not ranges:
             return
         records = _records(messages, offsets)
@@ -153,6 +156,17 @@ class ExpectedRows:
             waiting.add(self._sources[source], entry.commit, records[low:high])
             if waiting.is_full:
                 self._submit(entry.specification)
+
+    def _met(self, source: TopicPartition, offsets: Sequence[int]) -> Sequence[Range]:
+        """Returns the ranges that have some of the offsets, which never fall from call to call."""
+        behind = self._ranges.get(source)
+        if behind is None or not offsets:
+            return ()
+        reached = [entry for entry in self._reached.get(source, ()) if entry.end > offsets[0]]
+        while behind and behind[0].start <= offsets[-1]:
+            reached.append(behind.popleft())
+        self._reached[source] = reached
+        return reached
 
     def _submit(self, specification: int) -> None:
         records = self._waiting.pop(specification)
@@ -186,10 +200,6 @@ class ExpectedRows:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-
-
-def _meets(entry: Range, offsets: Sequence[int]) -> bool:
-    return bool(offsets) and entry.start <= offsets[-1] and offsets[0] < entry.end
 
 
 def _records(messages: Sequence[Message], offsets: Sequence[int]) -> list[Record]:

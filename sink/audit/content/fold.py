@@ -2,15 +2,15 @@
 
 Of a transaction's changes of a key the one with the greatest ordering values counts, among equal ones the last in the
 log; a later transaction's counts unless its values are smaller than those of the row. A delete is forgotten with its
-row. Memory: what is read goes through in pieces; a number of the winner of each key is kept.
+row. Memory: what is read goes through in pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from sink.audit.content.changes import Ordering
@@ -38,12 +38,14 @@ def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering, positions: M
         QUALIFY row_number() OVER (PARTITION BY _sink_place, _sink_key, _sink_position ORDER BY {newest}) = 1
     """
     if ordering.fields:
+        connection.execute("CREATE TABLE winners (_sink_source INTEGER, _sink_offset BIGINT, _sink_commit INTEGER)")
         rows = connection.cursor().execute(f"{last} ORDER BY _sink_place, _sink_key, _sink_position")
-        winners = np.array(list(_winners(rows)), np.int64).reshape(-1, len(_COORDINATES))
-        columns = {name: pa.array(winners[:, number]) for number, name in enumerate(_COORDINATES)}
-        connection.register("folded", pa.table(columns))
-        connection.execute("CREATE TABLE winners AS SELECT * FROM folded")
-        connection.unregister("folded")
+        winners = _winners(rows)
+        while piece := list(islice(winners, _PIECE)):
+            columns = dict(zip(_COORDINATES, map(pa.array, zip(*piece, strict=True)), strict=True))
+            connection.register("folded", pa.table(columns))
+            connection.execute("INSERT INTO winners FROM folded")
+            connection.unregister("folded")
     else:
         connection.execute(
             f"""
