@@ -159,6 +159,7 @@ def _run(directory: Path, chance: Random, plan: Plan, history: History) -> int:
             arena.workload.stop()
             arena.fleet.wait_landed(arena.workload.end_offsets, 600)
             outcome["halted"] = arena.halted()
+            outcome |= arena.compare_contents()
         except AssertionError as error:
             outcome["failed"] = str(error)
         finally:
@@ -179,7 +180,9 @@ def _run(directory: Path, chance: Random, plan: Plan, history: History) -> int:
     if unsure:
         print(f"{unsure} events were neither acknowledged nor refused by Kafka, this proves nothing")
         return 1
-    return 1 if outcome.get("failed") or outcome.get("halted") or report["acknowledged"] != sent else status
+    print(f"sink audit --content: {outcome.get('contents')} {outcome.get('contradictions')}")
+    wrong = outcome.get("failed") or outcome.get("halted") or not outcome.get("held")
+    return 1 if wrong or report["acknowledged"] != sent else status
 
 
 def _break(arena: Arena, chance: Random, faults: Iterable[Fault], history: History) -> dict[str, Any]:

@@ -39,6 +39,8 @@ FLUSH_SIZE = 100_000
 DISK = "1g"
 SESSION_SECONDS = 6.0
 PATIENCE = 300.0
+CONTENTS = "contents.json"
+"""The report of `sink audit --content`, in the directory of a run."""
 
 
 class Arena:
@@ -251,6 +253,14 @@ class Arena:
         """Waits for a commit, and returns when the first one after `since` became visible."""
         eventually("a commit", lambda: any(at > since for at in self.commits.values()), PATIENCE, self.fleet.logs)
         return min(at for at in self.commits.values() if at > since)
+
+    def compare_contents(self) -> dict[str, object]:
+        """Runs `sink audit --content` on the table. Returns its sentences that contradict the log, and what else it
+        counted; `held` is false if anything differs, or was not compared without a reason."""
+        report = self.fleet.audit()
+        (self.directory / CONTENTS).write_text(report.to_json())
+        contradictions = [f"{finding.kind.label}: {finding.sentence}" for finding in report.failures]
+        return {"held": report.held, "contradictions": contradictions, "contents": str(report.content)}
 
     def halted(self) -> str | None:
         halt = self.fleet.wait("ZooKeeper answers", lambda _: True).halt
