@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -64,7 +64,12 @@ class DiskStore:
 
     def timeline(self) -> dict[str, float]:
         timeline = self._disk / "table" / TIMELINE
-        return {path.name: path.stat().st_mtime for path in timeline.iterdir()} if timeline.exists() else {}
+        found = {}
+        for path in timeline.iterdir() if timeline.exists() else ():
+            # Hudi takes files away meanwhile.
+            with suppress(FileNotFoundError):
+                found[path.name] = path.stat().st_mtime
+        return found
 
     def disturb(self, _: Random, /) -> str | None:
         return None  # `refuse_writes` does it
