@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,11 +36,13 @@ from sink.audit.compare import (
 )
 from sink.audit.content.changes import Ordering
 from sink.audit.content.comparison import ContentAudit
+from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
+from sink.audit.progress import Progress, silent
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 from sink.audit.rows import (
     BATCH_ROWS,
@@ -67,6 +69,8 @@ from sink.storage.faults import fault_in
 __all__ = ["Report", "TopicAccess", "audit"]
 
 LOOKS = 20
+_NamedStream = tuple[str, str, Stream]
+"""Table partition, file and rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,18 @@ class _TableState:
     slices: Sequence[HudiFileSlice]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The arguments of `audit`."""
+
+    access: TopicAccess | None
+    errors_path: str
+    global_keys: bool
+    content: bool
+    coverage: Coverage
+    progress: Progress
+
+
 def audit(
     base_path: str,
     sink: str | None = None,
@@ -87,17 +103,22 @@ def audit(
     storage: Access = NO_ACCESS,
     global_keys: bool = False,
     content: bool = False,
+    coverage: Coverage = WHOLE,
+    progress: Progress = silent,
 ) -> Report:
     """Audits the table at `base_path`. `sink` may be omitted if the table has only one. `errors` is the base path of
     the errors table, if not the default; the audit reads it only if a commit counts bad records. With `global_keys` a
     record key has one row in the whole table, without in each of its partitions.
 
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only. With `content` it
-    compares each cell with the log.
+    compares each cell with the log. `coverage` is the part of the log, and of the contents, that is compared; table and
+    checkpoints are read as a whole.
     """
     started = time.monotonic()
     with _available(base_path, storage):
-        report = _audit(_read_table_state(open_table(base_path, storage)), sink, access, errors, global_keys, content)
+        state = _read_table_state(open_table(base_path, storage))
+        asked = _Asked(access, errors or f"{base_path}_errors", global_keys, content, coverage, progress)
+        report = _audit(state, sink, asked)
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -112,20 +133,13 @@ def _available(base_path: str, storage: Access) -> Iterator[None]:
         raise Unavailable(f"{reason}; try again") from error
 
 
-def _audit(
-    state: _TableState,
-    sink: str | None,
-    access: TopicAccess | None,
-    errors: str | None,
-    global_keys: bool,
-    content: bool,
-) -> Report:
+def _audit(state: _TableState, sink: str | None, asked: _Asked) -> Report:
     base_path = state.files.base_path
     timeline = state.timeline
     findings = AuditFindings()
     if not timeline.commits and not timeline.problems:
         report = Report(base_path, sink)
-        _note_empty(state, access, findings)
+        _note_empty(state, asked.access, findings)
     else:
         name = _choose(base_path, sink, timeline)
         findings.extend(timeline.problems)
@@ -140,11 +154,8 @@ def _audit(
                 tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
                 closing(OffsetLedger(Path(scratch))) as ledger,
             ):
-                errors_path = errors or f"{base_path}_errors"
-                comparison = _Comparison(
-                    state, chain, chain.newest, errors_path, global_keys, content, ledger, Path(scratch), findings
-                )
-                report = comparison.complete(report, access)
+                comparison = _Comparison(state, chain, chain.newest, asked, ledger, Path(scratch), findings)
+                report = comparison.complete(report)
     return replace(report, findings=findings.all())
 
 
@@ -164,16 +175,18 @@ class _Comparison:
     state: _TableState
     chain: Chain
     newest: Checkpoint
-    errors_path: str
-    global_keys: bool
-    wants_content: bool
+    asked: _Asked
     ledger: OffsetLedger
     scratch: Path
     findings: AuditFindings
 
-    def complete(self, report: Report, access: TopicAccess | None) -> Report:
+    def complete(self, report: Report) -> Report:
         """Returns the report with what the comparison counted."""
-        state, ledger, findings = self.state, self.ledger, self.findings
+        state, asked, ledger, findings = self.state, self.asked, self.ledger, self.findings
+        chosen = asked.coverage.partitions
+        if chosen and chosen.isdisjoint(self.newest.ends):
+            names = ", ".join(map(str, sorted(chosen)))
+            raise TableError(f"{state.files.base_path}: no checkpoint of sink {self.newest.sink} names {names}")
         commits = state.timeline.commits
         commit_files = named_files(commits)
         for gap in self.newest.gaps:
@@ -187,20 +200,30 @@ class _Comparison:
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(state.table) and not changed
         read = self._read_files(commit_files, changed, provenance)
-        errors, replayed = add_errors(self.errors_path, by_sink, commits, ledger, findings, state.files.access)
+        errors, replayed = add_errors(asked.errors_path, by_sink, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
         log = content = None
-        if access is None:
+        if asked.access is None:
             findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
             ledger.sweep()
         else:
             with self._contents(provenance_of(state.table), changed) as contents:
                 receive = None
                 if contents is not None:
-                    streams = _streams(state, commit_files, read.unshown, contents.columns)
-                    contents.read_table(streams, findings)
+                    streams = list(_streams(state, commit_files, read.unshown, contents.columns, self._touched()))
+                    contents.read_table(self._told("files", streams), findings)
                     receive = contents.receive
-                log = LogComparison(self.chain, self.newest, groups, provenance, ledger, findings, receive).run(access)
+                log = LogComparison(
+                    self.chain,
+                    self.newest,
+                    groups,
+                    provenance,
+                    ledger,
+                    findings,
+                    receive,
+                    asked.coverage,
+                    asked.progress,
+                ).run(asked.access)
                 if contents is not None:
                     removed = sum(most for _, most in commit_files.removals)
                     content = contents.compare(log, removed, findings)
@@ -226,16 +249,30 @@ class _Comparison:
             replayed=replayed,
             changed=changed,
             content=content or self._without_contents(read.rows),
+            coverage="" if log is None else str(asked.coverage),
         )
+
+    def _touched(self) -> Collection[tuple[str, str]] | None:
+        """Returns the file groups, by table partition and id, that have rows of the coverage; None for all."""
+        since = self.asked.coverage.since
+        if not since:
+            return None
+        commits = [commit for commit in self.state.timeline.commits if commit.instant >= since]
+        return {(file.partition_path, file.file_id) for commit in commits for file in commit.files}
+
+    def _told(self, step: str, streams: Sequence[_NamedStream]) -> Iterator[_NamedStream]:
+        for number, stream in enumerate(streams, 1):
+            yield stream
+            self.asked.progress(step, number, len(streams))
 
     @contextmanager
     def _contents(self, provenance: bool, changed: bool) -> Iterator[ContentAudit | None]:
         """Yields what compares contents; None if nobody asked, or the table has nothing to compare by."""
-        if not self.wants_content or not provenance:
+        if not self.asked.content or not provenance:
             yield None
             return
         fields = self.state.files.properties.get("hoodie.table.ordering.fields", "")
-        ordering = Ordering(tuple(filter(None, fields.split(","))), self.global_keys) if changed else None
+        ordering = Ordering(tuple(filter(None, fields.split(","))), self.asked.global_keys) if changed else None
         contents = ContentAudit(
             self.newest.sink,
             self.state.files,
@@ -245,12 +282,13 @@ class _Comparison:
             self.newest.topics,
             ordering,
             self.scratch,
+            self.asked.coverage,
         )
         with closing(contents):
             yield contents
 
     def _without_contents(self, rows: int) -> ContentCount | None:
-        if not self.wants_content:
+        if not self.asked.content:
             return None
         return ContentCount(
             rows, 0, 0, 0, 0, not_compared={"rows without offsets, or of a log that was not read": rows}
@@ -267,14 +305,15 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            streams = _streams(state, commit_files, (), (RECORD_KEY,))
+            streams = self._told("files", list(_streams(state, commit_files, (), (RECORD_KEY,))))
             commits, findings = state.timeline.commits, self.findings
-            rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.global_keys)
+            rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.asked.global_keys)
             return _FilesRead(rows, 0, ())
         unshown = [path for path in storage.visible if path not in shown]
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
         streams = _streams(state, commit_files, unshown, columns)
-        file_rows = [self.ledger.add(path, stream, provenance) for _, path, stream in streams]
+        named = self._told("files", list(streams))
+        file_rows = [self.ledger.add(path, stream, provenance) for _, path, stream in named]
         for file in file_rows:
             if file.error and file.path not in storage.broken:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
@@ -283,15 +322,21 @@ class _Comparison:
 
 
 def _streams(
-    state: _TableState, files: NamedFiles, unshown: Iterable[str], columns: Iterable[str]
-) -> Iterator[tuple[str, str, Stream]]:
-    """Yields table partition, file and rows of each file group, and of base files that hudi-rs does not show. Groups of
-    log files alone are read by their paths: with a metadata table hudi-rs does not show them, and without one it shows
-    them and cannot read them.
+    state: _TableState,
+    files: NamedFiles,
+    unshown: Iterable[str],
+    columns: Iterable[str],
+    groups: Collection[tuple[str, str]] | None = None,
+) -> Iterator[_NamedStream]:
+    """Yields table partition, file and rows of each file group, or of these, and of base files that hudi-rs does not
+    show. Groups of log files alone are read by their paths: with a metadata table hudi-rs does not show them, and
+    without one it shows them and cannot read them.
     """
     reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
     options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
     for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id)):
+        if groups is not None and (piece.partition_path, piece.file_id) not in groups:
+            continue
         if base := piece.base_file_relative_path():
             # By the paths: of a slice whose first log file began before its base file hudi-rs reads that log alone.
             stream = partial(reader.read_file_slice_from_paths_stream, base, piece.log_files_relative_paths(), options)
@@ -299,7 +344,7 @@ def _streams(
     for path in unshown:
         yield path.rpartition("/")[0], path, partial(reader.read_file_slice_from_paths_stream, path, [], options)
     for group, logs in files.logs.items():
-        if logs and group not in files.live:
+        if logs and group not in files.live and (groups is None or group in groups):
             paths = [log.file.path for log in logs]
             yield group[0], paths[0], partial(reader.read_file_slice_from_paths_stream, "", paths, options)
 

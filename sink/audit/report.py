@@ -124,8 +124,11 @@ class DigestCount:
         return f"{text}, those of {left_out:,} could not be ({reasons})."
 
 
+LEFT_OUT = "left out"
+"""The reason of rows that nobody asked to compare."""
 ALLOWED = frozenset(
     {
+        LEFT_OUT,
         "expired from the log",
         "compacted away",
         "no longer in Kafka",
@@ -133,7 +136,8 @@ ALLOWED = frozenset(
         "rows of other writers",
     }
 )
-"""Reasons for which a row may stay without a comparison: the log or other writers left nothing to compare with."""
+"""Reasons for which a row may stay without a comparison: the log or other writers left nothing to compare with, or the
+coverage leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,8 @@ class Report:
     """The comparison of the slices' digests with the log; None if the log was not read."""
     content: ContentCount | None = None
     """The comparison of the cells with the log; None if it was not asked for."""
+    coverage: str = ""
+    """The part of the log that was compared; empty if that is all of it."""
 
     @property
     def failures(self) -> tuple[AuditFinding, ...]:
@@ -267,6 +273,7 @@ class Report:
         against = "the log" if self.log_checked else "the checkpoints only"
         errors = f" and {self.errors:,} bad records" if self.errors else ""
         scale = f"{self.rows:,} rows{errors} of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        scale += f", with the log of {self.coverage}" if self.coverage else ""
         if not self.failures and not self.complete:
             return f"Not all compared: nothing contradicts the log, and some rows had nothing to compare with; {scale}."
         if self.held and self.changed:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import Message
 
 from coordination.state.model import Checkpoint, TopicPartition
-from sink.audit.chain import Beginning, Chain
+from sink.audit.chain import Beginning, Chain, CommittedRange
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
+from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange, LogReader, Receiver, TopicAccess, TopicState
+from sink.audit.progress import Progress, silent
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import OffsetLedger
 
@@ -35,29 +37,41 @@ class LogComparison:
     findings: AuditFindings
     content: Receiver | None = None
     """Gets the records, too."""
+    coverage: Coverage = WHOLE
+    progress: Progress = silent
     log_ranges: dict[TopicPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
         """Reads the log, sweeps the ledger to find the holes of the log, and reads those with aborted records."""
+        ranges = self.coverage.ranges(self.chain.ranges)
+        firsts = self._first_offsets(ranges)
         with closing(LogReader(access)) as reader:
             states = reader.topics({*access.topics, *(source.topic for source in self.newest.ends)})
             for source in sorted(self.newest.ends):
-                self._add_range(reader, source, states[source.topic])
+                if source in firsts:
+                    self._add_range(reader, source, states[source.topic], firsts[source])
             note_unread(reader, states, self.newest, self.findings)
-            digests = LogDigests(self.chain.ranges)
+            digests = LogDigests(ranges, len(self.chain.ranges) - len(ranges))
+            read, total = 0, sum(span.end - span.start for span in self.log_ranges.values())
 
             def receive(source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+                nonlocal read
                 self.ledger.add_records(source, offsets)
                 digests.add(source, messages, offsets)
                 if self.content is not None:
                     self.content(source, messages, offsets)
+                read += len(offsets)
+                self.progress("records of the log", read, total)
 
             for source, position in sorted(reader.read(self.log_ranges, receive).items()):
                 self.findings.add(
                     FindingKind.NOT_IN_LOG,
                     f"{source}: the checkpoint ends at {self.log_ranges[source].end}, the log at {position}",
                 )
-            spans = {source: self._remaining_span(reader, source, span) for source, span in self.log_ranges.items()}
+            spans = {
+                source: self._remaining_span(reader, source, span, firsts[source])
+                for source, span in self.log_ranges.items()
+            }
             self.ledger.sweep()
             cleanup = {name: state.cleanup for name, state in states.items()}
             topic_ids = {name: state.topic_id for name, state in states.items()}
@@ -68,7 +82,17 @@ class LogComparison:
         self._note_unknown_policies(states)
         return check
 
-    def _add_range(self, reader: LogReader, source: TopicPartition, state: TopicState) -> None:
+    def _first_offsets(self, ranges: Sequence[CommittedRange]) -> Mapping[TopicPartition, int]:
+        """Returns the first offset of each partition whose log is read: its first one, if all of it is."""
+        if self.coverage.is_whole:
+            return {source: beginning.offset for source, beginning in self.chain.beginnings.items()}
+        firsts: dict[TopicPartition, int] = {}
+        for entry in ranges:
+            start = entry.result.slice.start
+            firsts[entry.source] = min(start, firsts.get(entry.source, start))
+        return firsts
+
+    def _add_range(self, reader: LogReader, source: TopicPartition, state: TopicState, first: int) -> None:
         recorded = self.newest.topics.get(source.topic)
         if state.topic_id is None or source.partition not in state.partitions:
             if state.topic_id == recorded and self.newest.ends[source].end == 0:
@@ -85,7 +109,7 @@ class LogComparison:
             start = reader.span(source).start
             if start < beginning.offset:
                 self._report_skipped(source, start, beginning)
-            self.log_ranges[source] = LogRange(min(max(start, beginning.offset), end), end)
+            self.log_ranges[source] = LogRange(min(max(start, first), end), end)
 
     def _report_skipped(self, source: TopicPartition, start: int, beginning: Beginning) -> None:
         """Reports offsets before the first range. A log's start only rises, so the log had them when the sink began."""
@@ -102,14 +126,13 @@ class LogComparison:
                 "auto.offset.reset=latest or `sink reset` moved it there; else they are lost",
             )
 
-    def _remaining_span(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
+    def _remaining_span(self, reader: LogReader, source: TopicPartition, span: LogRange, first: int) -> LogRange:
         """Returns the part of the span that the log had both before and after the read."""
         start = min(max(reader.span(source).start, span.start), span.end)
-        first_offset = self.chain.beginnings[source].offset
-        if first_offset < start:
+        if first < start:
             self.findings.add(
                 FindingKind.EXPIRED,
-                f"{source}[{first_offset}, {start}) is no longer in the log: compared with the checkpoints only",
+                f"{source}[{first}, {start}) is no longer in the log: compared with the checkpoints only",
             )
         return LogRange(start, span.end)
 

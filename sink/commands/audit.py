@@ -8,31 +8,42 @@ its contents be compared. Errors as `sink.audit`.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from coordination.errors import ConfigError, OtherVersion, SinkError
+from coordination.state.model import TopicPartition
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
+from sink.commands.progress import shown_progress
+from sink.commands.times import parse_time
 from sink.config import Settings
 from sink.operations.chosen import Answer, listed_names, side_by_side
 from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
+    from sink.audit.coverage import Coverage
+    from sink.audit.progress import Progress
     from sink.audit.report import Report
 
 FORMAT = 1
 MAX_PARALLEL_AUDITS = 2
 """An audit reads whole tables: more parallel audits would only compete for memory."""
 RECORD_SECONDS = 3.0
+PartitionsOption = Annotated[
+    list[str] | None, typer.Option(help="TOPIC:PARTITION whose log is compared alone; may be repeated.")
+]
+_PARTITION = re.compile(r"(?P<topic>.+):(?P<partition>\d{1,9})\Z")
+_SHARE = re.compile(r"(?P<percent>\d{1,3}(\.\d{1,6})?)%\Z")
 
 
 def audit(
@@ -41,21 +52,33 @@ def audit(
     as_json: JsonOption = False,
     log: bool = typer.Option(True, "--log/--no-log", help="Compare with the topics, as far as they go back."),
     content: bool = typer.Option(False, "--content", help="Decode the records, and compare each cell with the table."),
+    since: str | None = typer.Option(None, help="Compare the log of commits from this time on alone (ISO 8601)."),
+    partition: PartitionsOption = None,
+    sample: str = typer.Option("100%", help="The share of the log whose contents are compared, such as 5%."),
 ) -> None:
     """Prove that every record is in the table exactly once. Several sinks are audited side by side."""
-    if content and not log:
-        raise ConfigError("--content compares with the log: leave --no-log out")
+    coverage = _coverage(since, partition or (), sample)
+    if not log and (content or str(coverage)):
+        raise ConfigError("--content, --since, --partition and --sample are about the log: leave --no-log out")
+    if coverage.sample < 1.0 and not content:
+        raise ConfigError("--sample is a share of the contents: add --content")
     chosen_sinks = several_sinks(config, sink)
     sinks = chosen_sinks.sinks
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
-        report = _audit_sink(sinks[0], log, content)
+        with shown_progress(sinks[0].name) as progress:
+            report = _audit_sink(sinks[0], log, content, coverage, progress)
         typer.echo(report.to_json()) if as_json else report.render(console())
         _record([(sinks[0], report)])
         reports = [report]
     else:
-        answers = side_by_side(chosen_sinks, lambda settings: _audit_sink(settings, log, content), MAX_PARALLEL_AUDITS)
+
+        def audited(settings: Settings) -> Report:
+            with shown_progress(settings.name, False) as progress:
+                return _audit_sink(settings, log, content, coverage, progress)
+
+        answers = side_by_side(chosen_sinks, audited, MAX_PARALLEL_AUDITS)
         _print_json(answers) if as_json else _print_reports(answers)
         _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
         reports = [answer.result for answer in answers if answer.result is not None]
@@ -69,7 +92,25 @@ def audit(
         raise typer.Exit(2)
 
 
-def _audit_sink(settings: Settings, log: bool, content: bool) -> Report:
+def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Coverage:
+    # Imported here, as below.
+    from sink.audit.coverage import Coverage
+
+    chosen = set()
+    for text in partitions:
+        match = _PARTITION.match(text)
+        if match is None:
+            raise ConfigError(f"--partition {text!r} is not TOPIC:PARTITION, like orders:3")
+        chosen.add(TopicPartition(match["topic"], int(match["partition"])))
+    match = _SHARE.match(sample)
+    share = float(match["percent"]) / 100 if match else 0.0
+    if not 0.0 < share <= 1.0:
+        raise ConfigError(f"--sample {sample!r} is not a share of more than 0% and at most 100%, like 5%")
+    instant = "" if since is None else f"{parse_time('--since', since):%Y%m%d%H%M%S}000"
+    return Coverage(instant, frozenset(chosen), share)
+
+
+def _audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage, progress: Progress) -> Report:
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.audit import TopicAccess
     from sink.audit import audit as run_audit
@@ -83,6 +124,8 @@ def _audit_sink(settings: Settings, log: bool, content: bool) -> Report:
         settings.storage,
         settings.key_is_global,
         content,
+        coverage,
+        progress,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import TopicAccess, audit
+from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.log import as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
 from sink.config import Settings
@@ -122,8 +123,10 @@ def landed(
     return base, kafka.address
 
 
-def report_of(landed: tuple[Path, str], path: Path | None = None, content: bool = False) -> Report:
-    return audit(str(path or landed[0]), access=TopicAccess(landed[1]), content=content)
+def report_of(
+    landed: tuple[Path, str], path: Path | None = None, content: bool = False, coverage: Coverage = WHOLE
+) -> Report:
+    return audit(str(path or landed[0]), access=TopicAccess(landed[1]), content=content, coverage=coverage)
 
 
 def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str]) -> None:
@@ -223,6 +226,56 @@ def test_a_cell_that_is_not_what_the_log_says_is_named(
     [sentence] = [finding.sentence for finding in report.failures if finding.kind is expected]
     assert named in sentence
     assert f"-{partition} offset {offset}" in sentence
+
+
+def instants(path: Path) -> list[str]:
+    return sorted(file.name[:17] for file in (path / ".hoodie" / "timeline").glob("*.commit"))
+
+
+def a_partition(path: Path) -> Coverage:
+    [topic] = {name for file in path.rglob("*.parquet") if ".hoodie" not in file.parts for name in topics_in(file)}
+    return Coverage(partitions=frozenset({TopicPartition(topic, 1)}))
+
+
+def topics_in(file: Path) -> set[str]:
+    return set(pq.ParquetFile(file).read(["_kafka_topic"]).column(0).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("coverage", "compared"),
+    [
+        (lambda path: Coverage(since=instants(path)[-1]), [PARTITIONS * BATCH]),
+        (lambda _: Coverage(since="20990101000000000"), [0]),
+        (a_partition, [BATCHES * BATCH]),
+        (lambda _: Coverage(sample=0.5), range(1, PARTITIONS * BATCHES * BATCH)),
+    ],
+)
+def test_what_the_coverage_leaves_out_is_counted_and_the_rest_compared(
+    landed: tuple[Path, str], coverage: Callable[[Path], Coverage], compared: Container[int]
+) -> None:
+    chosen = coverage(landed[0])
+    report = report_of(landed, content=True, coverage=chosen)
+    assert report.held, report.failures
+    assert report.content is not None
+    assert report.content.compared in compared
+    left_out = report.rows - report.content.compared
+    # The files that no commit since then has touched are not even read.
+    assert chosen.since or report.content.not_compared == {"left out": left_out}
+    assert report.digests is not None
+    assert (report.digests.not_compared == {}) is (chosen.sample < 1.0)
+    assert str(chosen) in report.verdict()
+
+
+def test_only_what_is_covered_is_compared_with_the_log(landed: tuple[Path, str], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
+    first, *_, last = instants(path)
+    [newest, *_] = (file for file in path.rglob(f"*_{last}.parquet") if ".hoodie" not in file.parts)
+    [oldest, *_] = (file for file in path.rglob(f"*_{first}.parquet") if ".hoodie" not in file.parts)
+    pq.write_table(altered("id", 7_000)(pq.ParquetFile(oldest).read()), oldest)
+    assert FindingKind.CELL not in kinds(report_of(landed, path, True, Coverage(since=last)))
+    assert FindingKind.CELL in kinds(report_of(landed, path, True, Coverage(since=first)))
+    pq.write_table(altered("id", 7_000)(pq.ParquetFile(newest).read()), newest)
+    assert FindingKind.CELL in kinds(report_of(landed, path, True, Coverage(since=last)))
 
 
 def test_a_row_of_another_commit_is_not_compared_in_silence(landed: tuple[Path, str], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ def compared(
     wanted: Sequence[Row],
     ordering: Ordering | None = None,
     has_meta: bool = True,
+    is_suffix: bool = True,
+    left_out: Collection[int] = (),
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
-    `deletes`."""
+    `deletes`. The commits `left_out` are not compared."""
     target = Target(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
     table = TableRows(directory, target, coordinates, has_meta)
@@ -68,8 +70,9 @@ def compared(
     arrays = [column(columns[field.name], field.type) for field in target.schema]
     pq.write_table(pa.table(arrays, target.schema), expected / "rows-0.parquet")
     findings = AuditFindings()
-    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings)
-    count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason"))
+    comparison = Comparison(directory, target, table, expected, coordinates, has_meta, findings, is_suffix=is_suffix)
+    pairs = {(0, commit) for commit in left_out}
+    count = comparison.run(Unread({0: (0, 10)}, lambda _source, _commit: "for a reason", pairs))
     return count, [(finding.kind, finding.sentence) for finding in findings.all()]
 
 
@@ -195,6 +198,39 @@ def test_what_has_no_record_is_counted_by_reason(tmp_path: Path) -> None:
     document = json.loads(Report("/lake/orders", "orders", content=count).to_json())
     assert document["content"]["not_compared"] == count.not_compared
     assert (document["held"], document["complete"]) == (False, False)
+
+
+def test_a_row_of_a_commit_that_is_left_out_is_counted_as_that(tmp_path: Path) -> None:
+    count, findings = compared(tmp_path, pa.int64(), [{"c": 5}, {"offset": EXPIRED, "c": 5}], [], left_out=[0])
+    assert (count.not_compared, count.complete, findings) == ({"left out": 2}, True, [])
+
+
+def test_the_row_of_a_key_may_be_that_of_a_later_change_that_is_left_out(tmp_path: Path) -> None:
+    landed: list[Row] = [{"offset": 6, "c": 4, "commit": 1}, {"offset": 1, "c": 3, "key": "other"}]
+    wanted: list[Row] = [
+        {"offset": 0, "c": 5},
+        {"offset": 2, "c": 9, "key": "deleted later"},
+        # A later one in its transaction has been left out.
+        {"offset": 1, "c": 3, "key": "other"},
+    ]
+    ordering = Ordering((), is_global=True)
+    count, findings = compared(tmp_path, pa.int64(), landed, wanted, ordering, is_suffix=False, left_out=[1])
+    assert (count.compared, count.not_compared, findings) == (1, {"left out": 1}, [])
+
+
+@pytest.mark.parametrize("fields", [(), ("c",)])
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_a_later_change_that_took_no_effect_is_found_in_a_part_of_the_log(
+    fields: tuple[str, ...], is_left_out: bool, tmp_path: Path
+) -> None:
+    own: list[Row] = [] if is_left_out else [{"offset": 0, "c": 5}]
+    wanted: list[Row] = [*own, {"offset": 1, "c": 5, "commit": 1}]
+    ordering = Ordering(fields, is_global=True)
+    left_out = [0] if is_left_out else []
+    _, findings = compared(
+        tmp_path, pa.int64(), [{"offset": 0, "c": 5}], wanted, ordering, is_suffix=False, left_out=left_out
+    )
+    assert [kind for kind, _ in findings] == [FindingKind.STALE]
 
 
 def test_without_hudis_columns_rows_meet_their_records_by_offset(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from coordination.state.model import TopicPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
-from sink.audit.content.fold import fold
+from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.places import Places
 from sink.audit.content.records import Record
 from sink.audit.content.specification import specification_of
@@ -71,7 +71,8 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, 
     with duckdb.connect(str(directory / "audit.duckdb")) as connection:
         connection.execute(f"CREATE VIEW changes AS SELECT * FROM read_parquet('{folder}/rows-*.parquet')")
         if ordering is not None:
-            fold(connection, ordering, {0: 0})
+            number_commits(connection, {0: 0})
+            fold(connection, ordering)
             connection.execute(
                 "CREATE VIEW wanted AS SELECT * FROM changes SEMI JOIN winners USING (_sink_source, _sink_offset)"
             )

@@ -56,6 +56,22 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_status_2(capsys: pytest.Ca
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--partition", "orders"), "--partition 'orders' is not TOPIC:PARTITION, like orders:3"),
+        (("--content", "--sample", "0%"), "--sample '0%' is not a share of more than 0% and at most 100%, like 5%"),
+        (("--content", "--sample", "half"), "--sample 'half' is not a share"),
+        (("--sample", "5%"), "--sample is a share of the contents: add --content"),
+        (("--since", "yesterday"), "--since 'yesterday' is not a time"),
+        (("--no-log", "--since", "2026-01-01"), "are about the log: leave --no-log out"),
+    ],
+)
+def test_a_part_that_an_audit_cannot_take_is_refused(capsys: pytest.CaptureFixture[str], arguments, sentence):
+    code, _, err = run_sink(capsys, "audit", "--config", "/no/such.yaml", *arguments)
+    assert (code, sentence in err) == (2, True), err
+
+
 def test_a_broken_configuration_does_not_validate_and_all_reasons_are_told(capsys, tmp_path: Path):
     config = tmp_path / "sink.yaml"
     config.write_text("flush.sise: 1\ntransaction.interval.ms: soon\n")

@@ -9,7 +9,7 @@ folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from coordination.state.model import TopicPartition
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, KEY, PATH, Target, column, has_map
-from sink.audit.content.fold import fold
-from sink.audit.report import AuditFindings, ContentCount, FindingKind
+from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Target, column, has_map
+from sink.audit.content.fold import fold, number_commits
+from sink.audit.report import LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -119,15 +119,18 @@ class TableRows:
 @dataclass(frozen=True)
 class Unread:
     """Why rows have no record to be compared with. `spans`: offsets of each partition that the log still has, by
-    number; `reason`: why the record of a row of a partition and commit is not there."""
+    number; `reason`: why the record of a row of a partition and commit is not there; `left_out`: partitions and commits
+    that are not compared."""
 
     spans: Mapping[int, tuple[int, int]]
     reason: Callable[[int, int], str]
+    left_out: Collection[tuple[int, int]] = ()
 
 
 @dataclass
 class Comparison:
-    """Compares, and collects findings. `removed` is how many rows commits of other writers can have deleted."""
+    """Compares, and collects findings. `removed` is how many rows commits of other writers can have deleted. Without
+    `is_suffix` later changes of a key may be left out: its row may be that of none that is compared."""
 
     scratch: Path
     target: Target
@@ -137,6 +140,7 @@ class Comparison:
     has_meta: bool
     findings: AuditFindings
     removed: int = 0
+    is_suffix: bool = True
     _counts: Counter[str] = field(default_factory=Counter)
 
     def run(self, unread: Unread) -> ContentCount:
@@ -151,7 +155,7 @@ class Comparison:
             different = self._differing()
             self._bad_that_landed()
             not_compared = self._without_record(unread)
-            absent = self._absent()
+            absent = self._absent() if self.is_suffix or self.target.ordering is None else 0
             compared = self._one("SELECT count(*) FROM paired")
             bad = self._one("SELECT count(*) FROM bad")
         counts = {name: number for name, number in self._counts.items() if number}
@@ -175,7 +179,10 @@ class Comparison:
             self.connection.execute(f"CREATE VIEW {view} AS FROM {files}")
         counted = ""
         if self.target.ordering is not None:
-            fold(self.connection, self.target.ordering, self.coordinates.positions)
+            number_commits(self.connection, self.coordinates.positions)
+            counted = f"WHERE NOT {DELETES}"
+        if self.target.ordering is not None and self.is_suffix:
+            fold(self.connection, self.target.ordering)
             counted = f"SEMI JOIN winners USING ({COORDINATES})"
         # Without Hudi's own columns a row does not say of which commit it is.
         columns = "*" if self.has_meta else f"* REPLACE ({NO_COMMIT} AS _sink_commit)"
@@ -240,10 +247,9 @@ class Comparison:
     def _without_record(self, unread: Unread) -> Mapping[str, int]:
         """Counts the rows that have no record to be compared with, by reason. Reports those whose record is not the one
         that counts for its key."""
-        columns = f"{COORDINATES}, {self._row_of_key()}, _sink_file"
         self.connection.execute(
             f"""
-            CREATE TEMP TABLE unpaired AS SELECT {columns} FROM landed
+            CREATE TEMP TABLE unpaired AS SELECT {self._unpaired_columns()} FROM landed
             ANTI JOIN paired USING ({COORDINATES}) ANTI JOIN bad USING ({COORDINATES});
             CREATE TEMP TABLE stale AS FROM unpaired SEMI JOIN known USING ({COORDINATES});
             CREATE TEMP TABLE without_record AS FROM unpaired ANTI JOIN known USING ({COORDINATES})
@@ -270,12 +276,17 @@ class Comparison:
                 reasons["rows of other writers"] += rows
             elif source is None or commit is None:
                 reasons["rows of no commit or partition of the sink"] += rows
+            elif (source, commit) in unread.left_out:
+                reasons[LEFT_OUT] += rows
             elif source in unread.spans and not is_in_log:
                 reasons["expired from the log"] += rows
             else:
                 reasons[unread.reason(source, commit)] += rows
         self.connection.unregister("spans")
         return dict(reasons)
+
+    def _unpaired_columns(self) -> str:
+        return f"{COORDINATES}, {self._row_of_key()}, _sink_file"
 
     def _row_of_key(self) -> str:
         """Returns the columns that say which key a row is of, and in which order it comes."""
@@ -285,8 +296,9 @@ class Comparison:
         return ", ".join((place, KEY, *map(_quoted, fields)))
 
     def _find_replaced(self, ordering: Ordering) -> None:
-        """Moves rows whose own record is gone from the log to the stale ones, if a later change of their key is in it
-        that is not older by its ordering values."""
+        """Moves rows whose own record is not compared to the stale ones, if a later change of their key is that is not
+        older by its ordering values: without `is_suffix` also those whose record is."""
+        origin = "without_record" if self.is_suffix else f"(SELECT {self._unpaired_columns()} FROM landed)"
         is_newer = " AND ".join(
             ("c._sink_place = l._sink_place", f"c.{KEY} = l.{KEY}", "c._sink_at > p._sink_position")
         )
@@ -295,7 +307,7 @@ class Comparison:
             is_newer += f" AND row({values[0]}) >= row({values[1]})"
         self.connection.execute(
             f"""
-            CREATE TEMP TABLE replaced AS SELECT l.* FROM without_record l
+            CREATE TEMP TABLE replaced AS SELECT l.* FROM {origin} l
             JOIN positions p ON p._sink_number = l._sink_commit
             SEMI JOIN (
                 SELECT {self._row_of_key()}, _sink_position AS _sink_at FROM changes

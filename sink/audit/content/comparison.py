@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Message
 
+from coordination.errors import TableError
 from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.compare import LogCheck
@@ -20,6 +21,7 @@ from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedRows, Range, Target
 from sink.audit.content.places import Places
 from sink.audit.content.specification import NotComparable, Specification, specification_of
+from sink.audit.coverage import Coverage
 from sink.audit.log import Cleanup
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import Stream, raised_by_hudi
@@ -43,23 +45,32 @@ class ContentAudit:
         topic_ids: Mapping[str, str],
         ordering: Ordering | None,
         scratch: Path,
+        coverage: Coverage,
     ) -> None:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
-        self._scratch = scratch
+        self._scratch, self._coverage = scratch, coverage
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
+        if not (self._has_meta or coverage.is_whole):
+            raise TableError(
+                f"{files.base_path}: its rows do not name their commits (hoodie.populate.meta.fields=false): compare"
+                " all of the contents"
+            )
         by_instant = {commit.instant: commit for commit in commits}
         by_source: dict[TopicPartition, list[Range]] = defaultdict(list)
         numbers: dict[str, int] = {}
         specifications = _Specifications(sink, commits)
         other_topics: set[tuple[TopicPartition, int]] = set()
+        left_out: set[tuple[TopicPartition, int]] = set()
 
         def add(source: TopicPartition, topic_id: str, low: int, high: int, instant: str) -> None:
             number = numbers.setdefault(instant, len(numbers))
             found = by_source[source]
-            if topic_ids.get(source.topic) == topic_id:
+            if not coverage.has_contents(source, instant):
+                left_out.add((source, number))
+            elif topic_ids.get(source.topic) == topic_id:
                 found.append(Range(low, high, number, specifications.number(by_instant[instant])))
             else:
                 other_topics.add((source, number))
@@ -78,6 +89,7 @@ class ContentAudit:
             {number: order[instant] for instant, number in numbers.items()},
         )
         self._other_topics = {(self._coordinates.sources[source], number) for source, number in other_topics}
+        self._left_out = {(self._coordinates.sources[source], number) for source, number in left_out}
         self._specification_of = {number: specifications.number(by_instant[name]) for name, number in numbers.items()}
         self._expected = ExpectedRows(
             scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
@@ -114,6 +126,7 @@ class ContentAudit:
             self._has_meta,
             findings,
             removed,
+            self._coverage.is_suffix,
         )
         return comparison.run(self._unread(check))
 
@@ -136,7 +149,7 @@ class ContentAudit:
             compacts = check.cleanup.get(topics[source]) is Cleanup.COMPACT
             return "compacted away" if compacts else "records missing in the log"
 
-        return Unread(spans, reason)
+        return Unread(spans, reason, self._left_out)
 
     def close(self) -> None:
         self._expected.close()

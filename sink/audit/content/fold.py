@@ -20,8 +20,8 @@ _PIECE = 100_000
 _COORDINATES = ("_sink_source", "_sink_offset", "_sink_commit")
 
 
-def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering, positions: Mapping[int, int]) -> None:
-    """Makes the table `winners` of coordinates, from the view `changes`. `positions` order the commits."""
+def number_commits(connection: duckdb.DuckDBPyConnection, positions: Mapping[int, int]) -> None:
+    """Makes the table `positions`, the order of the commits, by number."""
     numbered = pa.table(
         {"_sink_number": pa.array(positions, pa.int32()), "_sink_position": pa.array(positions.values(), pa.int32())}
     )
@@ -29,6 +29,10 @@ def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering, positions: M
     # Not a temporary table, which the cursor below would not see.
     connection.execute("CREATE TABLE positions AS SELECT * FROM numbered")
     connection.unregister("numbered")
+
+
+def fold(connection: duckdb.DuckDBPyConnection, ordering: Ordering) -> None:
+    """Makes the table `winners` of coordinates, from the view `changes` and the table `positions`."""
     place = "''" if ordering.is_global else PATH
     fields = [f'"{name}"' for name in ordering.fields]
     newest = ", ".join(f"{field} DESC" for field in (*fields, "_sink_source", "_sink_offset"))
