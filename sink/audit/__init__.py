@@ -41,30 +41,15 @@ from sink.audit.errors import add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
-from sink.audit.mirror import MirroredTable
 from sink.audit.progress import Progress, silent
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
-from sink.audit.rows import (
-    BATCH_ROWS,
-    PROVENANCE,
-    OffsetLedger,
-    Stream,
-    provenance_of,
-    raised_by_hudi,
-    rust_table,
-)
-from sink.audit.timeline import (
-    AuditedTimeline,
-    TableFiles,
-    active_names,
-    any_commit,
-    completed_names,
-    open_table,
-    read_timeline,
-)
+from sink.audit.rows import BATCH_ROWS, PROVENANCE, OffsetLedger, Stream, provenance_of
+from sink.audit.timeline import AuditedTimeline, active_names, any_commit, completed_names, read_timeline
 from sink.audit.topics import LogComparison, note_unread
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.faults import fault_in
+from sink.storage.hudi_rs import MirroredTable, raised_by_hudi, rust_table
+from sink.storage.table_files import TableFiles, open_table
 
 __all__ = ["Report", "TopicAccess", "audit"]
 

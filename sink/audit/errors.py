@@ -20,9 +20,11 @@ from coordination.errors import TableError
 from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.rows import PROVENANCE, OffsetLedger, raised_by_hudi, rust_table
-from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit, open_table
+from sink.audit.rows import PROVENANCE, OffsetLedger
+from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit
 from sink.storage.access import NO_ACCESS, Access
+from sink.storage.hudi_rs import raised_by_hudi, rust_table
+from sink.storage.table_files import open_table
 
 NEEDED = (*PROVENANCE, "sink", "topic_id", "generation", "instant")
 _BATCH_ROWS = 8192

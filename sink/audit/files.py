@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from coordination.errors import Unavailable
 from sink.audit.report import AuditFinding, FindingKind
-from sink.audit.timeline import AuditedTimeline, Commit, TableFiles, WrittenFile
+from sink.audit.timeline import AuditedTimeline, Commit, WrittenFile
+from sink.storage.table_files import TableFiles
 
 _BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d{17})\.parquet$")
 _LOG_FILE = re.compile(r"^\.(?P<file_id>[^_]+)_(?P<instant>\d{17})\.log\.\d+(_[\d-]+)?$")

@@ -16,8 +16,9 @@ import duckdb
 import pyarrow as pa
 
 from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.rows import MEMORY, Stream, raised_by_hudi
+from sink.audit.rows import MEMORY, Stream
 from sink.audit.timeline import MOVING_OPERATIONS, Commit
+from sink.storage.hudi_rs import raised_by_hudi
 
 RECORD_KEY = "_hoodie_record_key"
 _SHOWN = 5

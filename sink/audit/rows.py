@@ -17,13 +17,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from hudi import HudiRecordBatchStream, HudiTable, HudiTableBuilder
+from hudi import HudiRecordBatchStream, HudiTable
 from numpy.typing import NDArray
 
 from coordination.state.model import TopicPartition
-from sink.audit.mirror import MirroredTable, NotFetched
-from sink.audit.timeline import TableFiles
-from sink.storage.access import rust_options
+from sink.storage.hudi_rs import MirroredTable, raised_by_hudi
 
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 BATCH_ROWS = 131_072
@@ -299,19 +297,6 @@ class OffsetLedger:
         self._connection.register("appended", pa.table(columns))
         self._connection.execute(f"INSERT INTO {table} SELECT {', '.join(columns)} FROM appended")
         self._connection.unregister("appended")
-
-
-def raised_by_hudi(error: Exception) -> bool:
-    """Returns whether hudi-rs raised the error, whose class it does not export."""
-    return type(error).__name__ == "HudiCoreError" or isinstance(error, NotFetched)
-
-
-def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
-    """Opens the table with hudi-rs."""
-    if not files.uri:
-        return MirroredTable(files)
-    builder = HudiTableBuilder.from_base_uri(files.uri)
-    return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
 
 
 def provenance_of(table: HudiTable | MirroredTable) -> bool:

@@ -34,7 +34,7 @@ from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, LogView, Slice, TableView, WriteTask
 from coordination.state.tree import Check, KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.audit.timeline import REPLAYED_PREFIX, Commit, active_names, open_table, read_timeline
+from sink.audit.timeline import REPLAYED_PREFIX, Commit, active_names, read_timeline
 from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
@@ -46,6 +46,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import ordering_fields
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
+from sink.storage.table_files import open_table
 from sink.telemetry.failpoints import Failpoints
 from sink.write.engine import engine_of
 from sink.write.kafka_reader import MOST_MILLIS

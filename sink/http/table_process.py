@@ -105,8 +105,9 @@ def replay_command(group: Mapping[str, Any]) -> str:
 def _table(question: TableQuestion) -> Mapping[str, Any]:
     from hudi import HudiReadOptions
 
-    from sink.audit.rows import rust_table
-    from sink.audit.timeline import active_names, any_commit, open_table
+    from sink.audit.timeline import active_names, any_commit
+    from sink.storage.hudi_rs import rust_table
+    from sink.storage.table_files import open_table
 
     table_files = open_table(question.base_path, question.access)
     names = active_names(table_files)

@@ -18,7 +18,6 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError, Unavailable
-from sink.audit.timeline import UPGRADE
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
@@ -44,6 +43,7 @@ from sink.schema import IS_DELETED, META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 from sink.storage.files import PROBE_PREFIX
+from sink.storage.table_files import UPGRADE
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"

@@ -22,10 +22,11 @@ import pyarrow.parquet as pq
 from coordination.errors import TableError, Unavailable
 from sink.audit.files import NamedFiles, named_files
 from sink.audit.report import FindingKind
-from sink.audit.timeline import Commit, active_names, any_commit, open_table, read_timeline
+from sink.audit.timeline import Commit, active_names, any_commit, read_timeline
 from sink.config import Settings
 from sink.hudi.options import record_key_fields
 from sink.storage.files import is_reachable, open_storage
+from sink.storage.table_files import open_table
 
 COMPARED_FILES = 32
 COMPARED_KEYS = 100

@@ -28,12 +28,13 @@ from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.audit.report import AuditFinding
-from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
+from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION
 from sink.operations.reset import Reset, ResetRequest, TimelineSnapshot, plan_reset
 from sink.operations.reset_checks import is_interrupted
 from sink.storage.access import NO_ACCESS, Access
+from sink.storage.table_files import UPGRADE, open_table
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
 STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from coordination.errors import ConfigError, Corrupt, TableError, Unavailable
 from coordination.state.codec import decode_checkpoint
-from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of, open_table
+from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of
 from sink.config import Settings
+from sink.storage.table_files import open_table
 
 _UNREADABLE = (TableError, Unavailable, Corrupt, ConfigError, OSError, pa.ArrowException)
 _NO_METADATA = (ValueError, LookupError, TypeError, AttributeError, EOFError)

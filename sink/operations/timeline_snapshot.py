@@ -10,10 +10,11 @@ import re
 
 from coordination.errors import TableError, Unavailable
 from coordination.state.model import TopicPartition
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import active_names, read_timeline
 from sink.hudi.files import Content, inspect_base_path
 from sink.operations.reset import NO_TABLE, TimelineSnapshot
 from sink.storage.access import NO_ACCESS, Access
+from sink.storage.table_files import open_table
 
 _REQUESTED = re.compile(r"(\d{17})\.\w+\.(requested|inflight)\Z|(\d{17})\.inflight\Z")
 

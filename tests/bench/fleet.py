@@ -18,8 +18,8 @@ from coordination.errors import Unavailable
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.keeper import Keeper
-from sink.audit.timeline import TableFiles, open_table
 from sink.storage.access import NO_ACCESS
+from sink.storage.table_files import TableFiles, open_table
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.bench.figures import IDLE
 from tests.bench.lab import PATIENCE, Lab

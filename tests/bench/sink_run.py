@@ -17,7 +17,8 @@ from pathlib import Path
 
 from coordination.errors import Unavailable
 from coordination.state.model import Phase
-from sink.audit.timeline import TableFiles, active_names, read_timeline
+from sink.audit.timeline import active_names, read_timeline
+from sink.storage.table_files import TableFiles
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab, StoreSampler, Window, measured_run
 from tests.bench.results import Run

@@ -44,10 +44,10 @@ from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink import cli
-from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
 from sink.config import Settings
 from sink.operations.reset_writer import recorded_paths
+from sink.storage.table_files import UPGRADE
 from tests.handmade import HandmadeTable, span
 from tests.one_sink import load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from sink.audit.timeline import UPGRADE
+from sink.storage.table_files import UPGRADE
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.test_adoption import (

@@ -15,7 +15,8 @@ from coordination.errors import TableError, Unavailable
 from sink import cli
 from sink.audit import audit
 from sink.audit.report import FindingKind
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import active_names, read_timeline
+from sink.storage.table_files import open_table
 from tests.handmade import SINK, AddedFile, HandmadeTable, kinds, sentences, span
 
 

@@ -21,12 +21,12 @@ from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.places import Places
 from sink.audit.content.records import Record
 from sink.audit.content.specification import specification_of
-from sink.audit.timeline import TableFiles
 from sink.config import Settings
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema, registry
 from sink.hudi.options import ordering_fields, partition_columns, record_key_fields, url_encode
 from sink.hudi.schema_texts import SCHEMAS, SUFFIX, document
+from sink.storage.table_files import TableFiles
 from sink.write.row_spec import table_schema
 from sink.write.value_formats import file_schema, registry_access, value_format
 from tests.reports.case_kit import CASES, TOPIC, Case, compared, content

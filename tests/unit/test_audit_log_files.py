@@ -8,7 +8,8 @@ import pytest
 
 from sink.audit.files import check_storage, named_files
 from sink.audit.report import AuditFinding, FindingKind
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import active_names, read_timeline
+from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable
 
 

@@ -15,7 +15,8 @@ from coordination.state.tree import Create, Node
 from coordination.state.versions import PROTOCOL, require_own
 from coordination.zookeeper import records
 from coordination.zookeeper.worker_records import WorkerRecord, _build, _document
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import active_names, read_timeline
+from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable, span
 from tests.unit.test_codec import A_SLICE, SOUND, tree_with
 

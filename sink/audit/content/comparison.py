@@ -24,8 +24,10 @@ from sink.audit.content.specification import NotComparable, Specification, speci
 from sink.audit.coverage import Coverage
 from sink.audit.log import Cleanup
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
-from sink.audit.rows import Stream, raised_by_hudi
-from sink.audit.timeline import Commit, TableFiles
+from sink.audit.rows import Stream
+from sink.audit.timeline import Commit
+from sink.storage.hudi_rs import raised_by_hudi
+from sink.storage.table_files import TableFiles
 
 _HUDIS = "_hoodie_"
 _OTHER_TOPIC = "another topic id"

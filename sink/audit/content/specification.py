@@ -15,7 +15,7 @@ from typing import Any
 
 from sink.audit.decode.avro_types import MOMENTS, Written, written_type
 from sink.audit.decode.rules import Bad, Rules
-from sink.audit.timeline import TableFiles
+from sink.storage.table_files import TableFiles
 
 RESERVED = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
 """Beginnings of the names of columns that Hudi and the sink add."""

@@ -1,7 +1,8 @@
-"""Mirrors a table to a local directory for hudi-rs, if hudi-rs does not support its store.
+"""Opens a table with hudi-rs, through a mirror in a local directory if hudi-rs does not support its store.
 
-It copies timeline and metadata table. Data files are empty until hudi-rs reads them: then it fetches one file slice at
-a time. So hudi-rs lists the slices and reads the rows, as on other stores, and the local disk holds one slice.
+The mirror is a copy of timeline and metadata table. Data files are empty until hudi-rs reads them: then it fetches one
+file slice at a time. So hudi-rs lists the slices and reads the rows, as on other stores, and the local disk holds one
+slice.
 
 Guarantee: hudi-rs reads the bytes of the store. Voided by a table that changes during the copy; the caller then looks
 again. Raises what pyarrow raises, and `NotFetched` for a file that cannot be fetched.
@@ -20,13 +21,27 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiTable, HudiTableBuilder
 
-from sink.audit.timeline import TableFiles
+from sink.storage.access import rust_options
+from sink.storage.table_files import TableFiles
 
 _HUDIS_OWN = ".hoodie"
 _METADATA_TABLE = f"{_HUDIS_OWN}/metadata"
 _FILES_OF_THE_TABLE = f"{_METADATA_TABLE}/files"
 """The only partition of the metadata table that hudi-rs reads."""
 _CHUNK = 4 << 20
+
+
+def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
+    """Opens the table with hudi-rs."""
+    if not files.uri:
+        return MirroredTable(files)
+    builder = HudiTableBuilder.from_base_uri(files.uri)
+    return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
+
+
+def raised_by_hudi(error: Exception) -> bool:
+    """Returns whether hudi-rs raised the error, whose class it does not export."""
+    return type(error).__name__ == "HudiCoreError" or isinstance(error, NotFetched)
 
 
 class NotFetched(Exception):

@@ -8,9 +8,8 @@ import pytest
 from hudi import HudiReadOptions
 
 from coordination.errors import Unavailable
-from sink.audit.mirror import MirroredTable, NotFetched
-from sink.audit.rows import rust_table
-from sink.audit.timeline import open_table
+from sink.storage.hudi_rs import MirroredTable, NotFetched, rust_table
+from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable, span
 
 
