@@ -20,7 +20,7 @@ import fastavro
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
-from coordination.errors import Corrupt, TableError
+from coordination.errors import Corrupt
 from coordination.state.model import Checkpoint
 from sink.audit.checkpoints import checkpoint_of, require_int
 from sink.audit.report import AuditFinding, FindingKind

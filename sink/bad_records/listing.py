@@ -10,11 +10,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from hudi import HudiReadOptions
 
 from coordination.errors import TableError
-from sink.audit.errors import errors_of
 from sink.bad_records.selection import Selection
+from sink.hudi.commits import active_names, any_commit
 from sink.storage.access import Access
+from sink.storage.hudi_rs import raised_by_hudi, rust_table
+from sink.storage.table_files import open_table
 
 GROUPS = {
     "reason": "reason",
@@ -42,6 +45,7 @@ _TYPES = {
 }
 _NARROW_TYPES = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
 """The types without those of columns that may be large."""
+_BATCH_ROWS = 8192
 _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
 _KEY_COLUMNS = "_kafka_topic, topic_id, _kafka_partition, _kafka_offset, generation"
 
@@ -78,12 +82,29 @@ def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.R
     schema = pa.schema(list(types.items()))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in errors_of(base_path, list(types), access):
-            try:
+        try:
+            for batch in _stored(base_path, access, list(types)):
                 yield pa.RecordBatch.from_arrays(
                     [batch.column(name).cast(kind) for name, kind in types.items()], schema=schema
                 )
-            except (pa.ArrowInvalid, KeyError) as error:
-                raise TableError(f"{base_path} is not an errors table of a sink: {error}") from error
+        except (pa.ArrowInvalid, KeyError) as error:
+            raise TableError(f"{base_path} is not an errors table of a sink: {error}") from error
+        except Exception as error:
+            if not raised_by_hudi(error):
+                raise
+            raise TableError(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _stored(base_path: str, access: Access, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yields the table's rows."""
+    files = open_table(base_path, access)
+    if not any_commit(active_names(files)):
+        return
+    options = HudiReadOptions(projection=columns).with_batch_size(_BATCH_ROWS)
+    table = rust_table(files)
+    reader = table.create_file_group_reader_with_options(HudiReadOptions())
+    for file_slice in table.get_file_slices(HudiReadOptions()):
+        paths = file_slice.base_file_relative_path(), file_slice.log_files_relative_paths()
+        yield from reader.read_file_slice_from_paths_stream(*paths, options)

@@ -34,7 +34,6 @@ from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, LogView, Slice, TableView, WriteTask
 from coordination.state.tree import Check, KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.audit.timeline import REPLAYED_PREFIX, Commit, active_names, read_timeline
 from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
@@ -42,6 +41,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
+from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import ordering_fields
 from sink.operations.reset_checks import require_no_live_workers
@@ -56,6 +56,8 @@ from sink.write.row_spec import ColumnResolver, table_schema
 ErrorKey = tuple[str, str, int, int, int]
 """Topic, topic id, partition, offset, generation: the errors table's key, for the rows of one sink."""
 _OWN_KEY = KEY[1:]
+_REPLAYED_KEY = "sink.replayed."
+"""Begins the key of what a commit replayed, before the name of the sink."""
 _KEY_TYPES = "_kafka_topic string, topic_id string, _kafka_partition int, _kafka_offset long, generation int"
 _REASONS = f"{_KEY_TYPES}, reason string"
 _NO_YEAR = f"timestamp_millis({MOST_MILLIS})"
@@ -137,26 +139,27 @@ class Replay:
         rows = rows.where(F.col("instant").isin(sorted(instants & {commit.instant for commit in commits})))
         return rows.join(self._key_frame(replayed_keys), list(_OWN_KEY), "left_anti") if replayed_keys else rows
 
-    def _commits(self) -> list[Commit]:
+    def _commits(self) -> list[StoredCommit]:
         """Returns the commits of this sink. Their checkpoint tells them from those of other sinks of the table, whose
         bad records may be in the same errors table."""
-        files = open_table(self._settings.base_path, self._settings.storage)
-        timeline = read_timeline(files, active_names(files))
-        if timeline.problems:
-            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
-        return [commit for commit in timeline.commits if self._settings.name in commit.checkpoints]
+        table = open_table(self._settings.base_path, self._settings.storage)
+        with readable(self._settings.base_path):
+            commits = read_commits(table, active_names(table))
+            return [commit for commit in commits if self._settings.name in commit.checkpoints]
 
-    def _replayed_by(self, commits: Sequence[Commit]) -> dict[str, frozenset[ErrorKey]]:
+    def _replayed_by(self, commits: Sequence[StoredCommit]) -> dict[str, frozenset[ErrorKey]]:
         """Returns the records that these commits name as replayed, by instant."""
-        return {
-            commit.instant: frozenset(
-                (run.topic, run.topic_id, run.partition, offset, run.generation)
-                for run in commit.replayed[self._settings.name]
-                for offset in range(run.low, run.high)
-            )
-            for commit in commits
-            if self._settings.name in commit.replayed
-        }
+        key = _REPLAYED_KEY + self._settings.name
+        with readable(self._settings.base_path):
+            return {
+                commit.instant: frozenset(
+                    (topic, topic_id, partition, offset, generation)
+                    for topic, topic_id, partition, generation, low, high in json.loads(commit.extra[key])
+                    for offset in range(low, high)
+                )
+                for commit in commits
+                if key in commit.extra
+            }
 
     def _mark_earlier(self, lock_path: str) -> int:
         """Marks the records that an interrupted replay added to the table. Returns their number."""
@@ -243,7 +246,7 @@ class Replay:
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         self._failpoints.reach("Replay.written")
-        runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(keys))}
+        runs = {_REPLAYED_KEY + self._settings.name: json.dumps(_runs(keys))}
         guard = self._guard(lock_path, view, newest)
         checkpoint = replace(checkpoint, schemas=schemas)
         outcome = self._table.complete(instant, write_report.stats, checkpoint, guard, columns, runs)

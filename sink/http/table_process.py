@@ -105,7 +105,7 @@ def replay_command(group: Mapping[str, Any]) -> str:
 def _table(question: TableQuestion) -> Mapping[str, Any]:
     from hudi import HudiReadOptions
 
-    from sink.audit.timeline import active_names, any_commit
+    from sink.hudi.commits import active_names, any_commit
     from sink.storage.hudi_rs import rust_table
     from sink.storage.table_files import open_table
 

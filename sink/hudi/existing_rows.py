@@ -4,15 +4,17 @@ A table notes neither its index nor its buckets. Where the index looks for rows 
 has put them, each key would get a second row. Guarantee: for `bucket`, keys of up to `COMPARED_FILES` base files, from
 all over the table, are in the buckets of the settings, and each file group is a bucket; for `bloom`, no row is in a log
 file, and as many base files have a bloom filter. `record` finds rows wherever they are. No sink has appended rows: a
-key may have several of those. Voided where only Spark reaches the table. Reads the timeline like the
-audit, and keys with pyarrow. Raises TableError and Unavailable.
+key may have several of those. Voided where only Spark reaches the table. Reads timeline and keys without Hudi. Raises
+TableError and Unavailable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -20,10 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordination.errors import TableError, Unavailable
-from sink.audit.files import NamedFiles, named_files
-from sink.audit.report import FindingKind
-from sink.audit.timeline import Commit, active_names, any_commit, read_timeline
 from sink.config import Settings
+from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.options import record_key_fields
 from sink.storage.files import is_reachable, open_storage
 from sink.storage.table_files import open_table
@@ -39,6 +39,16 @@ _IN_BUCKET = re.compile(r"00\d{6}-")
 """A file group's id that begins with a bucket's number. Other ids begin with random hexadecimal digits."""
 
 
+@dataclass(frozen=True, slots=True)
+class _TableRows:
+    """Where the table's rows are: base files by file group (table partition and file id), and the groups with rows in
+    log files. `appending` are sinks that made rows whose files no key can be looked up in."""
+
+    base_files: Mapping[tuple[str, str], str]
+    logged: Collection[tuple[str, str]]
+    appending: Collection[str]
+
+
 def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) -> str | None:
     """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `java_hudi`
     gives Hudi's Java package, which is only asked for buckets. The settings have passed the preflight.
@@ -46,15 +56,15 @@ def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) ->
     if not is_reachable(settings.base_path, settings.storage):
         return None
     try:
-        commits = _commits(settings)
-        if appending := sorted({sink for commit in commits if _appends(commit) for sink in commit.checkpoints}):
+        rows = _table_rows(settings)
+        if rows.appending:
             return (
-                f"the table has rows that sink {', '.join(appending)} has appended: a key may have several there, of"
-                " which an upsert would change one; upsert into a table of its own (write.operation)"
+                f"the table has rows that sink {', '.join(sorted(rows.appending))} has appended: a key may have several"
+                " there, of which an upsert would change one; upsert into a table of its own (write.operation)"
             )
         if settings.index_type == "record":
             return None
-        conflict = _conflict(settings, named_files(commits), java_hudi)
+        conflict = _conflict(settings, rows, java_hudi)
     except (OSError, pa.ArrowException) as error:
         raise Unavailable(f"{settings.base_path}: its files cannot be read ({error}); try again") from error
     if conflict is None:
@@ -66,15 +76,15 @@ def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) ->
     )
 
 
-def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextManager[Any]) -> tuple[str, str] | None:
+def _conflict(settings: Settings, rows: _TableRows, java_hudi: AbstractContextManager[Any]) -> tuple[str, str] | None:
     """Returns where the index does not look, and the value of `index.type` that does."""
-    groups = sorted(files.live.keys() | {group for group, logs in files.logs.items() if logs})
+    groups = sorted({*rows.base_files, *rows.logged})
     if not groups:
         return None
     if settings.index_type == "bloom":
-        if any(files.logs.values()):
+        if rows.logged:
             return "keys that may be in log files alone", "record, or have the table compacted by its writer"
-        unfiltered = next((path for path in _sampled(files) if not _has_bloom_filter(settings, path)), None)
+        unfiltered = next((path for path in _sampled(rows) if not _has_bloom_filter(settings, path)), None)
         return None if unfiltered is None else (f"files without a bloom filter ({unfiltered})", "record")
     if open_storage(settings.base_path, settings.storage).exists(_BUCKET_INDEX):
         return "buckets that divide, or whose number is not the same everywhere", "record"
@@ -86,7 +96,7 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
         return f"file group {beyond}, whose number no bucket of the settings has", remedy
     is_compared = False
     with java_hudi as package:
-        for path, key in _keys(settings, files):
+        for path, key in _keys(settings, rows):
             is_compared, bucket = True, _bucket(settings, key, count, package)
             if bucket != int(path.rpartition("/")[2][:8]):
                 return f"key {key!r} in {path}, and by the settings it belongs into bucket {bucket}", remedy
@@ -95,35 +105,53 @@ def _conflict(settings: Settings, files: NamedFiles, java_hudi: AbstractContextM
     return "no base file with keys that could be compared", "record, or have the table compacted by its writer"
 
 
-def _appends(commit: Commit) -> bool:
-    """Whether a sink has made rows with this commit whose files no key can be looked up in."""
-    return bool(commit.checkpoints) and commit.operation == "BULK_INSERT" and bool(commit.inserted)
-
-
-def _commits(settings: Settings) -> Sequence[Commit]:
-    """Returns all commits, also archived ones. What cannot be read may be read later."""
+def _table_rows(settings: Settings) -> _TableRows:
+    """Reads all commits, also archived ones. A timeline that cannot be read may be read later."""
     try:
         table = open_table(settings.base_path, settings.storage)
     except TableError as error:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-    names = active_names(table)
-    if not any_commit(names):
-        return ()
-    timeline = read_timeline(table, names)
-    problems = [problem for problem in timeline.problems if problem.kind is not FindingKind.UNREADABLE_CHECKPOINT]
-    if problems:
-        sentence = problems[0].sentence
-        raise Unavailable(f"{settings.base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`")
-    return timeline.commits
+    try:
+        with readable(settings.base_path):
+            commits = list(read_commits(table, active_names(table)))
+            return _rows_of(sorted(commits, key=lambda commit: (commit.completed, commit.instant)))
+    except TableError as error:
+        raise Unavailable(str(error)) from error
 
 
-def _sampled(files: NamedFiles) -> list[str]:
+def _rows_of(commits: Iterable[StoredCommit]) -> _TableRows:
+    """`commits` are in order of completion."""
+    base_files: dict[tuple[str, str], str] = {}
+    logs: dict[tuple[str, str], list[str]] = {}
+    appending: set[str] = set()
+    for commit in commits:
+        inserted = 0
+        for folder, stats in (commit.metadata["partitionToWriteStats"] or {}).items():
+            for stat in filter(itemgetter("path"), stats):
+                group = folder, stat["fileId"]
+                inserted += stat["numInserts"] or 0
+                if stat["path"].rpartition("/")[2].startswith("."):
+                    logs.setdefault(group, []).append(commit.completed)
+                else:
+                    base_files[group] = stat["path"]
+                    # A base file holds the rows of logs that had completed when its instant was requested.
+                    logs[group] = [completed for completed in logs.get(group, ()) if completed > commit.instant]
+        for folder, file_ids in (commit.metadata.get("partitionToReplaceFileIds") or {}).items():
+            for file_id in file_ids:
+                base_files.pop((folder, file_id), None)
+                logs.pop((folder, file_id), None)
+        if inserted and commit.metadata["operationType"] == "BULK_INSERT":
+            appending |= commit.checkpoints.keys()
+    return _TableRows(base_files, [group for group, completed in logs.items() if completed], appending)
+
+
+def _sampled(rows: _TableRows) -> list[str]:
     """Returns base files from all over the table: by chance, but the same in each worker. Any fixed step may meet the
     same bucket in each table partition.
     """
-    paths = sorted(entry.file.path for entry in files.live.values())
+    paths = sorted(rows.base_files.values())
     return Random(0).sample(paths, min(COMPARED_FILES, len(paths)))
 
 
@@ -133,10 +161,10 @@ def _has_bloom_filter(settings: Settings, path: str) -> bool:
         return _BLOOM_FILTER in (pq.read_metadata(file).metadata or {})
 
 
-def _keys(settings: Settings, files: NamedFiles) -> Iterator[tuple[str, str]]:
+def _keys(settings: Settings, rows: _TableRows) -> Iterator[tuple[str, str]]:
     """Yields base files with record keys of theirs: files from all over the table, the first keys of each."""
     storage = open_storage(settings.base_path, settings.storage)
-    for path in _sampled(files):
+    for path in _sampled(rows):
         with storage.files.open_input_file(storage.locate(path)) as file:
             for batch in pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"]):
                 yield from ((path, str(key)) for key in batch.column(0).to_pylist())

@@ -22,15 +22,14 @@ from enum import Enum
 
 import structlog
 
-from coordination.errors import ConfigError, Conflict, SinkError, TableError, Unavailable
+from coordination.errors import ConfigError, Conflict, SinkError, TableError
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.audit.report import AuditFinding
-from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of
 from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION
+from sink.hudi.commits import active_names, read_commits, readable
 from sink.operations.reset import Reset, ResetRequest, TimelineSnapshot, plan_reset
 from sink.operations.reset_checks import is_interrupted
 from sink.storage.access import NO_ACCESS, Access
@@ -77,31 +76,19 @@ class ForeignOffsets:
 
 def read_foreign_offsets(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
     """Reads the whole timeline: only then it is known that there are no offsets."""
-    problems: list[AuditFinding] = []
     newest: tuple[CommitOffsets, ...] = ()
     sinks: dict[str, frozenset[str]] = {}
-    try:
-        table = open_table(base_path, access)
-        for instant, _, _, content, file in instants_of(table, active_names(table), problems):
-            extra = metadata_of(content).get("extraMetadata") or {}
-            for name, value in extra.items():
-                if name.startswith(CHECKPOINT_PREFIX):
-                    sink = name.removeprefix(CHECKPOINT_PREFIX)
-                    sinks[sink] = sinks.get(sink, frozenset()) | set(decode_checkpoint(value, file).topics)
-            in_commit = tuple(offsets_in_commit(extra, instant))
-            if in_commit and (not newest or instant > newest[0].instant):
-                newest = in_commit
-    except OSError as error:
-        raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
-    except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
-        raise _damaged(base_path, f"{type(error).__name__}: {error}"[:_MAX_QUOTED]) from error
-    if problems:
-        raise _damaged(base_path, problems[0].sentence)
+    table = open_table(base_path, access)
+    with readable(base_path):
+        names = active_names(table)
+    for commit in read_commits(table, names):
+        for sink, text in commit.checkpoints.items():
+            origin = f"{base_path}: checkpoint of sink {sink} in commit {commit.instant}"
+            sinks[sink] = sinks.get(sink, frozenset()) | set(decode_checkpoint(text, origin).topics)
+        in_commit = tuple(offsets_in_commit(commit.extra, commit.instant))
+        if in_commit and (not newest or commit.instant > newest[0].instant):
+            newest = in_commit
     return ForeignOffsets(newest, sinks)
-
-
-def _damaged(base_path: str, sentence: str) -> TableError:
-    return TableError(f"{base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`, repair it first")
 
 
 def offsets_in_commit(extra: Mapping[str, str], instant: str) -> Iterator[CommitOffsets]:
