@@ -21,9 +21,14 @@ def require_own(found: Any, origin: str) -> None:
     if type(found) is not int:
         raise Corrupt(f"{origin}: not a document of the sink: it has no format")
     if found != PROTOCOL:
-        raise OtherVersion(
-            f"{origin}: protocol version {found}; this release reads version {PROTOCOL}. Use the"
-            f" {'newer' if found > PROTOCOL else 'older'} release, whose `sink version` names protocol {found}. Or, to"
-            " go on with this one, stop all workers and run `sink reset --forget --yes`: a tree is rebuilt from the"
-            f" table, whose checkpoints have to be of version {PROTOCOL}"
-        )
+        raise other_version(found, origin)
+
+
+def other_version(found: int, origin: str) -> OtherVersion:
+    """Returns the error for a record of another release, older or newer."""
+    return OtherVersion(
+        f"{origin}: protocol version {found}; this release reads version {PROTOCOL}. Use the"
+        f" {'newer' if found > PROTOCOL else 'older'} release, whose `sink version` names protocol {found}. Or, to"
+        " go on with this one, stop all workers and run `sink reset --forget --yes`: a tree is rebuilt from the"
+        f" table, whose checkpoints have to be of version {PROTOCOL}"
+    )

@@ -3,10 +3,11 @@
 Guarantee: a report that `held` proves that the checkpoints form one chain without hole or overlap; that every committed
 range has as many rows as its write status counted, and no offset twice; that the files are those that the commits name;
 and, if the topics could be read, that no record that the log still delivers is missing, and that the sink has read the
-same keys and values. The audit shares no code with the writer: hudi-rs and DuckDB read the rows, a reader in this
-package reads the timeline. `docs/audit.md` says what voids it. Raises `TableError` (no table, or no checkpoint of the
-sink), `OtherVersion` (a checkpoint of another release), `Unavailable` (Kafka, or a table that changes during every
-look).
+same keys and values. The audit shares no code with the writer but `sink.storage`, which opens files: hudi-rs and DuckDB
+read the rows, readers of its own the timeline, the checkpoints and the log. `docs/audit.md` says what voids it. Raises
+what is in `sink.audit.failures`: `CannotAudit` (no checkpoint of the sink, a damaged log), `OtherFormat` (a checkpoint
+of another release), `TryAgain` (Kafka, or a table that changes during every look). What `sink.storage` raises passes
+through (no table), and KafkaException for settings that librdkafka refuses.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from pathlib import Path
 
 from hudi import HudiFileSlice, HudiReadOptions, HudiTable
 
-from coordination.errors import TableError, Unavailable
-from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Chain, check_chain
+from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.compare import (
     check_changed,
     check_duplicates,
@@ -38,6 +38,7 @@ from sink.audit.content.changes import Ordering
 from sink.audit.content.comparison import ContentAudit
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.errors import add_errors
+from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
@@ -109,13 +110,13 @@ def audit(
 
 @contextmanager
 def _available(base_path: str, storage: Access) -> Iterator[None]:
-    """Raises Unavailable for an error of the store."""
+    """Raises TryAgain for an error of the store."""
     try:
         yield
     except OSError as error:
         fault = fault_in(str(error), base_path, storage)
         reason = fault.sentence if fault else f"{base_path} cannot be read: {str(error)[:300]}"
-        raise Unavailable(f"{reason}; try again") from error
+        raise TryAgain(f"{reason}; try again") from error
 
 
 def _audit(state: _TableState, sink: str | None, asked: _Asked) -> Report:
@@ -171,7 +172,7 @@ class _Comparison:
         chosen = asked.coverage.partitions
         if chosen and chosen.isdisjoint(self.newest.ends):
             names = ", ".join(map(str, sorted(chosen)))
-            raise TableError(f"{state.files.base_path}: no checkpoint of sink {self.newest.sink} names {names}")
+            raise CannotAudit(f"{state.files.base_path}: no checkpoint of sink {self.newest.sink} names {names}")
         commits = state.timeline.commits
         commit_files = named_files(commits)
         for gap in self.newest.gaps:
@@ -349,11 +350,11 @@ def _read_table_state(files: TableFiles) -> _TableState:
                 reason = str(error)[:300]
                 fault = fault_in(str(error), files.base_path, files.access)
                 sentence = fault.sentence if fault else reason
-                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
+                raise CannotAudit(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
         if completed_names(active_names(files)) == completed_before:
             return _TableState(files, read_timeline(files, names), table, slices)
-    raise Unavailable(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
+    raise TryAgain(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
 
 
 def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
@@ -361,9 +362,9 @@ def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
         return sink
     sinks = ", ".join(timeline.sinks) or "none"
     if sink is not None:
-        raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {sinks})")
+        raise CannotAudit(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {sinks})")
     if len(timeline.sinks) != 1:
-        raise TableError(f"{base_path}: several sinks have checkpoints in this table. Name one: {sinks}.")
+        raise CannotAudit(f"{base_path}: several sinks have checkpoints in this table. Name one: {sinks}.")
     return timeline.sinks[0]
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordination.state.model import (
+from sink.audit.checkpoints import (
     NO_TRANSACTION,
     Checkpoint,
     Gap,

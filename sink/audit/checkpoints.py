@@ -1,21 +1,109 @@
-"""Reads a checkpoint from the text that a commit has, for the audit. Raises `Corrupt` and `OtherVersion`."""
+"""Checkpoints, as the audit reads them from the text that a commit has.
+
+It reads the written format by itself, so that it does not share a mistake with the writer. Raises ValueError for a text
+that it cannot read, and `OtherFormat` for a checkpoint of another release.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from coordination.errors import Corrupt
-from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
-from coordination.state.versions import require_own
+from sink.audit.failures import OtherFormat
 
+FORMAT = 1
+"""The version of the checkpoints that it reads: the protocol's."""
+NO_TRANSACTION = 0
+"""The base of the first checkpoint of a table."""
 _MOST_INFLATED = 100 << 20
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Offsets `[start, end)` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str
+    generation: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"{self} is not a slice")
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """A written slice: its records in the table, its bad ones in the errors table, and the digest of all."""
+
+    slice: Slice
+    records: int
+    digest: int
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCheckpoint:
+    end: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets `[start, end)` that the log lost before they were read."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def covers(self, other: Gap) -> bool:
+        is_same_partition = (other.topic, other.partition) == (self.topic, self.partition)
+        return is_same_partition and self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The offsets in a commit: `ends` of all partitions, `results` of the slices that this very commit added, `gaps`
+    since the first commit, `topics` with their ids, `schemas` the fingerprints by id. `rest` is only compared."""
+
+    sink: str
+    cluster: str
+    epoch: int
+    number: int
+    base: int
+    topics: Mapping[str, str]
+    ends: Mapping[TopicPartition, PartitionCheckpoint]
+    results: tuple[SliceResult, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    rest: tuple[Any, ...] = ()
+
+
 def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
-    """Parses the JSON of a checkpoint. Raises `Corrupt` and `OtherVersion`."""
+    """Parses the JSON of a checkpoint, which `origin` names. Raises ValueError and `OtherFormat`."""
     try:
         if document_text.startswith("zlib:"):
             inflater = zlib.decompressobj()
@@ -24,7 +112,8 @@ def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
             if not inflater.eof:
                 raise ValueError("compressed content is truncated or too large")
         document = json.loads(document_text)
-        require_own(document["format"], origin)
+        if require_int(document["format"]) != FORMAT:
+            raise OtherFormat(origin, document["format"])
         topics: dict[str, str] = document["topics"]
         ends = {
             TopicPartition(topic, int(partition)): PartitionCheckpoint(require_int(end), require_int(generation))
@@ -53,20 +142,19 @@ def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
         )
         return Checkpoint(
             sink=document["sink"],
-            keeper=document["keeper"],
             cluster=document["cluster"],
             epoch=require_int(document["epoch"]),
             number=require_int(document["number"]),
             base=require_int(document["base"]),
-            config=document["config"],
             topics=topics,
             ends=ends,
             results=results,
             gaps=gaps,
             schemas={str(name): str(fingerprint) for name, fingerprint in document["schemas"]},
+            rest=(document["keeper"], document["config"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
-        raise Corrupt(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
+        raise ValueError(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def require_int(value: Any) -> int:

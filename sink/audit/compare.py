@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, ContentCount, DigestCount, FindingKind, PartitionRow

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import TopicPartition
 
 _ALL = 1 << 32
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from confluent_kafka import Message
 from xxhash import xxh64_intdigest
 
-from coordination.state.model import SliceResult, TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import SliceResult, TopicPartition
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.report import AuditFindings, DigestCount, FindingKind
 

@@ -2,7 +2,7 @@
 
 Guarantee: every row counts for the instant of the transaction that found it. Rows of transactions that did not commit
 are reported, but do not count. The table's commits say which records were replayed, not the marks in the errors table.
-Reads with hudi-rs only. Raises TableError for an errors table that cannot be read.
+Reads with hudi-rs only. Raises CannotAudit for an errors table that cannot be read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hudi import HudiReadOptions
 
-from coordination.errors import TableError
-from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import TopicPartition
+from sink.audit.failures import CannotAudit
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import PROVENANCE, OffsetLedger
 from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit
@@ -48,7 +48,7 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
     except Exception as error:
         if not raised_by_hudi(error):
             raise
-        raise TableError(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
+        raise CannotAudit(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
 
 
 def add_errors(
@@ -74,7 +74,7 @@ def add_errors(
     reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
     file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
-        raise TableError(f"{base_path}: {file.error}")
+        raise CannotAudit(f"{base_path}: {file.error}")
     for (sink, instant), expected in sorted(counted.items()):
         found = reading.by_commit[sink, instant]
         if found != expected:

@@ -2,7 +2,7 @@
 
 Guarantee: without a finding, every file that readers need exists with the size and rows of its write stat, readers that
 list storage find its table partition, and no visible file lacks a commit. Replaced and rewritten files are not checked:
-cleaning may have removed them. Raises `Unavailable` for a table in its first transaction.
+cleaning may have removed them. Raises `TryAgain` for a table in its first transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from coordination.errors import Unavailable
+from sink.audit.failures import TryAgain
 from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import AuditedTimeline, Commit, WrittenFile
 from sink.storage.table_files import TableFiles
@@ -125,7 +125,7 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
 
 
 def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[AuditFinding, ...]:
-    """Checks a table without a commit. Raises Unavailable for files of pending instants: they may belong to the first
+    """Checks a table without a commit. Raises TryAgain for files of pending instants: they may belong to the first
     transaction, or to a commit that somebody deleted.
     """
     instants: dict[str, list[str]] = defaultdict(list)
@@ -147,7 +147,7 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
             )
         )
     if instants and not any(finding.kind.fails for finding in findings):
-        raise Unavailable(
+        raise TryAgain(
             f"{table.base_path}: nothing is committed, and {sum(map(len, instants.values())):,} files belong to "
             f"instants that did not complete ({', '.join(sorted(instants)[:3])}): audit again when the first "
             "transaction has; if it has already, its commit was taken off the timeline"

@@ -3,12 +3,12 @@
 Guarantee: a record is reported if and only if a read_committed consumer got it, from the log's start when the read
 began to the end of the range. A record may expire during the read: the caller reads the log's start again afterwards,
 and calls only later offsets missing. Needs DESCRIBE and READ on the topics; without DESCRIBE_CONFIGS the cleanup policy
-is unknown. Raises `Unavailable` if the brokers cannot be reached or send nothing, `ConfigError` for an invalid setting.
+is unknown. Raises `TryAgain` if the brokers cannot be reached or send nothing, `CannotAudit` for a
+damaged batch in a range, and passes KafkaException for settings that librdkafka refuses.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from bisect import bisect_left
@@ -28,9 +28,9 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from coordination.errors import Unavailable
-from coordination.state.model import TopicPartition
-from sink.librdkafka import LogConsumer, damage_of, make_admin
+from sink.audit.checkpoints import TopicPartition
+from sink.audit.consumer import TopicConsumer, admin_client, as_kafka_prints, damage_of
+from sink.audit.failures import TryAgain
 
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
@@ -79,26 +79,16 @@ class LogRange:
 Receiver = Callable[[TopicPartition, Sequence[Message], Sequence[int]], None]
 """Takes records of a partition, by rising offset, and their offsets."""
 
-# Without a logger librdkafka writes the texts of the exceptions below to standard error, too.
-_QUIET = logging.getLogger("sink.audit.librdkafka")
-_QUIET.setLevel(logging.CRITICAL)
-
 
 class LogReader:
     """One audit's view of the brokers."""
 
     def __init__(self, access: TopicAccess) -> None:
-        settings = {**access.settings, "bootstrap.servers": access.bootstrap}
         self._bootstrap = access.bootstrap
-        self._options: dict[str, str | int | float | bool] = {
-            **settings,
-            "group.id": f"audit-{uuid.uuid4()}",
-            "auto.offset.reset": "error",
-            "fetch.message.max.bytes": 4 * 1024 * 1024,
-            "queued.max.messages.kbytes": 64 * 1024,
-        }
-        self._admin = make_admin(settings, _QUIET)
-        self._consumer = LogConsumer(self._options, _QUIET)
+        self._settings = {**access.settings, "bootstrap.servers": access.bootstrap}
+        self._group = f"audit-{uuid.uuid4()}"
+        self._admin = admin_client(self._settings)
+        self._consumer = TopicConsumer(self._settings, self._group, "read_committed")
         self._topic_ids: dict[str, str] = {}
         """The ids by which the described topics are read."""
 
@@ -128,30 +118,30 @@ class LogReader:
         """Returns the offsets that the log still has."""
         partition = KafkaPartition(source.topic, source.partition)
         try:
-            return LogRange(*self._consumer.watermarks(partition, REQUEST_SECONDS))
+            return LogRange(*self._consumer.get_watermark_offsets(partition, timeout=REQUEST_SECONDS))
         except KafkaException as error:
             raise self._unavailable(error) from error
 
     def read(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> dict[TopicPartition, int]:
         """Delivers the records of every range in pieces, rising. Returns the partitions whose log ends too early.
-        Raises WrongLog if a topic is no longer the one that `topics` described."""
+        Raises TryAgain if a topic is no longer the one that `topics` described."""
         return self._read(self._consumer, ranges, receive)
 
     def read_uncommitted(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> None:
         """Delivers the records of every range, also aborted ones."""
         if not ranges:
             return
-        with closing(LogConsumer(self._options, _QUIET, "read_uncommitted")) as consumer:
+        with closing(TopicConsumer(self._settings, self._group, "read_uncommitted")) as consumer:
             self._read(consumer, ranges, receive)
 
     def _read(
-        self, consumer: LogConsumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
+        self, consumer: TopicConsumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
     ) -> dict[TopicPartition, int]:
         pending = {source: span for source, span in ranges.items() if span.start < span.end}
         short: dict[TopicPartition, int] = {}
         if not pending:
             return short
-        consumer.expect("", {source.topic: self._topic_ids[source.topic] for source in pending})
+        consumer.bind({source.topic: self._topic_ids[source.topic] for source in pending})
         consumer.assign([KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()])
         last_message_at = time.monotonic()
         try:
@@ -162,9 +152,9 @@ class LogReader:
                     short |= self._deliver(consumer, messages, pending, receive)
                 elif time.monotonic() - last_message_at > QUIET_SECONDS:
                     names = ", ".join(map(str, sorted(pending)[:5]))
-                    raise Unavailable(
-                        f"Kafka at {self._bootstrap} sent nothing for {QUIET_SECONDS:.0f} s before the end of {names}: "
-                        "a transaction is open, or a broker is down. Try again."
+                    raise TryAgain(
+                        f"Kafka at {self._bootstrap} sent nothing for {QUIET_SECONDS:.0f} s before the end of"
+                        f" {names}: a transaction is open, or a broker is down. Try again."
                     )
         except KafkaException as error:
             raise self._unavailable(error) from error
@@ -174,7 +164,7 @@ class LogReader:
 
     def _deliver(
         self,
-        consumer: LogConsumer,
+        consumer: TopicConsumer,
         messages: Sequence[Message],
         pending: dict[TopicPartition, LogRange],
         receive: Receiver,
@@ -186,15 +176,13 @@ class LogReader:
             error = message.error()
             if error is None:
                 delivered[message.topic(), message.partition()].append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif (damage := damage_of(message)) is not None or error.code() == KafkaError._PARTITION_EOF:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
-                ended.append((source, int(message.offset() or 0)))
-            elif (damage := damage_of(message)) is not None:
-                source = TopicPartition(damage.topic, damage.partition)
-                if source in pending and damage.offset < pending[source].end:
+                offset = int(message.offset() or 0)
+                if damage is not None and source in pending and offset < pending[source].end:
                     raise damage
-                # It lies behind the range: what the range has of records came before it.
-                ended.append((source, damage.offset))
+                # Damage behind the range ends it, too: what the range has of records came before it.
+                ended.append((source, offset))
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():
@@ -226,15 +214,10 @@ class LogReader:
             return Cleanup.UNKNOWN
         return Cleanup.COMPACT if "compact" in entry.value else Cleanup.DELETE
 
-    def _unavailable(self, error: KafkaException) -> Unavailable:
-        return Unavailable(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}). Check address and access.")
+    def _unavailable(self, error: KafkaException) -> TryAgain:
+        return TryAgain(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}). Check address and access.")
 
 
-def _finish(consumer: LogConsumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
+def _finish(consumer: TopicConsumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
     del pending[source]
     consumer.pause([KafkaPartition(source.topic, source.partition)])
-
-
-def as_kafka_prints(topic_id: object) -> str:
-    """Converts a topic id from confluent-kafka's base64 to the URL-safe base64 of Kafka's tools."""
-    return str(topic_id).translate(str.maketrans("+/", "-_"))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from hudi import HudiRecordBatchStream, HudiTable
 from numpy.typing import NDArray
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.storage.hudi_rs import MirroredTable, raised_by_hudi
 
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")

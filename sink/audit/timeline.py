@@ -2,8 +2,7 @@
 
 Guarantee: it returns every completed instant that changes data once, in order of completion; an instant that it cannot
 read is a problem with its file name. Voided if archived history is deleted together with its manifest. It shares no
-code with the writer, because it checks the writer, but for the check of the protocol's version. Raises `TableError` for
-a path without a table, and for a table before version 8, and `OtherVersion` for a checkpoint of another release."""
+code with the product, because it checks the product. Raises `OtherFormat` for a checkpoint of another release."""
 
 from __future__ import annotations
 
@@ -20,9 +19,7 @@ import fastavro
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
-from coordination.errors import Corrupt
-from coordination.state.model import Checkpoint
-from sink.audit.checkpoints import checkpoint_of, require_int
+from sink.audit.checkpoints import Checkpoint, checkpoint_of, require_int
 from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.table_files import TableFiles
 
@@ -245,7 +242,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
             name = key.removeprefix(CHECKPOINT_PREFIX)
             try:
                 checkpoints[name] = checkpoint_of(value, f"{base_path}: checkpoint of sink {name} in commit {instant}")
-            except Corrupt as error:
+            except ValueError as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
             runs = (ReplayedRun(row[0], row[1], *map(require_int, row[2:])) for row in json.loads(value))

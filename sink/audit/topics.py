@@ -2,7 +2,7 @@
 
 Guarantee: every partition of the sink's topics is compared, or named in a finding with the reason, and so is the digest
 of every slice, or counted with the reason. Findings also name
-offsets of the log before a partition's first range, and of partitions that no checkpoint names. Raises `Unavailable`
+offsets of the log before a partition's first range, and of partitions that no checkpoint names. Raises `TryAgain`
 like the log's reader.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Beginning, Chain, CommittedRange
+from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.digests import LogDigests

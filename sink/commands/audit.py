@@ -2,7 +2,7 @@
 
 Records its answer in ZooKeeper for the workers' metrics, if ZooKeeper can be reached and written. Exit status 0 if
 every record is there exactly once or none was committed yet, 1 if not, 2 if a table could not be audited, or not all of
-its contents be compared. Errors as `sink.audit`.
+its contents be compared. Errors: those of `sink.commands.auditor` and `sink.storage`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import typer
 from rich.text import Text
 
 from coordination.errors import ConfigError, OtherVersion, SinkError
-from coordination.state.model import TopicPartition
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
+from sink.commands.auditor import sink_errors
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
 from sink.commands.progress import shown_progress
 from sink.commands.times import parse_time
@@ -94,6 +94,7 @@ def audit(
 
 def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Coverage:
     # Imported here, as below.
+    from sink.audit.checkpoints import TopicPartition
     from sink.audit.coverage import Coverage
 
     chosen = set()
@@ -116,17 +117,18 @@ def _audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage
     from sink.audit import audit as run_audit
 
     topics = TopicAccess(settings.bootstrap, settings.kafka_native_consumer, topics_of(settings)) if log else None
-    return run_audit(
-        settings.base_path,
-        settings.name,
-        topics,
-        settings.errors_base_path,
-        settings.storage,
-        settings.key_is_global,
-        content,
-        coverage,
-        progress,
-    )
+    with sink_errors():
+        return run_audit(
+            settings.base_path,
+            settings.name,
+            topics,
+            settings.errors_base_path,
+            settings.storage,
+            settings.key_is_global,
+            content,
+            coverage,
+            progress,
+        )
 
 
 def _print_reports(answers: Sequence[Answer[Report]]) -> None:

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from coordination.errors import Unavailable
-from coordination.state.model import TopicPartition
 from coordination.state.tree import KeeperView
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.timeline import active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab

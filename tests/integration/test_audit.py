@@ -27,10 +27,12 @@ from confluent_kafka.admin import (
 )
 from rich.console import Console
 
-from coordination.errors import ConfigError, Unavailable
+from coordination.errors import ConfigError
 from sink.audit import TopicAccess, audit
+from sink.audit.failures import TryAgain
 from sink.audit.log import LogReader, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
+from sink.commands.auditor import sink_errors
 from sink.devtools.local.kafka import KafkaServer
 from tests.handmade import AddedFile, HandmadeTable, kinds, sentences
 from tests.slice_digest import Record, slice_digest
@@ -427,11 +429,11 @@ def test_brokers_that_do_not_answer_are_named(make_orders: OrdersFactory, monkey
     orders = make_orders()
     orders.produce(["one"])
     orders.land()
-    with pytest.raises(Unavailable, match=r"Kafka at 127\.0\.0\.1:1 cannot be read"):
+    with pytest.raises(TryAgain, match=r"Kafka at 127\.0\.0\.1:1 cannot be read"):
         audit(str(orders.table.path), access=TopicAccess("127.0.0.1:1"))
 
 
 def test_a_setting_that_no_client_takes_is_one_sentence() -> None:
     error_text = r'kafka\.\*: .*"FOO".*"security\.protocol".*\. Correct or remove the setting'
-    with pytest.raises(ConfigError, match=error_text):
+    with pytest.raises(ConfigError, match=error_text), sink_errors():
         LogReader(TopicAccess("127.0.0.1:1", {"security.protocol": "FOO"}))

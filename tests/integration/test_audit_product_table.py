@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import TopicAccess, audit
+from sink.audit.checkpoints import TopicPartition as AuditedPartition
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.log import as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
@@ -234,7 +235,7 @@ def instants(path: Path) -> list[str]:
 
 def a_partition(path: Path) -> Coverage:
     [topic] = {name for file in path.rglob("*.parquet") if ".hoodie" not in file.parts for name in topics_in(file)}
-    return Coverage(partitions=frozenset({TopicPartition(topic, 1)}))
+    return Coverage(partitions=frozenset({AuditedPartition(topic, 1)}))
 
 
 def topics_in(file: Path) -> set[str]:

@@ -11,9 +11,10 @@ from random import Random
 
 import pytest
 
-from coordination.errors import TableError, Unavailable
+from coordination.errors import TableError
 from sink import cli
 from sink.audit import audit
+from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.report import FindingKind
 from sink.audit.timeline import active_names, read_timeline
 from sink.storage.table_files import open_table
@@ -313,7 +314,7 @@ def test_files_of_instants_that_did_not_complete_are_no_answer_while_nothing_is_
     """The first transaction may be under way, or completed instants were deleted: neither held nor broken."""
     for path in table.timeline.glob("2*_*"):
         path.unlink()
-    with pytest.raises(Unavailable, match="nothing is committed, and 5 files belong to instants that did not"):
+    with pytest.raises(TryAgain, match="nothing is committed, and 5 files belong to instants that did not"):
         table.audit()
 
 
@@ -357,7 +358,7 @@ def test_what_is_no_table_is_one_clear_sentence(tmp_path: Path, content: str | N
 
 
 def test_a_sink_that_never_wrote_is_named_with_those_that_did(table: HandmadeTable) -> None:
-    with pytest.raises(TableError, match=r"no commit carries a checkpoint of sink other \(found: orders\)"):
+    with pytest.raises(CannotAudit, match=r"no commit carries a checkpoint of sink other \(found: orders\)"):
         audit(str(table.path), "other")
 
 

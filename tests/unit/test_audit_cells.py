@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.cells import OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import DELETES, KEY, PATH, Target, column

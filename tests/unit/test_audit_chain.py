@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coordination.state.model import (
+from sink.audit.chain import Beginning, Chain, check_chain
+from sink.audit.checkpoints import (
     Checkpoint,
     Gap,
     PartitionCheckpoint,
@@ -13,7 +14,6 @@ from coordination.state.model import (
     SliceResult,
     TopicPartition,
 )
-from sink.audit.chain import Beginning, Chain, check_chain
 from sink.audit.report import FindingKind
 from sink.audit.timeline import Commit, WrittenFile
 
@@ -34,12 +34,10 @@ def checkpoint(
 ) -> Checkpoint:
     return Checkpoint(
         sink="orders",
-        keeper="keeper",
         cluster="cluster",
         epoch=epoch,
         number=number,
         base=number - 1 if base is None else base,
-        config="digest",
         topics={"orders": "id"},
         ends={source: PartitionCheckpoint(*end) for source, end in ends.items()},
         results=tuple(results),

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
 from sink.audit.content.fold import fold, number_commits

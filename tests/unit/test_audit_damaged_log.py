@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
-from coordination.errors import DamagedLog
-from coordination.state.model import TopicPartition
+from sink.audit import TopicAccess
+from sink.audit.checkpoints import TopicPartition
+from sink.audit.consumer import TopicConsumer
+from sink.audit.failures import CannotAudit
 from sink.audit.log import LogRange, LogReader
-from sink.librdkafka import LogConsumer
 
 SOURCE = TopicPartition("orders", 0)
 
@@ -22,9 +24,9 @@ class PausedConsumer:
 def deliver(span: LogRange, *messages: Message) -> tuple[list[int], dict[TopicPartition, LogRange]]:
     received: list[int] = []
     pending = {SOURCE: span}
-    reader = cast(LogReader, object.__new__(LogReader))
-    consumer = cast(LogConsumer, PausedConsumer())
-    assert reader._deliver(consumer, messages, pending, lambda _, __, offsets: received.extend(offsets)) == {}
+    with closing(LogReader(TopicAccess("127.0.0.1:1"))) as reader:
+        consumer = cast(TopicConsumer, PausedConsumer())
+        assert reader._deliver(consumer, messages, pending, lambda _, __, offsets: received.extend(offsets)) == {}
     return received, pending
 
 
@@ -43,5 +45,5 @@ def test_damage_behind_what_has_landed_ends_the_range_and_fails_no_audit() -> No
 
 
 def test_damage_in_what_has_landed_is_named() -> None:
-    with pytest.raises(DamagedLog, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
+    with pytest.raises(CannotAudit, match=r"^Kafka: orders-0 offset 1: .* damaged there: "):
         deliver(LogRange(0, 3), record(0), damage(1))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hudi import HudiReadOptions
 
-from coordination.errors import Unavailable
+from sink.audit.failures import TryAgain
 from sink.storage.hudi_rs import MirroredTable, NotFetched, rust_table
 from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable, span
@@ -73,7 +73,7 @@ def test_a_store_that_fails_an_audit_is_unavailable(table: HandmadeTable) -> Non
     timeline = table.path / ".hoodie" / "timeline"
     timeline.rename(timeline.with_name("aside"))
     timeline.write_text("a file, where a directory was")
-    with pytest.raises(Unavailable, match=f"{table.path} cannot be read: .*; try again"):
+    with pytest.raises(TryAgain, match=f"{table.path} cannot be read: .*; try again"):
         table.audit()
 
 

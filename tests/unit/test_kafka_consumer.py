@@ -12,6 +12,7 @@ from sink import librdkafka
 from sink.audit import TopicAccess
 from sink.audit.log import LogReader
 from sink.clients.kafka import Log
+from sink.commands.auditor import sink_errors
 from sink.config import Settings
 from sink.write import kafka_consumer
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
@@ -105,9 +106,8 @@ def test_where_librdkafka_has_no_kerberos_every_client_says_which_script_builds_
         lambda: Log(settings.kafka_native).topics(),
         lambda: LogReader(TopicAccess(settings.bootstrap, settings.kafka_native)),
     ):
-        with pytest.raises(
-            ConfigError, match=r"^kafka\.sasl\.mechanism: GSSAPI .* packaging/kafka-kerberos"
-        ) as refusal:
+        expected = r"^kafka\.sasl\.mechanism: GSSAPI .* packaging/kafka-kerberos"
+        with pytest.raises(ConfigError, match=expected) as refusal, sink_errors():
             make_client()
         assert "\n" not in str(refusal.value)
     assert (Path(__file__).parents[2] / "packaging" / "kafka-kerberos").is_file()

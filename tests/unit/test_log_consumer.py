@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 import sink
 from coordination.errors import WrongLog
+from sink.audit.consumer import TopicConsumer
+from sink.audit.failures import TryAgain
 from sink.librdkafka import REQUIRED, LogConsumer
 from tests.header_kit import mock_cluster, mock_identity, produce_with_headers
 
@@ -44,7 +46,7 @@ def consumer_of(cluster: Cluster, **more: Any) -> LogConsumer:
     return LogConsumer({**settings, **{name.replace("__", "."): value for name, value in more.items()}}, QUIET)
 
 
-def read(consumer: LogConsumer, count: int = COUNT) -> list[Message]:
+def read(consumer: LogConsumer | TopicConsumer, count: int = COUNT) -> list[Message]:
     messages: list[Message] = []
     deadline = time.monotonic() + 30
     while len(messages) < count and time.monotonic() < deadline:
@@ -120,6 +122,23 @@ def test_settings_that_would_hide_the_ids_are_overridden(clusters: tuple[Cluster
     consumer.close()
 
 
+@pytest.mark.parametrize("settings", [{}, {"debug": "cgrp", "log_level": 0, "receive.message.max.bytes": "1048576"}])
+def test_the_auditors_consumer_gives_records_of_the_expected_topic_alone(
+    clusters: tuple[Cluster, Cluster], settings: dict[str, Any]
+) -> None:
+    right, wrong = clusters
+    for cluster in clusters:
+        consumer = TopicConsumer({**settings, "bootstrap.servers": cluster.address}, "g", "read_committed")
+        consumer.bind({"t": right.topic_id})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        if cluster is right:
+            assert [message.value() for message in read(consumer)] == [b"right"] * COUNT
+        else:
+            with pytest.raises(TryAgain, match=f"began with topic id {right.topic_id}, .* gave {wrong.topic_id}: "):
+                read(consumer)
+        consumer.close()
+
+
 def test_what_is_known_of_the_log_costs_no_request(clusters: tuple[Cluster, Cluster]) -> None:
     """Against a consumer that knows nothing of it: librdkafka counts its requests by kind."""
     right, _ = clusters
@@ -164,7 +183,7 @@ def test_what_is_known_of_the_log_costs_no_request(clusters: tuple[Cluster, Clus
     assert bound == unbound == dict.fromkeys(bound, 0)
 
 
-def test_every_client_of_kafka_is_made_in_one_place() -> None:
+def test_every_client_of_kafka_is_made_in_one_place_and_the_auditors_in_its_own() -> None:
     root = Path(sink.__file__).parent
     found = {
         str(path.relative_to(root))
@@ -174,4 +193,4 @@ def test_every_client_of_kafka_is_made_in_one_place() -> None:
         if isinstance(node, ast.Call)
         and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in CLIENTS
     }
-    assert found == {"librdkafka.py"}
+    assert found == {"librdkafka.py", "audit/consumer.py"}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from coordination.state.model import Slice, SliceResult, TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import Slice, SliceResult, TopicPartition
 from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.report import AuditFindings, DigestCount, FindingKind

@@ -16,6 +16,7 @@ from coordination.state.versions import PROTOCOL, require_own
 from coordination.zookeeper import records
 from coordination.zookeeper.worker_records import WorkerRecord, _build, _document
 from sink.audit.timeline import active_names, read_timeline
+from sink.commands.auditor import sink_errors
 from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable, span
 from tests.unit.test_codec import A_SLICE, SOUND, tree_with
@@ -90,9 +91,8 @@ def test_a_checkpoint_is_refused_by_the_sink_and_by_the_audit(version: int, age:
     instant = table.commit(span(0, 0, 10))
     table.rewrite_commit(instant, lambda checkpoint: checkpoint.update(format=version))
     files = open_table(str(tmp_path))
-    with pytest.raises(
-        OtherVersion, match=sentence(f".*: checkpoint of sink orders in commit {instant}", version, age)
-    ):
+    place = f".*: checkpoint of sink orders in commit {instant}"
+    with pytest.raises(OtherVersion, match=sentence(place, version, age)), sink_errors():
         read_timeline(files, active_names(files))
 
 

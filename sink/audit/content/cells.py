@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Target, column, has_map
 from sink.audit.content.fold import fold, number_commits

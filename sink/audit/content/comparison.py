@@ -12,9 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Message
 
-from coordination.errors import TableError
-from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.compare import LogCheck
 from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
@@ -22,6 +21,7 @@ from sink.audit.content.expected import ExpectedRows, Range, Target
 from sink.audit.content.places import Places
 from sink.audit.content.specification import NotComparable, Specification, specification_of
 from sink.audit.coverage import Coverage
+from sink.audit.failures import CannotAudit
 from sink.audit.log import Cleanup
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import Stream
@@ -56,7 +56,7 @@ class ContentAudit:
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
         if not (self._has_meta or coverage.is_whole):
-            raise TableError(
+            raise CannotAudit(
                 f"{files.base_path}: its rows do not name their commits (hoodie.populate.meta.fields=false): compare"
                 " all of the contents"
             )

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.changes import ChangeMaker, Ordering
 from sink.audit.content.places import Places, time_text
 from sink.audit.content.records import Headers, Record, RowMaker

@@ -24,6 +24,7 @@ from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.clients.child_environment import overrides_a_setting
 from sink.clients.java import spark_jars
+from sink.commands.auditor import sink_errors
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.tables import TABLES
@@ -84,9 +85,9 @@ def run(
         with Screen() as screen:
             progress = _play(cluster, screen, records, feed_seconds)
             screen.say("everything has landed: auditing the table against the topic")
-            report = audit(
-                table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access, content=True
-            )
+            with sink_errors():
+                topics = TopicAccess(cluster.kafka.address)
+                report = audit(table.base_path, NAME, topics, storage=table.access, content=True)
         proven = report.held and report.rows == records
         _print_result(screen, progress, report, records)
         _print_query(screen, cluster, keep)
