@@ -1,4 +1,5 @@
-"""Clients of Kafka: every consumer, admin client and producer of the sink is made here, with the same settings.
+"""Clients of Kafka: every consumer, admin client and producer of the sink is made here, with the same settings. (The
+auditor, which shares no code with the sink, makes its own.)
 
 Guarantee: a `LogConsumer` gives records only of the topics, by id, and of the cluster that it was told to expect; it
 raises WrongLog otherwise, also where its connections come to another cluster, or the topic is created again, while it
@@ -169,11 +170,6 @@ class LogConsumer:
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         self._client.pause(list(partitions))
-
-    def watermarks(self, partition: TopicPartition, seconds: float) -> tuple[int, int]:
-        """Returns log start and high watermark. Raises KafkaException."""
-        low, high = self._client.get_watermark_offsets(partition, timeout=seconds)
-        return int(low), int(high)
 
     def close(self) -> None:
         self._client.close()
