@@ -162,11 +162,12 @@ class Fleet:
         return self.workers[view.coordinator.rpartition(":")[0]]
 
     def audit(self) -> Report:
-        """Audits the table as `sink audit` does, with the settings of one worker."""
+        """Audits the table as `sink audit` does, with the settings of one worker; contents where rows have offsets."""
         settings = load(next(iter(self.workers.values())).config, {})
         access, global_keys = TopicAccess(self.kafka), settings.key_is_global
         storage, base_path = settings.storage, settings.base_path
-        return audit(base_path, self.name, access, storage=storage, global_keys=global_keys, content=True)
+        content = settings.provenance
+        return audit(base_path, self.name, access, storage=storage, global_keys=global_keys, content=content)
 
     def assert_exactly_once(self, records: int) -> None:
         report = self.audit()
