@@ -1,7 +1,8 @@
 """Keeps releases with other formats out: a fleet runs one protocol version.
 
 Each znode of a sink's tree and each checkpoint in its table names the version that wrote it. Every reader of a record
-calls `require_own` before it looks at anything else, so that a worker or a tool touches nothing of another version.
+calls `require_own` before it looks at anything else, so that a worker or a tool touches nothing of another version. The
+auditor alone compares the number by itself.
 Pure. Raises OtherVersion and Corrupt.
 """
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from coordination.errors import ConfigError, Conflict, TableError
 from coordination.machines import recovery
 from coordination.state import tree
+from coordination.state.log_records import Anchor
 from coordination.state.model import (
     Checkpoint,
     Gap,
@@ -377,6 +378,17 @@ def test_the_table_is_read_without_a_jvm(tmp_path: Path):
     assert len(snapshot.completed) == 2
     assert read_timeline_snapshot(str(table.path), "another").checkpoint is None
     assert read_timeline_snapshot(str(tmp_path / "nothing"), "orders") == NO_TABLE
+
+
+def test_a_reset_of_a_tree_that_is_behind_keeps_the_anchors_of_partitions_that_it_does_not_move(tmp_path: Path):
+    table = HandmadeTable(tmp_path / "table")
+    instant = table.commit(span(0, 0, 10), span(1, 0, 5))
+    table.rewrite_commit(instant, lambda checkpoint: checkpoint.update(anchors={"orders": {"1": [4, 0, "ff"]}}))
+    recorded = {P0: PartitionState("id", 0, 5, 0), P1: PartitionState("id", 0, 3, 0)}
+    snapshot = read_timeline_snapshot(str(table.path), "orders")
+    reset = plan_reset(view(recorded), ResetRequest(offsets={P0: 7}), snapshot, LOG)
+    assert reset.changed[P1].end == 5
+    assert reset.changed[P1].anchor == Anchor(4, 0, 255)
 
 
 def test_a_timeline_that_cannot_be_read_whole_is_never_taken_for_empty(tmp_path: Path):
