@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from coordination.state import tree
 from coordination.state.reading import Decoded, Reader, TreeReader
 from coordination.state.tree import KeeperView, NodeRead, Snapshot
-from coordination.zookeeper.records import CatalogState, build_state, decode
+from coordination.zookeeper.records import AuditAnswer, CatalogState, build_answer, build_state, decode
 from coordination.zookeeper.table_service_lock import TableServiceRun, build_run
 
 T = TypeVar("T")
@@ -22,11 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FullTree:
-    """A sink's tree, the last run of its table services, and how far a catalogue follows its table."""
+    """A sink's tree, the last run of its table services, how far a catalogue follows its table, and the last audit."""
 
     view: KeeperView
     services: TableServiceRun | None = None
     catalog: CatalogState | None = None
+    audit: AuditAnswer | None = None
 
     @property
     def topics(self) -> frozenset[str]:
@@ -39,7 +40,8 @@ class FullTreeReader(Reader[FullTree]):
         self._tree_reader = TreeReader()
 
     def node_read(self, path: str) -> NodeRead | None:
-        return NodeRead.CONTENT if path in (tree.SERVICES, tree.CATALOG) else self._tree_reader.node_read(path)
+        is_record = path in (tree.SERVICES, tree.CATALOG, tree.AUDIT)
+        return NodeRead.CONTENT if is_record else self._tree_reader.node_read(path)
 
     def build(self, snapshot: Snapshot, decoded: Decoded) -> FullTree:
         def record(path: str, build: Callable[[Any], T]) -> T | None:
@@ -49,6 +51,7 @@ class FullTreeReader(Reader[FullTree]):
             self._tree_reader.build(snapshot, decoded),
             record(tree.SERVICES, build_run),
             record(tree.CATALOG, build_state),
+            record(tree.AUDIT, build_answer),
         )
 
 

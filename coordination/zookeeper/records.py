@@ -138,11 +138,18 @@ def build_state(d: Any) -> CatalogState:
 
 @dataclass(frozen=True, slots=True)
 class AuditAnswer:
-    """`ended` in seconds since 1970; `summary` is the sentence that the command printed."""
+    """`ended` in seconds since 1970; `summary` is the sentence that the audit printed, of `rows` rows, the cells of
+    `compared` of which were compared. All that the commits up to instant `through` had landed when contents were
+    compared last, at `contents`, held; both are empty before.
+    """
 
     held: bool
     ended: float
     summary: str
+    rows: int = 0
+    compared: int = 0
+    through: str = ""
+    contents: float = 0.0
 
 
 class AuditRecord:
@@ -152,16 +159,23 @@ class AuditRecord:
         self._records = Records(client, root)
 
     def last(self) -> AuditAnswer | None:
-        return self._records.read(tree.AUDIT, _build)
+        return self._records.read(tree.AUDIT, build_answer)
 
     def record(self, answer: AuditAnswer) -> bool:
         """Writes the answer. Returns False, and writes nothing, where ZooKeeper has no tree of the sink."""
         if self._records.read(tree.KEEPER, lambda d: d) is None:
             return False
-        document = {"held": int(answer.held), "ended": answer.ended, "summary": answer.summary}
-        self._records.write(tree.AUDIT, document)
+        self._records.write(tree.AUDIT, {**asdict(answer), "held": int(answer.held)})
         return True
 
 
-def _build(d: Any) -> AuditAnswer:
-    return AuditAnswer(require_flag(d["held"]), require_seconds(d["ended"]), require_str(d["summary"]))
+def build_answer(d: Any) -> AuditAnswer:
+    return AuditAnswer(
+        require_flag(d["held"]),
+        require_seconds(d["ended"]),
+        require_str(d["summary"]),
+        require_int(d["rows"]),
+        require_int(d["compared"]),
+        require_str(d["through"]),
+        require_seconds(d["contents"]),
+    )

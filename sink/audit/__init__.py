@@ -132,7 +132,8 @@ def _audit(state: _TableState, sink: str | None, asked: _Asked) -> Report:
         chain = check_chain(name, timeline.commits)
         findings.extend(chain.findings)
         others = sum(commit.by_others for commit in timeline.commits)
-        report = Report(base_path, name, commits=chain.links, others=others, files=len(state.slices))
+        through = max((commit.instant for commit in timeline.commits if name in commit.checkpoints), default="")
+        report = Report(base_path, name, commits=chain.links, others=others, files=len(state.slices), through=through)
         if chain.newest is None:
             findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} is readable: nothing can be proven")
         elif timeline.active:

@@ -188,6 +188,8 @@ class Report:
     """The comparison of the slices' digests with the log; None if the log was not read."""
     content: ContentCount | None = None
     """The comparison of the cells with the log; None if it was not asked for."""
+    through: str = ""
+    """The instant of the newest commit of the sink."""
     coverage: str = ""
     """The part of the log that was compared; empty if that is all of it."""
 

@@ -68,19 +68,19 @@ def audit(
         raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         with shown_progress(sinks[0].name) as progress:
-            report = _audit_sink(sinks[0], log, content, coverage, progress)
+            report = audit_sink(sinks[0], log, content, coverage, progress)
         typer.echo(report.to_json()) if as_json else report.render(console())
-        _record([(sinks[0], report)])
+        record([(sinks[0], report)], coverage)
         reports = [report]
     else:
 
         def audited(settings: Settings) -> Report:
             with shown_progress(settings.name, False) as progress:
-                return _audit_sink(settings, log, content, coverage, progress)
+                return audit_sink(settings, log, content, coverage, progress)
 
         answers = side_by_side(chosen_sinks, audited, MAX_PARALLEL_AUDITS)
         _print_json(answers) if as_json else _print_reports(answers)
-        _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
+        record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result], coverage)
         reports = [answer.result for answer in answers if answer.result is not None]
         failed = [answer for answer in answers if answer.error is not None]
         if failed and not any(report.failures for report in reports):
@@ -111,7 +111,8 @@ def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Cove
     return Coverage(instant, frozenset(chosen), share)
 
 
-def _audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage, progress: Progress) -> Report:
+def audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage, progress: Progress) -> Report:
+    """Audits one sink's table. Raises SinkError."""
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.audit import TopicAccess
     from sink.audit import audit as run_audit
@@ -158,8 +159,8 @@ def _print_json(answers: Sequence[Answer[Report]]) -> None:
     typer.echo(json.dumps({"format": FORMAT, "held": is_proven, "sinks": sinks}, indent=2))
 
 
-def _record(reports: Sequence[tuple[Settings, Report]]) -> None:
-    """Records the printed answers in ZooKeeper, which the sinks of a file share. Ignores that it may be away. Writes
+def record(reports: Sequence[tuple[Settings, Report]], coverage: Coverage) -> None:
+    """Records the answers in ZooKeeper, which the sinks of a file share. Ignores that it may be away. Writes
     nothing into a tree of another version.
     """
     if not reports:
@@ -167,9 +168,30 @@ def _record(reports: Sequence[tuple[Settings, Report]]) -> None:
     # The host of an audit may have no access to ZooKeeper.
     with suppress(SinkError), connected(reports[0][0], RECORD_SECONDS) as client:
         for settings, report in reports:
-            answer = AuditAnswer(report.held, time.time(), report.verdict())
+            records = AuditRecord(client, settings.root_znode)
             try:
                 Keeper(client, settings.root_znode, lambda: None).require_own_version()
-                AuditRecord(client, settings.root_znode).record(answer)
+                records.record(_answer(report, coverage, records.last()))
             except OtherVersion as error:
                 typer.echo(f"sink: the answer is not recorded: {error}", err=True)
+
+
+def _answer(report: Report, coverage: Coverage, last: AuditAnswer | None) -> AuditAnswer:
+    """Returns the record of a report. Only contents that begin where the last ones ended, or earlier, go on from them;
+    those that did not hold are compared again next time, so that nothing hides them."""
+    content, now = report.content, time.time()
+    through, contents = (last.through, last.contents) if last else ("", 0.0)
+    if (
+        content is not None
+        and coverage.is_suffix
+        and (not coverage.since or (through and coverage.since <= after(through)))
+    ):
+        contents = now
+        through = report.through if report.held else through if coverage.since else ""
+    compared = content.compared if content else 0
+    return AuditAnswer(report.held, now, report.verdict(), report.rows, compared, through, contents)
+
+
+def after(instant: str) -> str:
+    """Returns the next instant of Hudi."""
+    return f"{int(instant) + 1}"

@@ -158,6 +158,9 @@ def _parts(sink_status: Status) -> Iterator[RenderableType]:
         yield history_table(sink_status.history)
     if sink_status.services is not None:
         yield from _services(sink_status.services)
+    if sink_status.audit is not None:
+        audit = sink_status.audit
+        yield Text(f"audit, {_moment(audit.ended)}: {audit.summary}", style="" if audit.held else "red")
     if sink_status.catalog is not None:
         yield from _catalog(sink_status.catalog)
 

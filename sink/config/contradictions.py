@@ -135,6 +135,11 @@ def _upserts(settings: SettingsFields) -> Iterator[str]:
     record_index = "hoodie.metadata.global.record.level.index.enable"
     if operation == "upsert" and settings.index_type == "record" and settings.hudi.get(record_index, "true") == "false":
         yield f"{record_index}=false is not for index.type=record, which needs it; remove it, or set another index.type"
+    if settings.services_audit_ms and not settings.provenance:
+        yield (
+            "services.audit.interval compares rows with the records at their offsets: set provenance.columns=true, or"
+            " leave it out"
+        )
     if operation == "upsert" and settings.index_type == "bucket" and settings.services_clustering:
         yield (
             "services.clustering=true is not for index.type=bucket: there files are found by a hash of the key, which"

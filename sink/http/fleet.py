@@ -272,7 +272,7 @@ class FleetWatch:
             evidence = replace(
                 evidence,
                 view=tree.view,
-                status=build(settings, tree.view, log, wall, tree.services, tree.catalog, outside),
+                status=build(settings, tree, log, wall, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),

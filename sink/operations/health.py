@@ -202,6 +202,8 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
     if bad_records:
         yield finding("bad-records", f"{bad_records:,} bad records in the last {len(status.history)} transactions")
     yield from _failed_services(evidence, status)
+    if status.audit is not None and not status.audit.held:
+        yield finding("audit", f"{moment(status.audit.ended)}: {status.audit.summary}")
     if status.catalog is not None and status.catalog.failures:
         yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
     yield from _retention(evidence)

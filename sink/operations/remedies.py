@@ -276,6 +276,10 @@ DO = {
         " in them. The next run clears this. Commits go on meanwhile, and the table gets slow.",
         "table-service-overdue",
     ),
+    "audit": (
+        "Run `sink audit --content` and read its findings before anything else is changed.",
+        "audit-not-held",
+    ),
     "catalog": ("Commits go on. Fix the catalogue; the sink registers the table again by itself.", "the-log"),
     "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),
     "clock": (

@@ -17,7 +17,7 @@ from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.full_tree import FullTree
-from coordination.zookeeper.records import CatalogState
+from coordination.zookeeper.records import AuditAnswer, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
 from sink.config import Settings
@@ -158,6 +158,8 @@ class Status:
     switchover: str | None = None
     """The incarnation that was asked to let another worker coordinate, until one does."""
     catalog: CatalogStatus | None = None
+    audit: AuditAnswer | None = None
+    """The last audit."""
     outside: tuple[OutsideStatus, ...] = ()
     """Processes that host the sink and are not in its fleet."""
 
@@ -179,7 +181,7 @@ def reading_of(
 ) -> Reading:
     """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
     outside = outside_workers(hosts)
-    status = build(settings, tree.view, log_answer, time.time(), tree.services, tree.catalog, outside)
+    status = build(settings, tree, log_answer, time.time(), outside)
     return Reading(tree.view, log_answer if isinstance(log_answer, LogView) else None, status)
 
 
@@ -208,14 +210,13 @@ def catalog_status(settings: Settings, state: CatalogState | None, committed: in
 
 def build(
     settings: Settings,
-    view: KeeperView,
+    tree: FullTree,
     log_answer: LogAnswer | None,
     wall: float,
-    services: TableServiceRun | None = None,
-    catalog: CatalogState | None = None,
     outside: tuple[OutsideStatus, ...] = (),
 ) -> Status:
-    """Makes the status of one reading of the tree and of the log, with the records beside the tree."""
+    """Makes the status of one reading of ZooKeeper and of the log."""
+    view = tree.view
     log_view = log_answer if isinstance(log_answer, LogView) else None
     partitions = _partitions(view.states, log_view)
     lags = [partition.lag for partition in partitions]
@@ -242,8 +243,9 @@ def build(
         history=tuple(ended_status(summary) for summary in reversed(view.ledger.history[-NEWEST:])),
         committed=view.ledger.committed,
         kafka_error=str(log_answer) if isinstance(log_answer, SinkError) else None,
-        services=services,
-        catalog=catalog_status(settings, catalog, view.ledger.committed),
+        services=tree.services,
+        catalog=catalog_status(settings, tree.catalog, view.ledger.committed),
+        audit=tree.audit,
         outside=outside,
         paused=view.control.paused,
         flush_pending=view.control.flush.is_pending,

@@ -9,21 +9,18 @@ workers may register at once, when one has lost the lock and does not know yet: 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 
 import structlog
 
-from coordination.errors import SinkError
 from coordination.zookeeper.records import CatalogRecord, CatalogState
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
-from sink.runtime.pools import Background
+from sink.runtime.pools import ServiceThread
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
-POLL_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
 
@@ -49,14 +46,14 @@ def catalog_sync(
     register: Callable[[], str],
     committed: Callable[[], int],
     metrics: SinkMetrics,
-) -> CatalogSync | None:
-    """Returns the sync of a membership; None where the settings name no catalogue."""
-    return CatalogSync(settings, record, register, committed, metrics) if settings.catalogued else None
+) -> list[ServiceThread]:
+    """Returns the sync of a membership; none where the settings name no catalogue."""
+    return [CatalogSync(settings, record, register, committed, metrics)] if settings.catalogued else []
 
 
-class CatalogSync(Background):
+class CatalogSync(ServiceThread):
     """Syncs for one incarnation. `register` registers the table and returns the newest instant that the catalogue knows
-    then; `committed` is the sink's newest transaction. Works between `follow` and `pause`.
+    then; `committed` is the sink's newest transaction.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class CatalogSync(Background):
         committed: Callable[[], int],
         metrics: SinkMetrics,
     ) -> None:
-        super().__init__("catalog", self._run)
+        super().__init__("catalog", self._read_record, self._sync_if_due)
         self._record = record
         self._register = register
         self._committed = committed
@@ -76,32 +73,6 @@ class CatalogSync(Background):
         self._interval = settings.catalog_interval_ms / 1000
         self._state = CatalogState(settings.catalog_name)
         self._tried = -math.inf
-        self._following = threading.Event()
-
-    def follow(self) -> None:
-        """Begins to sync: this worker holds the lock of the table services."""
-        self._following.set()
-
-    def pause(self) -> None:
-        """Begins no further sync; one under way goes on."""
-        self._following.clear()
-
-    def stop(self) -> None:
-        super().stop()
-        # The thread waits for it.
-        self._following.set()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._following.wait()
-            try:
-                self._read_record()
-                while self._following.is_set() and not self._ended.is_set():
-                    self._sync_if_due()
-                    self._ended.wait(POLL_SECONDS)
-            except SinkError as error:
-                LOG.debug("catalog.interrupted", reason=str(error))
-                self._ended.wait(POLL_SECONDS)
 
     def _read_record(self) -> None:
         """Reads the record again: another worker may have registered meanwhile, or have tried. A record of another

@@ -36,6 +36,7 @@ from sink.hudi.lock import lock_path as table_lock_path
 from sink.hudi.shared_lock import LockIdentity
 from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
+from sink.runtime.audit_service import audit_service
 from sink.runtime.catalog_sync import catalog_sync
 from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
@@ -107,21 +108,25 @@ class Membership:
         )
         self._view_reader = CoalescedRun(resources.pool, self._read_participant_view)
         service_lock = TableServiceLock(resources.client, resources.root, member.incarnation)
+        audits = AuditRecord(resources.client, resources.root)
         self._services = TableServiceRunner(
             resources.settings,
             service_lock,
             lambda: resources.table.services(),
             lambda: self.leads,
             resources.observer.metrics,
-            catalog_sync(
-                resources.settings,
-                CatalogRecord(resources.client, resources.root),
-                lambda: resources.table.register(),
-                service_lock.committed,
-                resources.observer.metrics,
-            ),
+            [
+                *catalog_sync(
+                    resources.settings,
+                    CatalogRecord(resources.client, resources.root),
+                    lambda: resources.table.register(),
+                    service_lock.committed,
+                    resources.observer.metrics,
+                ),
+                *audit_service(resources.settings, audits),
+            ],
             TableReports(
-                AuditRecord(resources.client, resources.root),
+                audits,
                 lambda: resources.table.file_count(),
                 resources.observer.metrics,
             ),

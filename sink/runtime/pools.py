@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from coordination.errors import SinkError
 from sink.telemetry.logs import ContextThread, in_context
 
 LOG = structlog.get_logger("sink.worker")
@@ -26,6 +27,7 @@ _R = TypeVar("_R")
 MOST_THREADS = 4096
 """A thread is only started when no other one is idle. A sink that hangs keeps three: this is a bound for defects."""
 TICK_SECONDS = 0.1
+SERVICE_SECONDS = 2.0
 TICKS_PER_SECOND = 200
 """All subscribers together get no more."""
 
@@ -165,6 +167,41 @@ class Background:
     def stop(self) -> None:
         """Tells the thread to end, and does not wait for it."""
         self._ended.set()
+
+
+class ServiceThread(Background):
+    """Works while this worker holds the lock of the table services: between `follow` and `pause`. `begin` is called
+    first each time, `work` again and again; SinkErrors of both are logged.
+    """
+
+    def __init__(self, name: str, begin: Callable[[], None], work: Callable[[], None]) -> None:
+        super().__init__(name, self._run)
+        self._name, self._begin, self._work = name, begin, work
+        self._following = threading.Event()
+
+    def follow(self) -> None:
+        self._following.set()
+
+    def pause(self) -> None:
+        """Begins nothing further; what is under way goes on."""
+        self._following.clear()
+
+    def stop(self) -> None:
+        super().stop()
+        # The thread waits for it.
+        self._following.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._following.wait()
+            try:
+                self._begin()
+                while self._following.is_set() and not self._ended.is_set():
+                    self._work()
+                    self._ended.wait(SERVICE_SECONDS)
+            except SinkError as error:
+                LOG.debug("service_thread.interrupted", service=self._name, reason=str(error))
+                self._ended.wait(SERVICE_SECONDS)
 
 
 class Ticker(Background):

@@ -47,7 +47,7 @@ class TableReports:
 
     def _tell_audit(self) -> None:
         if (answer := self._audit.last()) is not None:
-            self._metrics.audited(answer.held, answer.ended)
+            self._metrics.audited(answer.held, answer.ended, answer.compared)
 
     def _tell_files(self) -> None:
         if (files := self._count_files()) is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from coordination.errors import SinkError, Unavailable
 from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
-from sink.runtime.catalog_sync import CatalogSync
+from sink.runtime.pools import ServiceThread
 from sink.runtime.table_reports import TableReports
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
@@ -51,7 +51,7 @@ class MetadataUpkeep:
 
 class TableServiceRunner:
     """Runs them for one incarnation. `run` performs the services, `leads` says whether this worker coordinates;
-    `catalog`, in a thread of its own, works while this worker holds the lock, and so do `reports` and, between two
+    `others`, in threads of their own, work while this worker holds the lock, and so do `reports` and, between two
     runs, `metadata`. `in_turn` runs the services when it is their turn.
     """
 
@@ -62,7 +62,7 @@ class TableServiceRunner:
         run: Run,
         leads: Callable[[], bool],
         metrics: SinkMetrics,
-        catalog: CatalogSync | None,
+        others: Sequence[ServiceThread],
         reports: TableReports,
         metadata: MetadataUpkeep,
         in_turn: Callable[[Run], tuple[Service, ...]],
@@ -72,7 +72,7 @@ class TableServiceRunner:
         self._perform = run
         self._leads = leads
         self._metrics = metrics
-        self._catalog = catalog
+        self._others = others
         self._reports = reports
         self._metadata = metadata
         self._in_turn = in_turn
@@ -84,15 +84,15 @@ class TableServiceRunner:
         self._thread = ContextThread(target=self._campaign, name="services", daemon=True)
 
     def start(self) -> None:
-        if self._catalog is not None:
-            self._catalog.start()
+        for other in self._others:
+            other.start()
         self._thread.start()
 
     def end(self) -> None:
         """Begins nothing new; a run under way goes on."""
         self._ended.set()
-        if self._catalog is not None:
-            self._catalog.stop()
+        for other in self._others:
+            other.stop()
         self._lock.withdraw()
 
     def join(self, seconds: float) -> None:
@@ -157,8 +157,8 @@ class TableServiceRunner:
 
     def _serve(self) -> None:
         try:
-            if self._catalog is not None:
-                self._catalog.follow()
+            for other in self._others:
+                other.follow()
             self._last = self._lock.last() or TableServiceRun()
             self._metrics.services(self._last)
             served = 0
@@ -173,8 +173,8 @@ class TableServiceRunner:
                 self._reports.poll()
                 self._ended.wait(POLL_SECONDS)
         finally:
-            if self._catalog is not None:
-                self._catalog.pause()
+            for other in self._others:
+                other.pause()
             self._metrics.not_serving()
             self._give_back()
 

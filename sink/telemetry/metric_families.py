@@ -141,6 +141,7 @@ class Families:
         self.audit_time = self._gauge(
             "sink_audit_timestamp_seconds", "Unix time of the last `sink audit`, on the worker with the table services"
         )
+        self.audit_compared = self._gauge("sink_audit_compared_rows", "Rows whose cells the last `sink audit` compared")
         self.audit_held = self._gauge("sink_audit_held", "1 if the last `sink audit` held, 0 if it did not")
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:

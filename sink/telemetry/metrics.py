@@ -219,8 +219,9 @@ class SinkMetrics:
         self._child(self._families.files).set(files)
 
     @harmless
-    def audited(self, held: bool, at: float) -> None:
-        """Takes the outcome of the last audit, and its end in Unix time."""
+    def audited(self, held: bool, at: float, compared: int) -> None:
+        """Takes the outcome of the last audit, its end in Unix time, and of how many rows it compared the cells."""
+        self._child(self._families.audit_compared).set(compared)
         self._child(self._families.audit_held).set(1 if held else 0)
         self._child(self._families.audit_time).set(at)
 
@@ -228,7 +229,8 @@ class SinkMetrics:
     def not_serving(self) -> None:
         """Drops the series of the table services: another worker runs them."""
         families = self._families
-        for family in (families.files, families.audit_time, families.audit_held, families.catalog_failures):
+        audit = families.audit_time, families.audit_held, families.audit_compared
+        for family in (families.files, *audit, families.catalog_failures):
             self._drop(family)
         self.services(TableServiceRun())
 

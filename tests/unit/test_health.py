@@ -27,6 +27,7 @@ from coordination.state.model import (
     WorkerState,
 )
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
 from sink.operations.health import Evidence, Judgement, judge
@@ -89,7 +90,7 @@ def evidence_of(
         trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
             trend.observe(before, log, WALL - after)
-    return Evidence(settings, WALL, view, build(settings, view, log or kafka_error, WALL), trend=trend)
+    return Evidence(settings, WALL, view, build(settings, FullTree(view), log or kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
@@ -127,7 +128,7 @@ def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp
     evidence, view = evidence_of(settings, a_view(settings)), a_view(settings)
     for seconds in (70, 30, 0):
         evidence.trend.observe(view, held, WALL - seconds)
-    evidence = replace(evidence, status=build(settings, view, held, WALL))
+    evidence = replace(evidence, status=build(settings, FullTree(view), held, WALL))
     judgement = judge(evidence)
     assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
     [told] = judgement.reasons or judgement.notes

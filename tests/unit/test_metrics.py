@@ -363,7 +363,7 @@ def test_services_registrations_files_instants_and_the_audit_show(
     metrics.registered(3, 0.5)
     metrics.table(17)
     metrics.table_files(4_000)
-    metrics.audited(False, 77.0)
+    metrics.audited(False, 77.0, 5)
     assert value(process, "sink_table_services_total", service="cleaning", outcome="done") == 1
     assert value(process, "sink_table_services_total", service="cleaning", outcome="failed") == 1
     assert value(process, "sink_table_service_duration_seconds_sum", service="cleaning") == 5

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from coordination.zookeeper.full_tree import FullTree
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
 from sink.operations.status import build
@@ -44,7 +45,7 @@ def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkRe
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(settings.normal_wait)
     trend.observe(keeper_view, log, NOW)
-    return report_on(settings, keeper_view, build(settings, keeper_view, log, NOW), trend)
+    return report_on(settings, keeper_view, build(settings, FullTree(keeper_view), log, NOW), trend)
 
 
 @pytest.fixture(autouse=True)

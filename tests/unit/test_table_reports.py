@@ -37,10 +37,14 @@ def test_an_audit_shows_with_its_answer_and_files_with_their_number() -> None:
     reports.poll()
     reports.services_ran()
     assert lines(process) == ['sink_table_files{sink="orders"} 3.0']
-    sources.answer = AuditAnswer(False, 77.0, "Not held")
+    sources.answer = AuditAnswer(False, 77.0, "Not held", 6, 5)
     sources.now += AUDIT_SECONDS
     reports.poll()
-    shown = ['sink_audit_timestamp_seconds{sink="orders"} 77.0', 'sink_audit_held{sink="orders"} 0.0']
+    shown = [
+        'sink_audit_timestamp_seconds{sink="orders"} 77.0',
+        'sink_audit_held{sink="orders"} 0.0',
+        'sink_audit_compared_rows{sink="orders"} 5.0',
+    ]
     assert sorted(lines(process)) == sorted([*shown, 'sink_table_files{sink="orders"} 3.0'])
     process.sink("orders").not_serving()
     assert lines(process) == []
@@ -69,4 +73,4 @@ def test_a_source_that_is_away_is_asked_again_and_fails_nothing() -> None:
     assert lines(process) == []
     sources.now += AUDIT_SECONDS
     reports.poll()
-    assert len(lines(process)) == 2
+    assert len(lines(process)) == 3

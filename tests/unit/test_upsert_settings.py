@@ -38,6 +38,10 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
             "index.enable=false is not for index.type=record",
         ),
         ({**BUCKETS, "services__clustering": "true"}, "services.clustering=true is not for index.type=bucket"),
+        (
+            {"services__audit__interval": "6h", "provenance__columns": "false"},
+            "services.audit.interval compares rows with the records at their offsets: set provenance.columns=true",
+        ),
         ({"hoodie__index__type": "SIMPLE"}, "index.type decides how a key's row is found"),
         ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides which of two rows"),
         ({"write__operation": "insert", "index__type": "record"}, "index.type is for write.operation=upsert"),

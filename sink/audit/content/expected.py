@@ -32,6 +32,7 @@ from sink.audit.content.places import Places, time_text
 from sink.audit.content.records import Headers, Record, RowMaker
 from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
+from sink.audit.orphans import end_with_parent
 
 CHUNK = 20_000
 CHUNK_BYTES = 16 << 20
@@ -176,7 +177,9 @@ class ExpectedRows:
             return
         if self._pool is None:
             # Not by fork: the client of Kafka has threads.
-            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self._jobs, multiprocessing.get_context("spawn"), initializer=end_with_parent
+            )
         if len(self._futures) >= 2 * self._jobs:
             done, self._futures = wait(self._futures, return_when=FIRST_COMPLETED)
             self._settle(done)

@@ -53,6 +53,14 @@ class FileSettings(Group):
         ge=1000,
         le=30 * 86_400_000,
     )
+    services_audit_ms: DurationMs = setting(
+        "services.audit.interval",
+        "So often a worker audits the contents of the commits since the last time (`sink audit --content --since`), in"
+        " a process of its own at the lowest priority. 0: never.",
+        default=0,
+        ge=0,
+        le=30 * 86_400_000,
+    )
     services_clustering: Flag = setting(
         "services.clustering",
         "Whether they also rewrite small files as larger ones, by Hudi's clustering and its `hoodie.clustering.*`"

@@ -153,7 +153,7 @@ function showHistory(status) {
 
 function showServices(status) {
   const place = byId("services");
-  const told = JSON.stringify([status.services, status.catalog]);
+  const told = JSON.stringify([status.services, status.catalog, status.audit]);
   if (place.dataset.told === told) return;
   place.dataset.told = told;
   const parts = [];
@@ -172,6 +172,10 @@ function showServices(status) {
     parts.push(make("h3", {}, `Catalogue: ${status.catalog.catalog}`),
       make("p", {}, status.catalog.failures ? `failed ${status.catalog.failures} times in a row: ${status.catalog.reason}`
         : `${status.catalog.behind} transactions behind`));
+  }
+  if (status.audit) {
+    parts.push(make("h3", {}, `Audit, ${moment(status.audit.ended)}`),
+      make("p", { class: status.audit.held ? "" : "state bad" }, status.audit.summary));
   }
   place.replaceChildren(...parts);
 }
