@@ -253,7 +253,7 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
             return NotCompared(chunk.specification, str(error))
         else:
             if row is not None:
-                row |= {"_sink_source": source, "_sink_offset": record.offset, "_sink_commit": commit}
+                row["_sink_source"], row["_sink_offset"], row["_sink_commit"] = source, record.offset, commit
                 rows.append(row)
     if rows:
         columns = [column([row.get(field.name) for row in rows], field.type) for field in maker.target.schema]
@@ -285,7 +285,9 @@ class PlacedMaker:
         """Returns the row of a record with its place; None if it changes nothing. Raises Bad and NotComparable."""
         topic, partition = self._names[source].topic, self._names[source].partition
         if self._changes is None:
-            return self._placed(self._rows.row(topic, partition, record)) | {DELETES: False}
+            row = self._placed(self._rows.row(topic, partition, record))
+            row[DELETES] = False
+            return row
         change = self._changes.change(topic, partition, record)
         if change is None:
             return None
@@ -303,13 +305,17 @@ class PlacedMaker:
                     placed[PATH] = None
             if placed[PATH] is None:
                 raise Bad("an update that moves its row to another partition")
-        return placed | {DELETES: change.deletes}
+        placed[DELETES] = change.deletes
+        return placed
 
     def _placed(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Adds the places to a row, and returns it."""
         time, places = self._spec.time, self.target.places
         if time is not None:
-            row = {**row, time.column: time_text(time, row, self._spec.rules)}
-        return {**row, PATH: places.path(row), KEY: places.key(row)}
+            row[time.column] = time_text(time, row, self._spec.rules)
+        row[PATH] = places.path(row)
+        row[KEY] = places.key(row)
+        return row
 
 
 def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -19,7 +19,6 @@ from sink.audit.decode.rules import Bad, Rules, chosen
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _EMPTY = "__empty__"
-_DEFAULT_KEY = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -54,13 +53,14 @@ class Places:
 
     def path(self, row: Mapping[str, Any]) -> str:
         """Returns the table partition of a row; an empty text for that of a table without partitions."""
+        if not self.partitions:
+            return ""
         values = [self._value(name, row[name]) for name in self.partitions]
         names = [
             f"{name}={value}" if self.hive_style else value for name, value in zip(self.partitions, values, strict=True)
         ]
         path = "/".join(names)
-        if names:
-            self._refuse(path)
+        self._refuse(path)
         return path
 
     def _value(self, name: str, value: Any) -> str:
@@ -88,17 +88,17 @@ class Places:
 
     def key(self, row: Mapping[str, Any]) -> str:
         """Returns the record key of a row."""
-        texts = {name: None if row.get(name) is None else _text(row[name]) for name in self.keys}
-        if None in texts.values():
+        values = [row.get(name) for name in self.keys]
+        if None in values:
             raise Bad("a column of the record key is null")
         if len(self.keys) == 1 and len(self.partitions) <= 1:
-            (text,) = texts.values()
+            text = _text(values[0])
             if text == "":
                 raise Bad("the record key is empty")
-            return str(text)
-        if self.keys != _DEFAULT_KEY and all(row[name] == "" for name in self.keys):
+            return text
+        if all(value == "" for value in values):
             raise Bad("all columns of the record key are empty")
-        return ",".join(f"{name}:{text or _EMPTY}" for name, text in texts.items())
+        return ",".join([f"{name}:{_text(value) or _EMPTY}" for name, value in zip(self.keys, values, strict=True)])
 
 
 def time_text(time: TimePartition, row: Mapping[str, Any], rules: Rules) -> str | None:

@@ -20,6 +20,7 @@ from sink.audit.decode.rules import Bad
 
 WIRE = "-confluent"
 _MOST_READERS = 1_000
+_EPOCH = in_utc(EPOCH)
 _DELETED = "_hoodie_is_deleted"
 Row = dict[str, Any]
 Read = Callable[[bytes], Row]
@@ -53,38 +54,42 @@ class RowMaker:
         self._readers: dict[object, Read | Bad] = {}
         self._kind = spec.form.removesuffix(WIRE)
         self._is_wire = spec.form.endswith(WIRE)
+        self._added = [(name, self._reader_of_record(name)) for name in spec.added]
+        has_ids = self._is_wire or spec.setting("delete.key.format", "none").endswith(WIRE)
+        self._needs_headers = has_ids or "_kafka_headers" in spec.added
 
     def row(self, topic: str, partition: int, record: Record) -> Row:
         """Returns all columns of the table but Hudi's own and a generated one."""
         self.require_headers(record)
-        return {**self.value(record), **self.added(topic, partition, record)}
+        row = self.value(record)
+        row.update(self.added(topic, partition, record))
+        return row
 
     def require_headers(self, record: Record) -> None:
         """Raises Bad for headers that cannot be read, where they count."""
-        spec = self._spec
-        has_ids = spec.form.endswith(WIRE) or spec.setting("delete.key.format", "none").endswith(WIRE)
-        if record.headers is None and (has_ids or "_kafka_headers" in spec.added):
+        if record.headers is None and self._needs_headers:
             raise Bad("headers that cannot be read")
 
     def added(self, topic: str, partition: int, record: Record) -> Row:
         """Returns the columns that come from the record, not from its value."""
-        return {name: self._added(name, topic, partition, record) for name in self._spec.added}
+        return {name: read(topic, partition, record) for name, read in self._added}
 
-    def _added(self, name: str, topic: str, partition: int, record: Record) -> Any:
+    def _reader_of_record(self, name: str) -> Callable[[str, int, Record], Any]:
         match name:
             case "_kafka_topic":
-                return topic
+                return lambda topic, _, __: topic
             case "_kafka_partition":
-                return partition
+                return lambda _, partition, __: partition
             case "_kafka_offset":
-                return record.offset
+                return lambda _, __, record: record.offset
             case "_kafka_timestamp":
-                return _moment(record.timestamp)
+                return lambda _, __, record: _moment(record.timestamp)
             case "_kafka_key":
-                return _key(record.key, self._spec.setting("key.format", "none"))
+                form = self._spec.setting("key.format", "none")
+                return lambda _, __, record: _key(record.key, form)
             case "_kafka_headers":
-                return [{"key": key, "value": value} for key, value in record.headers or ()] or None
-        return None
+                return lambda _, __, record: _entries(record.headers)
+        return lambda _, __, ___: None
 
     def value(self, record: Record) -> Row:
         """Returns the columns of the value."""
@@ -201,9 +206,13 @@ def _moment(milliseconds: int) -> datetime | None:
     if milliseconds == -1:
         return None
     try:
-        return in_utc(EPOCH + timedelta(milliseconds=milliseconds))
+        return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         raise Bad("a timestamp outside of the years 1 to 9999") from None
+
+
+def _entries(headers: Headers) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in headers or ()] or None
 
 
 def _key(key: bytes | None, form: str) -> Any:

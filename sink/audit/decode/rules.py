@@ -32,6 +32,10 @@ class Rules:
     """The paths of fields (field.names) by that of their column."""
     _places: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """Paths that `place` found before."""
+    structs: dict[tuple[int, str], tuple[Any, list[Any]]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """What a decoder has worked out for the fields of a struct, by its identity and path, with the struct."""
 
 
 def chosen(choices: ByColumn, path: str) -> str | None:
