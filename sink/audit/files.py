@@ -59,11 +59,12 @@ class NamedFiles:
 
 @dataclass(frozen=True, slots=True)
 class StorageCheck:
-    """`visible`: paths that a reader which lists storage would read, although no commit names them."""
+    """`visible`: paths that a reader which lists storage would read, although no commit names them. `stored`: all."""
 
     findings: tuple[AuditFinding, ...]
     visible: tuple[str, ...]
     broken: frozenset[str]
+    stored: frozenset[str]
 
 
 def named_files(commits: Sequence[Commit]) -> NamedFiles:
@@ -121,7 +122,7 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
         findings.append(finding)
         if is_visible:
             visible.append(path)
-    return StorageCheck(tuple(findings), tuple(visible), frozenset(broken))
+    return StorageCheck(tuple(findings), tuple(visible), frozenset(broken), frozenset(stored))
 
 
 def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[AuditFinding, ...]:
