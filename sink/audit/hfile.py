@@ -2,8 +2,8 @@
 
 A file is a row of blocks, and a trailer of 4,096 bytes that ends with the version of the format. A block has a header
 of 33 bytes: its kind (8), its length on disk without the header (4, big-endian like all numbers), that before
-compression (4), the place of the block before (8), the kind of its checksums (1), how many bytes each covers (4), and its length
-without checksums but with the header (4). Raises ValueError for anything else.
+compression (4), the place of the block before (8), the kind of its checksums (1), how many bytes each covers (4), and
+its length without checksums but with the header (4). Raises ValueError for anything else.
 """
 
 from __future__ import annotations

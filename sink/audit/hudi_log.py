@@ -1,8 +1,8 @@
 """Reads the blocks of a Hudi log file, without Hudi.
 
 A block is: `#HUDI#`, its length (8 bytes, big-endian like all numbers), the format's version (4), its type (4), a map
-of headers, the content with its length (8) before it, a map of footers, and the length of all before (8). A map is a count (4), and
-for each entry a number (4), a length (4) and that many bytes. Raises ValueError for anything else.
+of headers, the content with its length (8) before it, a map of footers, and the length of all before (8). A map is a
+count (4), and for each entry a number (4), a length (4) and that many bytes. Raises ValueError for anything else.
 """
 
 from __future__ import annotations

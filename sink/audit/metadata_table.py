@@ -121,6 +121,9 @@ def check_metadata_table(
     except ValueError as error:
         findings.add(FindingKind.METADATA_TABLE, f"{error}: readers that use the metadata table cannot read the table")
         return
+    if not listed and files.live:
+        findings.add(FindingKind.METADATA_TABLE, "it lists no file, and the table's properties say that it lists all")
+        return
     needed = {entry.file.path: entry for entry in files.live.values() if entry.file.writes}
     needed |= {log.file.path: log for logs in files.logs.values() for log in logs}
     for path, entry in sorted(needed.items()):

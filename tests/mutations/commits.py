@@ -69,15 +69,10 @@ def digest_missing(edited: Edited) -> str:
 
 @cell("digest", "extra", "appends", FindingKind.DIGEST)
 def digest_extra(edited: Edited) -> str:
-    """A slice of no records has the digest of some."""
-    commit = edited.own_commits()[-1]
-
-    def change(checkpoint: Metadata) -> None:
-        topic, partition, _, end, generation, *_ = checkpoint["results"][0]
-        checkpoint["results"].append([topic, partition, end, end, generation, 0, "abc", 0])
-
-    edited.change_checkpoint(commit, change)
-    return f"of transaction 10 (commit {commit.name[:17]})"
+    """The digest of another slice is added to it."""
+    _, checkpoint = _checkpoint(metadata_of(edited.own_commits()[-1]))
+    first, second = (int(result[6], 16) for result in checkpoint["results"][:2])
+    return _change_digest(edited, f"{(first + second) % 2**64:x}")
 
 
 @cell("digest", "altered", "appends", FindingKind.DIGEST)

@@ -112,6 +112,13 @@ class Edited:
         found = [path for path in folder.iterdir() if ".log." in path.name or path.suffix == ".hfile"]
         return sorted(found, key=lambda path: (_instant(path), path.name))
 
+    def without_metadata_table(self) -> None:
+        """Deletes the metadata table, and what says that there is one."""
+        shutil.rmtree(self.table / ".hoodie" / "metadata")
+        properties = self.table / ".hoodie" / "hoodie.properties"
+        lines = (line for line in properties.read_text().splitlines() if "metadata.partitions=" not in line)
+        properties.write_text("\n".join(lines) + "\n")
+
     def copy(self, name: str, directory: Path) -> Edited:
         """Copies the table of this name with all that belongs to it."""
         shutil.copytree(self.directory, directory / name)

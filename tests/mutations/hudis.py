@@ -107,10 +107,10 @@ def statistics_stale(edited: Edited) -> str:
     return f"{mine.relative_to(edited.table)}"
 
 
-@cell("metadata table", "missing", "appends", None)
+@cell("metadata table", "missing", "appends", FindingKind.METADATA_TABLE)
 def metadata_table_missing(edited: Edited) -> str:
     shutil.rmtree(edited.table / ".hoodie" / "metadata")
-    return "metadata"
+    return "it lists no file"
 
 
 @cell("metadata table", "extra", "copied", FindingKind.METADATA_TABLE)
@@ -179,7 +179,8 @@ def partition_path_altered(edited: Edited) -> str:
 
 @cell("partition path", "stale", "appends", FindingKind.CELL)
 def partition_path_stale(edited: Edited) -> str:
-    """A whole file is in another table partition, and its commit says so."""
+    """A whole file is in another table partition, its commit says so, and there is no metadata table to say another."""
+    edited.without_metadata_table()
     path = _newest(edited)
     row = rows_of(path).to_pylist()[0]
     other = "day=mon" if path.parent.name == "day=tue" else "day=tue"

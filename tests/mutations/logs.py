@@ -46,16 +46,18 @@ def _empty(block: LogBlock) -> bytes:
     return block.with_records([]).content
 
 
-@cell("log block", "extra", "merged", FindingKind.ABSENT)
+@cell("log block", "extra", "merged", FindingKind.DUPLICATE)
 def log_block_extra(edited: Edited) -> str:
-    """A block whose rows are those of another transaction follows the newest."""
-    path, block = _newest(edited, ROWS)
-    earlier = _before(edited, path, ROWS)
-    rows = [{**row, "_hoodie_commit_time": block.records()[0]["_hoodie_commit_time"]} for row in earlier.records()]
-    key = block.records()[0]["_hoodie_record_key"]
-    extra = block.with_records([{**rows[0], "_hoodie_record_key": key}])
+    """A block of another file group follows, whose keys have rows there."""
+    path, _ = _newest(edited, ROWS)
+    found = [other for other in edited.logs() if _group(other) != _group(path) and _instant(other) == _instant(path)]
+    [extra] = [block for block in _blocks(found[0]) if block.kind == ROWS]
     edited.change_log(path, lambda blocks: [*blocks, extra])
-    return place(block.records()[0])
+    return f"record key '{extra.records()[0]['_hoodie_record_key']}' has 2 rows"
+
+
+def _instant(path: Path) -> str:
+    return path.name.split("_")[1]
 
 
 @cell("log block", "altered", "merged", FindingKind.CELL)
@@ -77,8 +79,8 @@ def log_block_stale(edited: Edited) -> str:
 
 def _deleted(block: LogBlock) -> bytes:
     """The key of a block with one delete: behind version, length, two counts and the branch of a union."""
-    length = block.content[11] // 2
-    return block.content[12 : 12 + length]
+    length = block.content[10] // 2
+    return block.content[11 : 11 + length]
 
 
 @cell("delete block", "missing", "merged", FindingKind.STALE)

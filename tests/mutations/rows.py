@@ -222,5 +222,3 @@ def errors_row_stale(edited: Edited) -> str:
     at = [row["instant"] for row in rows_of(path).to_pylist()].index(instants[-1])
     edited.change_rows(path, lambda rows: with_cell(rows, at, "instant", instants[0]))
     return f"commit {instants[-1]}"
-
-

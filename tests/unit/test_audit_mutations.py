@@ -30,7 +30,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_healthy_table_holds(name: str, kept: Kept) -> None:
     report = KeptTable(kept(name).directory).audit()
-    assert report.held, report.to_json()
+    assert report.held, report.findings
     assert report.content is not None
     assert report.content.compared == report.rows > 0
 
@@ -52,6 +52,7 @@ def test_what_is_broken_is_found_and_named(cell: Cell, kept: Kept, tmp_path: Pat
             table.audit()
         return
     report = table.audit()
-    assert not report.held
+    listed = "\n".join(f"{finding.kind.name}: {finding.sentence}" for finding in report.findings)
+    assert not report.held, listed
     sentences = [finding.sentence for finding in report.failures if finding.kind is cell.kind]
-    assert any(where in sentence for sentence in sentences), f"{where!r}: {report.to_json()}"
+    assert any(where in sentence for sentence in sentences), f"{where}\n{listed}"

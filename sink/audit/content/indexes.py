@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -26,6 +26,7 @@ from sink.audit.metadata_table import MetadataTable, Record, column_statistics
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.timeline import TableFiles
 
+_HUDIS = "_hoodie_"
 _KEY = "_hoodie_record_key"
 _FILTER, _FILTER_KIND = b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"
 _LOWEST, _HIGHEST = b"hoodie_min_record_key", b"hoodie_max_record_key"
@@ -59,10 +60,12 @@ class Extent:
 
 @dataclass
 class IndexCheck:
-    """Checks the files of a table. `changed`: its rows are changed by key, which writers look up."""
+    """Checks the files of a table. `schema` has the columns that readers see; `changed`: its rows are changed by key,
+    which writers look up."""
 
     table: TableFiles
     metadata: MetadataTable
+    schema: pa.Schema
     changed: bool
     findings: AuditFindings
     _statistics: Mapping[tuple[str, str], Record] = field(default_factory=dict)
@@ -103,15 +106,30 @@ class IndexCheck:
         try:
             with self.table.filesystem.open_input_file(path) as source:
                 file = pq.ParquetFile(source)
+                self._hold_columns(entry, file.schema_arrow)
                 extents: dict[str, Extent] = {}
                 for name, group, extent in self._extents(file):
                     self._hold_footer(entry, file, name, group, extent)
                     extents.setdefault(name, Extent()).add(extent)
                 self._hold_keys(entry, file, extents.get(_KEY))
-        except pa.ArrowException:
-            return  # the reading of its rows has a finding
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+            self.findings.add(FindingKind.FILE_UNREADABLE, f"{entry.file.path}: {str(error)[:200]}")
+            return
         if entry.file.writes:
             self._hold_statistics(entry, extents)
+
+    def _hold_columns(self, entry: NamedFile, found: pa.Schema) -> None:
+        """Compares the file's columns with those that readers see."""
+        known = {column.name.lower(): column.type for column in self.schema}
+        for column in found:
+            kind = known.get(column.name.lower())
+            place = _place(entry, column.name)
+            if column.name.startswith(_HUDIS):
+                continue
+            if kind is None:
+                self.findings.add(FindingKind.COLUMNS, f"{place} is none of the table's: readers leave it out")
+            elif not _is_widened(column.type, kind):
+                self.findings.add(FindingKind.COLUMNS, f"{place} has type {column.type} there, the table's is {kind}")
 
     def _extents(self, file: pq.ParquetFile) -> Iterator[tuple[str, int, Extent]]:
         """Yields name, row group and extent of each flat column."""
@@ -204,6 +222,27 @@ class IndexCheck:
 
 def _place(entry: NamedFile, column: str) -> str:
     return f"column {column} of {entry.file.path} of commit {entry.commit}"
+
+
+def _is_widened(kind: pa.DataType, wider: pa.DataType) -> bool:
+    """Whether values of a type may be those of a column of a wider one. Only flat columns are told apart."""
+    if kind.num_fields or wider.num_fields:
+        return kind.num_fields > 0 and wider.num_fields > 0
+    if pa.types.is_string(wider) or pa.types.is_binary(wider):
+        return True
+    return any(is_one(kind) and is_one(wider) for is_one in _FAMILIES)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+_FAMILIES: Sequence[Callable[[pa.DataType], bool]] = (
+    _is_number,
+    pa.types.is_boolean,
+    pa.types.is_temporal,
+    pa.types.is_fixed_size_binary,
+)
 
 
 def _extent(column: pa.ChunkedArray) -> Extent:

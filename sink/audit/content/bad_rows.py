@@ -1,0 +1,68 @@
+"""Compares the rows of the errors table with the log: key, value and timestamp of each bad record are the record's.
+
+Headers are not compared, nor the kind and the reason, which are the writer's own words. Guarantee: each row whose record
+the log still has is compared. Memory: 24 bytes for each bad record of the sink.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+from numpy.typing import NDArray
+from xxhash import xxh64_intdigest
+
+from coordination.state.model import TopicPartition
+from sink.audit.report import AuditFindings, FindingKind
+from sink.audit.rows import PROVENANCE
+
+COLUMNS = (*PROVENANCE, "sink", "topic_id", "_kafka_timestamp", "_kafka_key", "value")
+"""The columns of the errors table that are read."""
+_Found = tuple[NDArray[np.int64], NDArray[np.uint64]]
+
+
+class BadRows:
+    """The bad records of a sink, by offset. Call `receive` with the log's records."""
+
+    def __init__(self, sink: str, topic_ids: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> None:
+        """`batches` have `COLUMNS`."""
+        offsets: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
+        for batch in batches:
+            moments = batch.column("_kafka_timestamp").cast(pa.int64()).to_pylist()
+            names = (*PROVENANCE, "sink", "topic_id", "_kafka_key", "value")
+            columns = (batch.column(name).to_pylist() for name in names)
+            for moment, topic, partition, offset, owner, topic_id, key, value in zip(moments, *columns, strict=True):
+                if owner == sink and topic_ids.get(topic) == topic_id:
+                    milliseconds = -1 if moment is None else moment // 1000
+                    offsets[TopicPartition(topic, partition)][offset] = _digest(milliseconds, key, value)
+        self._found: dict[TopicPartition, _Found] = {}
+        for source, digests in offsets.items():
+            ordered = sorted(digests)
+            hashes = np.array([digests[offset] for offset in ordered], np.uint64)
+            self._found[source] = np.array(ordered, np.int64), hashes
+
+    def receive(
+        self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int], findings: AuditFindings
+    ) -> None:
+        """Takes records of a partition, by rising offset."""
+        known = self._found.get(source)
+        if known is None or not offsets:
+            return
+        low, high = np.searchsorted(known[0], [offsets[0], offsets[-1] + 1])
+        numbers = {offset: number for number, offset in enumerate(offsets)} if low < high else {}
+        for offset, digest in zip(known[0][low:high].tolist(), known[1][low:high].tolist(), strict=True):
+            if (number := numbers.get(offset)) is None:
+                continue
+            message = messages[number]
+            if _digest(message.timestamp()[1], message.key(), message.value()) != digest:
+                findings.add(
+                    FindingKind.ERRORS_ROW,
+                    f"{source} offset {offset}: the errors table has another key, value or timestamp than the log",
+                )
+
+
+def _digest(milliseconds: int, key: object, value: object) -> int:
+    return xxh64_intdigest(repr((milliseconds, key, value)).encode())
