@@ -38,10 +38,8 @@ def check_columns(sink: str, commits: Sequence[Commit], visible: Collection[str]
     wanted, found = _types(own[-1].schema), _types(newest.schema)
     for name in sorted(wanted.keys() & found.keys()):
         if wanted[name] != found[name]:
-            sentence = (
-                f"column {name} has type {json.dumps(found[name])} since commit {newest}, and {json.dumps(wanted[name])}"
-                f" in commit {own[-1]} of the sink"
-            )
+            types = json.dumps(found[name]), json.dumps(wanted[name])
+            sentence = f"column {name} has type {types[0]} since commit {newest}, and {types[1]} in commit {own[-1]}"
             findings.add(kind, sentence + (texts if others else ""))
 
 

@@ -44,7 +44,8 @@ class NamedFiles:
     """The files that commits name.
 
     `live`: the newest base file of each visible file group; `logs`: the log files that readers merge with it, or alone;
-    `paths`: all files of all commits. `completed`: when each commit completed, by instant.
+    `paths`: all files of all commits. `replaced`: the instant that replaced each group. `completed`: when each commit
+    completed, by instant.
 
     `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
     """
@@ -52,9 +53,11 @@ class NamedFiles:
     live: dict[Group, NamedFile]
     logs: dict[Group, tuple[NamedFile, ...]]
     paths: frozenset[str]
-    replaced: frozenset[Group]
+    replaced: Mapping[Group, str]
     completed: Mapping[str, str]
     removals: tuple[tuple[Commit, int], ...]
+    unmerged: tuple[tuple[NamedFile, int], ...] = ()
+    """Base files of compactions that hide more log files than they were merged from, with the number of the hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,9 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     live: dict[Group, NamedFile] = {}
     logs: dict[Group, tuple[NamedFile, ...]] = {}
     paths: set[str] = set()
-    replaced: set[Group] = set()
+    replaced: dict[Group, str] = {}
     removals: list[tuple[Commit, int]] = []
+    unmerged: list[tuple[NamedFile, int]] = []
     for commit in commits:
         if commit.by_others:
             replaced_rows = sum(live[group].file.writes for group in commit.replaced if group in live)
@@ -87,13 +91,17 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
             else:
                 live[group] = NamedFile(file, commit)
                 # A base file holds what had completed when its instant was requested: a compaction's was, long before.
-                logs[group] = tuple(log for log in logs.get(group, ()) if log.commit.completed > commit.instant)
+                kept = tuple(log for log in logs.get(group, ()) if log.commit.completed > commit.instant)
+                hidden = len(logs.get(group, ())) - len(kept)
+                if commit.operation == "COMPACT" and file.merged is not None and hidden > file.merged:
+                    unmerged.append((live[group], hidden))
+                logs[group] = kept
         for group in commit.replaced:
-            replaced.add(group)
+            replaced[group] = commit.instant
             live.pop(group, None)
             logs.pop(group, None)
     completed = {commit.instant: commit.completed for commit in commits}
-    return NamedFiles(live, logs, frozenset(paths), frozenset(replaced), completed, tuple(removals))
+    return NamedFiles(live, logs, frozenset(paths), replaced, completed, tuple(removals), tuple(unmerged))
 
 
 def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:
@@ -105,6 +113,12 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
         if finding:
             findings.append(finding)
             broken.add(entry.file.path)
+    for entry, hidden in files.unmerged:
+        sentence = (
+            f"{entry.file.path} of commit {entry.commit} was merged from {entry.file.merged:,} log files, and"
+            f" hides {hidden:,}: readers do not see their changes"
+        )
+        findings.append(AuditFinding(FindingKind.FILE_UNSEEN, sentence))
     for folder in sorted({entry.file.partition_path for entry in files.live.values()}):
         metafile = posixpath.join(table.root, folder, _METAFILE)
         infos = table.filesystem.get_file_info([metafile, f"{metafile}.parquet", f"{metafile}.orc"])
@@ -231,6 +245,10 @@ def _judge_unnamed(path: str, timeline: AuditedTimeline, files: NamedFiles) -> t
             FindingKind.STRAY, f"{path} belongs to {instant}, which did not complete: readers skip it"
         ), False
     if group in files.replaced and group not in files.live:
+        replaced_at = files.replaced[group]
+        if timeline.boundary is not None and replaced_at < timeline.boundary:
+            sentence = f"{path} belongs to a file group that {replaced_at} replaced, which is archived: readers show it"
+            return AuditFinding(FindingKind.FILE_UNNAMED, sentence), False
         return AuditFinding(FindingKind.STRAY, f"{path} belongs to a replaced file group: readers skip it"), False
     current = files.live.get(group)
     if log and (current is None or files.completed.get(instant, instant) > current.commit.instant):

@@ -28,7 +28,7 @@ from sink.audit.timeline import AuditedTimeline, TableFiles
 
 _PLACE = ".hoodie/metadata"
 _FILES, _STATISTICS = "files", "column_stats"
-_NAME = re.compile(r"^(?:\.[^_]+_(?P<log>\d{17})\.log\.|[^._][^_]*_[^_]+_(?P<base>\d{17})\.hfile$)")
+_NAME = re.compile(r"^(?:\.[^._][^_]*_(?P<log>\d{17})\.log\.\d+(?:_[\d-]+)?|[^._][^_]*_[^_]+_(?P<base>\d{17})\.hfile)$")
 _INSTANT = re.compile(r"^(\d{17})[_.]")
 _COMPLETED = re.compile(r"^(\d{17})_\d{17}\.\w+$")
 _DATA_INSTANT = re.compile(r"_(\d{17})\.(?:parquet$|log\.)")

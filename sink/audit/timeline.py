@@ -35,7 +35,8 @@ _MANIFEST = re.compile(r"manifest_(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A write stat: `writes` counts all rows of the file, `inserts` and `deletes` the changes."""
+    """A write stat: `writes` counts all rows of the file, `inserts` and `deletes` the changes. `merged` counts the log
+    files that a compaction has merged into it; None where it does not say."""
 
     file_id: str
     path: str
@@ -44,6 +45,7 @@ class WrittenFile:
     inserts: int
     deletes: int
     size: int
+    merged: int | None = None
 
     @property
     def is_log(self) -> bool:
@@ -222,6 +224,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
             inserts=stat["numInserts"] or 0,
             deletes=stat["numDeletes"] or 0,
             size=stat["fileSizeInBytes"] or 0,
+            merged=stat.get("totalLogFilesCompacted"),
         )
         for partition_path, stats in (metadata.get("partitionToWriteStats") or {}).items()
         for stat in stats

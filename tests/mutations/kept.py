@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,12 +41,15 @@ class KeptLog:
         return max((int(message.offset() or 0) + 1 for message in self.records[place]), default=0)
 
 
-def message(topic: str, record: Mapping[str, Any]) -> Message:
-    """`record`: partition, offset, timestamp; key, value and the values of headers in base64."""
-    headers = [(name, content(part)) for name, part in record.get("headers", ())] or None
-    place = topic, record["partition"], record["offset"]
-    moment = (TIMESTAMP_CREATE_TIME, record["timestamp"])
-    return Message(*place, content(record["key"]), content(record["value"]), headers, None, moment)
+def log_of(topic: str, topic_id: str, records: Iterable[Mapping[str, Any]], partitions: int = 1) -> KeptLog:
+    """A log of records: partition, offset, timestamp, key, value and maybe headers."""
+    by_place: dict[Place, list[Message]] = {(topic, number): [] for number in range(partitions)}
+    for record in records:
+        place = topic, record["partition"], record["offset"]
+        moment = (TIMESTAMP_CREATE_TIME, record["timestamp"])
+        message = Message(*place, record["key"], record["value"], record.get("headers"), None, moment)
+        by_place.setdefault(place[:2], []).append(message)
+    return KeptLog(by_place, {topic: topic_id})
 
 
 def content(text: str | None) -> bytes | None:
@@ -54,12 +57,12 @@ def content(text: str | None) -> bytes | None:
 
 
 def read_log(file: Path) -> KeptLog:
+    """Reads a log whose keys, values and values of headers are in base64."""
     head, *records = map(json.loads, file.read_text().splitlines())
-    topic = head["topic"]
-    by_place: dict[Place, list[Message]] = {(topic, number): [] for number in range(head["partitions"])}
     for record in records:
-        by_place[topic, record["partition"]].append(message(topic, record))
-    return KeptLog(by_place, {topic: head["topic_id"]})
+        record["key"], record["value"] = content(record["key"]), content(record["value"])
+        record["headers"] = [(name, content(part)) for name, part in record["headers"]] or None
+    return log_of(head["topic"], head["topic_id"], records, head["partitions"])
 
 
 class _Consumer:

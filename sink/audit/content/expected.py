@@ -256,7 +256,10 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
                 row["_sink_source"], row["_sink_offset"], row["_sink_commit"] = source, record.offset, commit
                 rows.append(row)
     if rows:
-        columns = [column([row.get(field.name) for row in rows], field.type) for field in maker.target.schema]
+        try:
+            columns = [column([row.get(field.name) for row in rows], field.type) for field in maker.target.schema]
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return NotCompared(chunk.specification, "a column of the table is narrower than in their commit")
         pq.write_table(pa.table(columns, maker.target.schema), folder / f"rows-{number}.parquet", compression="lz4")
     if bad:
         parts = zip(zip(*bad, strict=True), BAD_SCHEMA.types, strict=True)

@@ -227,7 +227,7 @@ def _place(entry: NamedFile, column: str) -> str:
 def _is_widened(kind: pa.DataType, wider: pa.DataType) -> bool:
     """Whether values of a type may be those of a column of a wider one. Only flat columns are told apart."""
     if kind.num_fields or wider.num_fields:
-        return kind.num_fields > 0 and wider.num_fields > 0
+        return bool(kind.num_fields and wider.num_fields)
     if pa.types.is_string(wider) or pa.types.is_binary(wider):
         return True
     return any(is_one(kind) and is_one(wider) for is_one in _FAMILIES)
