@@ -23,13 +23,12 @@ EXCUSED = {
 
 @dataclass(frozen=True)
 class Cell:
-    """`break_it` breaks the table of this name, and returns a text of the finding: where it is. `kind` is None where
-    the audit cannot be done at all."""
+    """`break_it` breaks the table of this name, and returns a text of the finding: where it is."""
 
     thing: str
     way: str
     table: str
-    kind: FindingKind | None
+    kind: FindingKind
     break_it: Callable[[Edited], str]
 
     @property
@@ -41,7 +40,7 @@ CELLS: list[Cell] = []
 
 
 def cell(
-    thing: str, way: str, table: str, kind: FindingKind | None
+    thing: str, way: str, table: str, kind: FindingKind
 ) -> Callable[[Callable[[Edited], str]], Callable[[Edited], str]]:
     """Adds a function to the table of mutations."""
 

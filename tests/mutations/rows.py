@@ -143,7 +143,7 @@ def column_stale(edited: Edited) -> str:
     shutil.copy(newest, rewrite)
     edited.change_commit(rewrite, without_price)
     edited.change_commit(rewrite, lambda document: document.update(partitionToWriteStats={}))
-    return "column price"
+    return "column price of commit"
 
 
 @cell("file", "missing", "appends", FindingKind.FILE_MISSING)

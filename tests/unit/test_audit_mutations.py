@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coordination.errors import SinkError
+from sink.audit.report import Report
 from tests.mutations import commits, hudis, logs, rows
+from tests.mutations.auditor_mutants import BLIND, NAN, WRONG, Blind, Wrong
 from tests.mutations.cells import CELLS, EXCUSED, THINGS, WAYS, Cell
 from tests.mutations.edit import Edited
 from tests.mutations.kept import KeptTable, unpack
@@ -44,15 +45,39 @@ def test_each_thing_breaks_in_each_way_and_few_are_excused() -> None:
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])
 def test_what_is_broken_is_found_and_named(cell: Cell, kept: Kept, tmp_path: Path) -> None:
-    edited = kept(cell.table).copy("broken", tmp_path)
-    where = cell.break_it(edited)
-    table = KeptTable(edited.directory)
-    if cell.kind is None:
-        with pytest.raises(SinkError, match=where):
-            table.audit()
-        return
-    report = table.audit()
+    found, report = looked_for(cell, kept, tmp_path)
     listed = "\n".join(f"{finding.kind.name}: {finding.sentence}" for finding in report.findings)
     assert not report.held, listed
-    sentences = [finding.sentence for finding in report.failures if finding.kind is cell.kind]
-    assert any(where in sentence for sentence in sentences), f"{where}\n{listed}"
+    assert found, listed
+
+
+def looked_for(cell: Cell, kept: Kept, directory: Path) -> tuple[bool, Report]:
+    """Breaks a table. Returns whether the audit names what is broken."""
+    edited = kept(cell.table).copy("broken", directory)
+    where = cell.break_it(edited)
+    report = KeptTable(edited.directory).audit()
+    return any(where in finding.sentence for finding in report.failures if finding.kind is cell.kind), report
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in WRONG])
+def test_an_auditor_that_is_wrong_finds_fault_with_a_healthy_table(
+    mutant: Wrong, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant.apply(monkeypatch.setattr)
+    assert KeptTable(kept(mutant.table).directory).audit().failures
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in BLIND])
+def test_an_auditor_that_sees_less_loses_a_mutation(
+    mutant: Blind, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [cell] = [cell for cell in (*CELLS, mutant.cell) if mutant.cell in (cell, getattr(cell, "name", ""))][:1]
+    assert isinstance(cell, Cell)
+    mutant.apply(monkeypatch.setattr)
+    found, report = looked_for(cell, kept, tmp_path)
+    assert not found, report.findings
+
+
+def test_a_nan_is_found(kept: Kept, tmp_path: Path) -> None:
+    found, report = looked_for(NAN, kept, tmp_path)
+    assert found, report.findings
