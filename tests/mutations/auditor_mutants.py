@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import sink.audit
+from coordination.state.model import TopicPartition
 from sink.audit import chain, columns, digests, files
 from sink.audit.content import bad_rows, bloom, cells, changes, indexes, places, records
 from sink.audit.content.expected import KEY, PATH
@@ -23,6 +24,8 @@ from sink.audit.report import DigestCount, FindingKind
 from tests.mutations.cells import Cell, place
 from tests.mutations.edit import Edited, rows_of, with_cell
 
+_ONE = np.uint64(1)
+_NO_ERRORS: tuple[Counter[TopicPartition], int] = (Counter(), 0)
 Patch = Callable[[Any, str, Any], None]
 
 
@@ -109,12 +112,8 @@ WRONG = (
         "appends",
         _after(indexes, "_stored", lambda value, *_: value * 10 if isinstance(value, Decimal) else value),
     ),
-    Wrong(
-        "the hash of a Bloom filter without its seed", "copied", _after(bloom, "murmur", lambda value, *_: value * 3)
-    ),
-    Wrong(
-        "a digest of one more", "appends", _after(digests, "_record_digests", lambda found, *_: found + np.uint64(1))
-    ),
+    Wrong("another hash of a Bloom filter", "copied", _after(bloom, "murmur", lambda value, *_: value * 3)),
+    Wrong("a digest of one more", "appends", _after(digests, "_record_digests", lambda found, *_: found + _ONE)),
     Wrong(
         "a fold that ignores ordering values",
         "copied",
@@ -206,7 +205,7 @@ BLIND = (
     Blind(
         "an errors table whose rows do not count",
         "errors row missing",
-        _nothing(sink.audit, "add_errors", (Counter(), 0)),
+        _nothing(sink.audit, "add_errors", _NO_ERRORS),
     ),
     Blind("a chain without ends", "checkpoint altered", _nothing(chain, "_check_partition", ())),
     Blind("files that nobody looks for", "file missing", _nothing(files, "_check_file")),

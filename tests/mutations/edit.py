@@ -93,7 +93,7 @@ class Edited:
 
     def change_rows(self, path: Path, change: Callable[[pa.Table], pa.Table], **options: Any) -> None:
         """Writes a base file again, with the same footer."""
-        pq.write_table(change(rows_of(path)), path, **{"compression": "zstd", "store_schema": False, **options})
+        write_rows(change(rows_of(path)), path, **options)
         if path.is_relative_to(self.table):
             self.resize(path)
 
@@ -146,6 +146,13 @@ def _extra(document: Metadata) -> Metadata:
 
 def rows_of(path: Path) -> pa.Table:
     return pq.ParquetFile(path).read()
+
+
+def write_rows(rows: pa.Table, path: Path, **options: Any) -> None:
+    """Writes a file whose footer has the texts of the rows' schema."""
+    with pq.ParquetWriter(path, rows.schema, **{"compression": "zstd", "store_schema": False, **options}) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(rows.schema.metadata or {})
 
 
 def with_cell(rows: pa.Table, row: int, column: str, value: Any) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from sink.audit.report import FindingKind
 from tests.mutations.cells import cell, place
-from tests.mutations.edit import Edited, change_hfile, log_blocks, rows_of, with_cell, with_footer
+from tests.mutations.edit import Edited, change_hfile, log_blocks, rows_of, with_cell, with_footer, write_rows
 
 _FILTER, _KIND = "org__apache__hudi__bloomfilter", "hoodie_bloom_filter_type_code"
 _LOWEST, _HIGHEST = "hoodie_min_record_key", "hoodie_max_record_key"
@@ -26,7 +26,7 @@ def footer_missing(edited: Edited) -> str:
     path = _newest(edited)
     gone = dict.fromkeys((_FILTER, _KIND, _LOWEST, _HIGHEST))
     edited.change_rows(path, lambda rows: with_footer(rows, **gone))
-    return path.name
+    return f"{path.relative_to(edited.table)} of commit"
 
 
 @cell("footer", "extra", "copied", FindingKind.FOOTER)
@@ -34,14 +34,14 @@ def footer_extra(edited: Edited) -> str:
     """The footer claims record keys that the file does not have."""
     path = _newest(edited)
     edited.change_rows(path, lambda rows: with_footer(rows, **{_HIGHEST: "zz"}))
-    return f"{path.name} of commit"
+    return "to 'zz', its rows have"
 
 
 @cell("footer", "altered", "copied", FindingKind.FOOTER)
 def footer_altered(edited: Edited) -> str:
     path = _newest(edited)
     edited.change_rows(path, lambda rows: with_footer(rows, **{_LOWEST: "8"}))
-    return f"{path.name} of commit"
+    return "its footer says record keys from '8' to"
 
 
 @cell("footer", "stale", "copied", FindingKind.FOOTER)
@@ -52,7 +52,7 @@ def footer_stale(edited: Edited) -> str:
     before = sorted(slices, key=lambda file: file.name.rpartition("_")[2])[-2]
     bloom = pq.ParquetFile(before).metadata.metadata[b"org.apache.hudi.bloomfilter"].decode()
     edited.change_rows(path, lambda rows: with_footer(rows, **{_FILTER: bloom}))
-    return f"{path.name} of commit"
+    return "the Bloom filter in its footer lacks"
 
 
 @cell("statistics", "missing", "appends", FindingKind.STATISTICS)
@@ -69,7 +69,7 @@ def statistics_altered(edited: Edited) -> str:
     rows = rows_of(path)
     small = rows.set_column(rows.schema.get_field_index("id"), "id", pa.array(range(rows.num_rows), pa.int64()))
     other = edited.directory / "other.parquet"
-    pq.write_table(small, other, store_schema=False, **_PLAIN)
+    write_rows(small, other, **_PLAIN)
     edited.change_rows(path, lambda same: same, **_PLAIN)
     content, lying = path.read_bytes(), other.read_bytes()
     length = int.from_bytes(lying[-8:-4], "little") + 8
