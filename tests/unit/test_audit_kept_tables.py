@@ -17,7 +17,10 @@ FOUND = {
     "clustering-lost-column": (FindingKind.COLUMNS, 'column number has type ["int", "null"] since commit'),
     "another-cluster": (FindingKind.CELL, "column kind: the table has 'wrong', the log 'right'"),
     "recreated-in-mid-read": (FindingKind.CELL, "column kind: the table has 'new', the log 'old'"),
-    "late-files-after-clustering": (FindingKind.FILE_UNNAMED, "belongs to a file group that 20261127135014600 replaced"),
+    "late-files-after-clustering": (
+        FindingKind.FILE_UNNAMED,
+        "belongs to a file group that 20261127135014600 replaced",
+    ),
     "archive-set-back": (FindingKind.BROKEN_CHAIN, "extends number 3, but the timeline has number 2"),
 }
 CELLS = {
