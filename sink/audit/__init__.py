@@ -20,11 +20,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from hudi import HudiFileSlice, HudiReadOptions, HudiTable
+from hudi import HudiReadOptions
 
+from sink.audit.beside_rows import BesideRows
 from sink.audit.chain import Chain, check_chain
 from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.compare import (
+    LogCheck,
+    RangeGroup,
     check_changed,
     check_duplicates,
     check_log,
@@ -34,10 +37,11 @@ from sink.audit.compare import (
     partition_rows,
     range_groups,
 )
+from sink.audit.content.bad_rows import COLUMNS as BAD_COLUMNS
 from sink.audit.content.changes import Ordering
 from sink.audit.content.comparison import ContentAudit
 from sink.audit.coverage import WHOLE, Coverage
-from sink.audit.errors import add_errors
+from sink.audit.errors import add_errors, errors_of
 from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
@@ -45,28 +49,17 @@ from sink.audit.log import LogReader, TopicAccess
 from sink.audit.progress import Progress, silent
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 from sink.audit.rows import BATCH_ROWS, PROVENANCE, OffsetLedger, Stream, provenance_of
-from sink.audit.timeline import AuditedTimeline, active_names, any_commit, completed_names, read_timeline
+from sink.audit.state import TableState, read_table_state
+from sink.audit.timeline import AuditedTimeline
 from sink.audit.topics import LogComparison, note_unread
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.faults import fault_in
-from sink.storage.hudi_rs import MirroredTable, raised_by_hudi, rust_table
-from sink.storage.table_files import TableFiles, open_table
+from sink.storage.table_files import open_table
 
 __all__ = ["Report", "TopicAccess", "audit"]
 
-LOOKS = 20
 _NamedStream = tuple[str, str, Stream]
 """Table partition, file and rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _TableState:
-    """A consistent snapshot of the table: its timeline, and the file slices that hudi-rs shows."""
-
-    files: TableFiles
-    timeline: AuditedTimeline
-    table: HudiTable | MirroredTable
-    slices: Sequence[HudiFileSlice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ def audit(
     """
     started = time.monotonic()
     with _available(base_path, storage):
-        state = _read_table_state(open_table(base_path, storage))
+        state = read_table_state(open_table(base_path, storage))
         asked = _Asked(access, errors or f"{base_path}_errors", global_keys, content, coverage, progress)
         report = _audit(state, sink, asked)
     return replace(report, seconds=time.monotonic() - started)
@@ -119,7 +112,7 @@ def _available(base_path: str, storage: Access) -> Iterator[None]:
         raise TryAgain(f"{reason}; try again") from error
 
 
-def _audit(state: _TableState, sink: str | None, asked: _Asked) -> Report:
+def _audit(state: TableState, sink: str | None, asked: _Asked) -> Report:
     base_path = state.files.base_path
     timeline = state.timeline
     findings = AuditFindings()
@@ -159,7 +152,7 @@ class _FilesRead:
 class _Comparison:
     """Collects rows, errors table and log in the ledger, and compares them with the chain's ranges."""
 
-    state: _TableState
+    state: TableState
     chain: Chain
     newest: Checkpoint
     asked: _Asked
@@ -194,26 +187,7 @@ class _Comparison:
             findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
             ledger.sweep()
         else:
-            with self._contents(provenance_of(state.table), changed) as contents:
-                receive = None
-                if contents is not None:
-                    streams = list(_streams(state, commit_files, read.unshown, contents.columns, self._touched()))
-                    contents.read_table(self._told("files", streams), findings)
-                    receive = contents.receive
-                log = LogComparison(
-                    self.chain,
-                    self.newest,
-                    groups,
-                    provenance,
-                    ledger,
-                    findings,
-                    receive,
-                    asked.coverage,
-                    asked.progress,
-                ).run(asked.access)
-                if contents is not None:
-                    removed = sum(most for _, most in commit_files.removals)
-                    content = contents.compare(log, removed, findings)
+            log, content = self._read_log(asked.access, commit_files, read, groups, errors.total() + replayed)
         missing: dict[TopicPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, content, findings)
@@ -238,6 +212,40 @@ class _Comparison:
             content=content or self._without_contents(read.rows),
             coverage="" if log is None else str(asked.coverage),
         )
+
+    def _read_log(
+        self,
+        access: TopicAccess,
+        files: NamedFiles,
+        read: _FilesRead,
+        groups: Sequence[RangeGroup],
+        bad: int,
+    ) -> tuple[LogCheck, ContentCount | None]:
+        """Compares with the log, and with it the contents, if anybody asked. `bad` counts rows of the errors table."""
+        state, asked, findings = self.state, self.asked, self.findings
+        changed = any(commit.changes_rows for commit in state.timeline.commits)
+        has_provenance = provenance_of(state.table)
+        with self._contents(has_provenance, changed) as contents:
+            receive = None
+            if contents is not None:
+                streams = list(_streams(state, files, read.unshown, contents.columns, self._touched()))
+                contents.read_table(self._told("files", streams), findings)
+                if bad:
+                    contents.bad_rows.read(errors_of(asked.errors_path, BAD_COLUMNS, state.files.access))
+                receive = contents.receive
+            log = LogComparison(
+                self.chain,
+                self.newest,
+                groups,
+                has_provenance and not changed,
+                self.ledger,
+                findings,
+                receive,
+                asked.coverage,
+                asked.progress,
+            ).run(access)
+            removed = sum(most for _, most in files.removals)
+            return log, None if contents is None else contents.compare(log, removed, findings)
 
     def _touched(self) -> Collection[tuple[str, str]] | None:
         """Returns the file groups, by table partition and id, that have rows of the coverage; None for all."""
@@ -288,6 +296,8 @@ class _Comparison:
         state = self.state
         storage = check_storage(state.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
+        beside_rows = BesideRows(state, commit_files, storage, self.newest.sink, changed)
+        beside_rows.check(self.asked.content, self._touched(), self.findings)
         shown = {piece.base_file_relative_path() for piece in state.slices if piece.base_file_name}
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
@@ -309,7 +319,7 @@ class _Comparison:
 
 
 def _streams(
-    state: _TableState,
+    state: TableState,
     files: NamedFiles,
     unshown: Iterable[str],
     columns: Iterable[str],
@@ -336,28 +346,6 @@ def _streams(
             yield group[0], paths[0], partial(reader.read_file_slice_from_paths_stream, "", paths, options)
 
 
-def _read_table_state(files: TableFiles) -> _TableState:
-    """Reads timeline and file slices of one state, although writers may commit meanwhile."""
-    for _ in range(LOOKS):
-        names = active_names(files)
-        completed_before = completed_names(names)
-        try:
-            table = rust_table(files)
-            slices = table.get_file_slices(HudiReadOptions()) if any_commit(completed_before) else []
-        except Exception as error:
-            if not raised_by_hudi(error):
-                raise
-            if completed_names(active_names(files)) == completed_before:
-                reason = str(error)[:300]
-                fault = fault_in(str(error), files.base_path, files.access)
-                sentence = fault.sentence if fault else reason
-                raise CannotAudit(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
-            continue
-        if completed_names(active_names(files)) == completed_before:
-            return _TableState(files, read_timeline(files, names), table, slices)
-    raise TryAgain(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
-
-
 def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
     if sink is not None and sink in timeline.sinks:
         return sink
@@ -369,7 +357,7 @@ def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
     return timeline.sinks[0]
 
 
-def _note_empty(state: _TableState, access: TopicAccess | None, findings: AuditFindings) -> None:
+def _note_empty(state: TableState, access: TopicAccess | None, findings: AuditFindings) -> None:
     findings.add(FindingKind.EMPTY, "the table has no commit yet: nothing to prove")
     findings.extend(check_uncommitted(state.files, state.timeline))
     if access is not None:

@@ -24,7 +24,8 @@ from sink.audit.files import NamedFile, NamedFiles
 from sink.audit.hfile import entries_of, info_of
 from sink.audit.hudi_log import HFILE, SCHEMA, blocks_of
 from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.timeline import AuditedTimeline, TableFiles
+from sink.audit.timeline import AuditedTimeline
+from sink.storage.table_files import TableFiles
 
 _PLACE = ".hoodie/metadata"
 _FILES, _STATISTICS = "files", "column_stats"

@@ -29,7 +29,7 @@ class Mutant:
     case: str
     apply: Callable[[Patch], None]
     suffix: bytes = b""
-    """What follows each value, which a decoder that is right leaves out."""
+    """Bytes behind each value, which a decoder that is right leaves out."""
 
 
 def after(owner: Any, name: str, change: Callable[..., Any]) -> Callable[[Patch], None]:
@@ -84,7 +84,7 @@ AUDITORS = (
         "local-timestamp-micros-of-a-subject",
         before(avro_values, "moment_of_number", _coarser),
     ),
-    Mutant("an Avro text in capitals", "primitive-avro-key", after(avro_values, "_plain", _in_capitals)),
+    Mutant("an Avro text in capitals", "primitive-avro-key", after(avro_values, "_text", _in_capitals)),
     Mutant(
         "the first message of a file of Protobuf",
         "second-message-of-a-protobuf-file-named",

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Metadata = dict[str, Any]
-"""What a commit says, as Hudi has it in Avro."""
+"""A commit's metadata, as Hudi has it in Avro."""
 
 
 @dataclass(frozen=True)

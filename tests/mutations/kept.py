@@ -66,14 +66,14 @@ def read_log(file: Path) -> KeptLog:
 
 
 class _Consumer:
-    """The methods of `LogConsumer` that the audit's reader calls."""
+    """The methods of `TopicConsumer` that the audit's reader calls."""
 
     def __init__(self, kept: KeptLog, *_: object) -> None:
         self._kept = kept
         self._waiting: list[Message] = []
         self._expected: Mapping[str, str] = {}
 
-    def expect(self, _: str, topic_ids: Mapping[str, str]) -> None:
+    def bind(self, topic_ids: Mapping[str, str]) -> None:
         self._expected = topic_ids
 
     def assign(self, partitions: Sequence[KafkaPartition]) -> None:
@@ -88,7 +88,7 @@ class _Consumer:
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
 
-    def watermarks(self, partition: KafkaPartition, _: float) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: KafkaPartition, timeout: float) -> tuple[int, int]:  # noqa: ARG002
         place = partition.topic, partition.partition
         first = next((int(entry.offset() or 0) for entry in self._kept.records[place]), 0)
         return first, self._kept.end(place)
@@ -129,7 +129,7 @@ class _Admin:
 @contextmanager
 def reading(kept: KeptLog) -> Iterator[TopicAccess]:
     """The audit's reader reads these records meanwhile. Yields the access to give to it."""
-    clients = {"LogConsumer": partial(_Consumer, kept), "make_admin": partial(_Admin, kept)}
+    clients = {"TopicConsumer": partial(_Consumer, kept), "admin_client": partial(_Admin, kept)}
     with patch.multiple(log, **clients):
         yield TopicAccess("kept", topics=tuple(kept.ids))
 

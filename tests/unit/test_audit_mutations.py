@@ -12,9 +12,11 @@ from sink.audit.report import Report
 from tests.mutations import commits, hudis, logs, rows
 from tests.mutations.auditor_mutants import BLIND, NAN, WRONG, Blind, Wrong
 from tests.mutations.cells import CELLS, EXCUSED, THINGS, WAYS, Cell
+from tests.mutations.decoder_mutants import AUDITORS, WRITERS
 from tests.mutations.edit import Edited
 from tests.mutations.kept import KeptTable, unpack
 
+DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 TABLES = ("appends", "merged", "copied")
 MODULES = (commits, hudis, logs, rows)
 """They fill the table of mutations."""
@@ -41,6 +43,17 @@ def test_each_thing_breaks_in_each_way_and_few_are_excused() -> None:
     assert len(found) == len(set(found))
     assert sorted([*found, *EXCUSED]) == sorted(product(THINGS, WAYS))
     assert len(EXCUSED) <= 6
+
+
+def test_the_docs_list_what_is_excused_and_how_much_is_found() -> None:
+    listed: dict[tuple[str, str], list[str]] = {}
+    for (thing, way), reason in EXCUSED.items():
+        listed.setdefault((thing, reason), []).append(way)
+    lines = [f"- **{thing}** ({', '.join(ways)}): {reason}." for (thing, reason), ways in listed.items()]
+    assert "\n".join(lines) in DOCS
+    assert f"Of the {len(CELLS) + len(EXCUSED)} cells the audit finds {len(CELLS)} " in DOCS
+    mutants = len(WRONG) + len(BLIND) + len(AUDITORS)
+    assert f"are broken by {mutants} mutants, the writer's decoders by {len(WRITERS)}:" in DOCS
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS])

@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
-from coordination.state.model import TopicPartition
+from sink.audit.checkpoints import TopicPartition
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import PROVENANCE
 
@@ -25,10 +25,16 @@ _Found = tuple[NDArray[np.int64], NDArray[np.uint64]]
 
 
 class BadRows:
-    """The bad records of a sink, by offset. Call `receive` with the log's records."""
+    """The bad records of a sink, by offset. Call `read`, and then `receive` with the log's records."""
 
-    def __init__(self, sink: str, topic_ids: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> None:
-        """`batches` have `COLUMNS`."""
+    def __init__(self, sink: str, topic_ids: Mapping[str, str]) -> None:
+        """`topic_ids` are those of the newest checkpoint."""
+        self._sink, self._topic_ids = sink, topic_ids
+        self._found: dict[TopicPartition, _Found] = {}
+        self.findings = AuditFindings()
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Takes the rows of the errors table, with `COLUMNS`."""
         parts: dict[TopicPartition, list[_Found]] = defaultdict(list)
         for batch in batches:
             found: dict[TopicPartition, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -36,7 +42,7 @@ class BadRows:
             names = (*PROVENANCE, "sink", "topic_id", "_kafka_key", "value")
             columns = (batch.column(name).to_pylist() for name in names)
             for moment, topic, partition, offset, owner, topic_id, key, value in zip(moments, *columns, strict=True):
-                if owner == sink and topic_ids.get(topic) == topic_id:
+                if owner == self._sink and self._topic_ids.get(topic) == topic_id:
                     offsets, digests = found[TopicPartition(topic, partition)]
                     offsets.append(offset)
                     digests.append(_digest(-1 if moment is None else moment // 1000, key, value))
@@ -44,9 +50,7 @@ class BadRows:
                 parts[source].append((np.array(offsets, np.int64), np.array(digests, np.uint64)))
         self._found = {source: _sorted(several) for source, several in parts.items()}
 
-    def receive(
-        self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int], findings: AuditFindings
-    ) -> None:
+    def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         """Takes records of a partition, by rising offset."""
         known = self._found.get(source)
         if known is None or not offsets:
@@ -58,7 +62,7 @@ class BadRows:
                 continue
             message = messages[number]
             if _digest(message.timestamp()[1], message.key(), message.value()) != digest:
-                findings.add(
+                self.findings.add(
                     FindingKind.ERRORS_ROW,
                     f"{source} offset {offset}: the errors table has another key, value or timestamp than the log",
                 )

@@ -52,10 +52,7 @@ class ContentAudit:
     ) -> None:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
-        self._scratch, self._coverage = scratch, coverage
-        self._sink, self._topic_ids = sink, topic_ids
-        self._bad_rows: BadRows | None = None
-        self._bad_findings = AuditFindings()
+        self._scratch, self._coverage, self.bad_rows = scratch, coverage, BadRows(sink, topic_ids)
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
@@ -109,12 +106,7 @@ class ContentAudit:
 
     def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         self._expected.add(source, messages, offsets)
-        if self._bad_rows is not None:
-            self._bad_rows.receive(source, messages, offsets, self._bad_findings)
-
-    def read_errors(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Takes the rows of the errors table, with `bad_rows.COLUMNS`. Before the log."""
-        self._bad_rows = BadRows(self._sink, self._topic_ids, batches)
+        self.bad_rows.receive(source, messages, offsets)
 
     def read_table(self, streams: Iterable[tuple[str, str, Stream]], findings: AuditFindings) -> None:
         """`streams` are table partition, file and rows. Before the log: a cleaner takes files away meanwhile."""
@@ -129,7 +121,7 @@ class ContentAudit:
     def compare(self, check: LogCheck, removed: int, findings: AuditFindings) -> ContentCount:
         """`removed` is how many rows other writers can have deleted."""
         self._expected.finish()
-        findings.extend(self._bad_findings.all())
+        findings.extend(self.bad_rows.findings.all())
         comparison = Comparison(
             self._scratch,
             self._target,

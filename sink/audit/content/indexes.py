@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sink.audit.content.bloom import missing_keys
-from sink.audit.files import NamedFile, NamedFiles
+from sink.audit.files import Group, NamedFile, NamedFiles
 from sink.audit.metadata_table import MetadataTable, Record, column_statistics
 from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.timeline import TableFiles
+from sink.storage.table_files import TableFiles
 
 _HUDIS = "_hoodie_"
 _KEY = "_hoodie_record_key"
@@ -71,8 +71,8 @@ class IndexCheck:
     _statistics: Mapping[tuple[str, str], Record] = field(default_factory=dict)
     _indexed: Sequence[str] = ()
 
-    def run(self, files: NamedFiles, broken: frozenset[str]) -> None:
-        """`broken` files have a finding already."""
+    def run(self, files: NamedFiles, broken: frozenset[str], groups: Collection[Group] | None = None) -> None:
+        """Checks the files of these file groups, or of all. `broken` files have a finding already."""
         self._read_statistics()
         names = {posixpath.basename(path) for path in files.paths}
         for name in sorted({name for name, _ in self._statistics} - names):
@@ -80,7 +80,9 @@ class IndexCheck:
                 self.findings.add(
                     FindingKind.STATISTICS, f"column_stats has ranges of {name}, a file that no commit names"
                 )
-        for entry in files.live.values():
+        for group, entry in files.live.items():
+            if groups is not None and group not in groups:
+                continue
             if entry.file.path.endswith(".parquet") and entry.file.path not in broken:
                 self._check(entry)
 
