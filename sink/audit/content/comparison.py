@@ -56,11 +56,7 @@ class ContentAudit:
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
-        if not (self._has_meta or coverage.is_whole):
-            raise CannotAudit(
-                f"{files.base_path}: its rows do not name their commits (hoodie.populate.meta.fields=false): compare"
-                " all of the contents"
-            )
+        self._require_commits(files.base_path)
         by_instant = {commit.instant: commit for commit in commits}
         by_source: dict[TopicPartition, list[Range]] = defaultdict(list)
         numbers: dict[str, int] = {}
@@ -98,6 +94,14 @@ class ContentAudit:
             scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
         )
         self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
+
+    def _require_commits(self, base_path: str) -> None:
+        """Raises CannotAudit for a part of a table whose rows do not name their commits."""
+        if not (self._has_meta or self._coverage.is_whole):
+            raise CannotAudit(
+                f"{base_path}: its rows do not name their commits (hoodie.populate.meta.fields=false): compare"
+                " all of the contents"
+            )
 
     @property
     def columns(self) -> list[str]:
