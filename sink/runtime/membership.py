@@ -109,27 +109,19 @@ class Membership:
         self._view_reader = CoalescedRun(resources.pool, self._read_participant_view)
         service_lock = TableServiceLock(resources.client, resources.root, member.incarnation)
         audits = AuditRecord(resources.client, resources.root)
+        settings, metrics = resources.settings, resources.observer.metrics
+        catalog = CatalogRecord(resources.client, resources.root)
         self._services = TableServiceRunner(
-            resources.settings,
+            settings,
             service_lock,
             lambda: resources.table.services(),
             lambda: self.leads,
-            resources.observer.metrics,
+            metrics,
             [
-                *catalog_sync(
-                    resources.settings,
-                    CatalogRecord(resources.client, resources.root),
-                    lambda: resources.table.register(),
-                    service_lock.committed,
-                    resources.observer.metrics,
-                ),
-                *audit_service(resources.settings, audits),
+                *catalog_sync(settings, catalog, lambda: resources.table.register(), service_lock.committed, metrics),
+                *audit_service(settings, audits),
             ],
-            TableReports(
-                audits,
-                lambda: resources.table.file_count(),
-                resources.observer.metrics,
-            ),
+            TableReports(audits, lambda: resources.table.file_count(), metrics),
             MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
             resources.services.run,
         )
