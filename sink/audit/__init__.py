@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-
-from hudi import HudiReadOptions
 
 from sink.audit.beside_rows import BesideRows
 from sink.audit.chain import Chain, check_chain
@@ -43,12 +40,14 @@ from sink.audit.content.comparison import ContentAudit
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.errors import add_errors, errors_of
 from sink.audit.failures import CannotAudit, TryAgain
-from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
+from sink.audit.files import check_storage, check_uncommitted, check_view, named_files
 from sink.audit.keys import RECORD_KEY, check_keys
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.progress import Progress, silent
+from sink.audit.readers import ReaderComparison
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
-from sink.audit.rows import BATCH_ROWS, PROVENANCE, OffsetLedger, Stream, provenance_of
+from sink.audit.rows import PROVENANCE, OffsetLedger, provenance_of
+from sink.audit.slices import NamedStream, Slices, SparkRows
 from sink.audit.state import TableState, read_table_state
 from sink.audit.timeline import AuditedTimeline
 from sink.audit.topics import LogComparison, note_unread
@@ -57,9 +56,6 @@ from sink.storage.faults import fault_in
 from sink.storage.table_files import open_table
 
 __all__ = ["Report", "TopicAccess", "audit"]
-
-_NamedStream = tuple[str, str, Stream]
-"""Table partition, file and rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +68,8 @@ class _Asked:
     content: bool
     coverage: Coverage
     progress: Progress
+    spark: SparkRows | None
+    readers: Sequence[str]
 
 
 def audit(
@@ -84,6 +82,8 @@ def audit(
     content: bool = False,
     coverage: Coverage = WHOLE,
     progress: Progress = silent,
+    spark: SparkRows | None = None,
+    readers: Sequence[str] = (),
 ) -> Report:
     """Audits the table at `base_path`. `sink` may be omitted if the table has only one. `errors` is the base path of
     the errors table, if not the default; the audit reads it only if a commit counts bad records. With `global_keys` a
@@ -91,12 +91,15 @@ def audit(
 
     Without `access` the audit does not read the log, and compares the rows with the checkpoints only. With `content` it
     compares each cell with the log. `coverage` is the part of the log, and of the contents, that is compared; table and
-    checkpoints are read as a whole.
+    checkpoints are read as a whole. `spark` reads rows that hudi-rs does not; the rows that `readers` return, which are
+    those of `READERS`, are compared with those of the files.
     """
     started = time.monotonic()
     with _available(base_path, storage):
         state = read_table_state(open_table(base_path, storage))
-        asked = _Asked(access, errors or f"{base_path}_errors", global_keys, content, coverage, progress)
+        asked = _Asked(
+            access, errors or f"{base_path}_errors", global_keys, content, coverage, progress, spark, readers
+        )
         report = _audit(state, sink, asked)
     return replace(report, seconds=time.monotonic() - started)
 
@@ -179,7 +182,10 @@ class _Comparison:
         ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(state.table) and not changed
-        read = self._read_files(commit_files, changed, provenance)
+        slices = Slices(state, commit_files, self.scratch, findings, asked.spark)
+        read = self._read_files(slices, changed, provenance)
+        if asked.readers:
+            ReaderComparison(slices, read.unshown, findings).run(asked.readers, asked.progress)
         errors, replayed = add_errors(asked.errors_path, by_sink, commits, ledger, findings, state.files.access)
         groups = range_groups(ranges)
         log = content = None
@@ -187,7 +193,7 @@ class _Comparison:
             findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
             ledger.sweep()
         else:
-            log, content = self._read_log(asked.access, commit_files, read, groups, errors.total() + replayed)
+            log, content = self._read_log(asked.access, slices, read, groups, errors.total() + replayed)
         missing: dict[TopicPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, content, findings)
@@ -216,7 +222,7 @@ class _Comparison:
     def _read_log(
         self,
         access: TopicAccess,
-        files: NamedFiles,
+        slices: Slices,
         read: _FilesRead,
         groups: Sequence[RangeGroup],
         bad: int,
@@ -228,7 +234,7 @@ class _Comparison:
         with self._contents(has_provenance, changed) as contents:
             receive = None
             if contents is not None:
-                streams = list(_streams(state, files, read.unshown, contents.columns, self._touched()))
+                streams = list(slices.streams(contents.columns, read.unshown, self._touched()))
                 contents.read_table(self._told("files", streams), findings)
                 if bad:
                     contents.bad_rows.read(errors_of(asked.errors_path, BAD_COLUMNS, state.files.access))
@@ -244,7 +250,7 @@ class _Comparison:
                 asked.coverage,
                 asked.progress,
             ).run(access)
-            removed = sum(most for _, most in files.removals)
+            removed = sum(most for _, most in slices.files.removals)
             return log, None if contents is None else contents.compare(log, removed, findings)
 
     def _touched(self) -> Collection[tuple[str, str]] | None:
@@ -255,7 +261,7 @@ class _Comparison:
         commits = [commit for commit in self.state.timeline.commits if commit.instant >= since]
         return {(file.partition_path, file.file_id) for commit in commits for file in commit.files}
 
-    def _told(self, step: str, streams: Sequence[_NamedStream]) -> Iterator[_NamedStream]:
+    def _told(self, step: str, streams: Sequence[NamedStream]) -> Iterator[NamedStream]:
         for number, stream in enumerate(streams, 1):
             yield stream
             self.asked.progress(step, number, len(streams))
@@ -289,11 +295,11 @@ class _Comparison:
             rows, 0, 0, 0, 0, not_compared={"rows without offsets, or of a log that was not read": rows}
         )
 
-    def _read_files(self, commit_files: NamedFiles, changed: bool, provenance: bool) -> _FilesRead:
+    def _read_files(self, slices: Slices, changed: bool, provenance: bool) -> _FilesRead:
         """Checks the files that the commits name. Reads every row that a reader can see, in files that hudi-rs shows
         and in visible files that it does not; only the keys if rows are changed by key.
         """
-        state = self.state
+        state, commit_files = self.state, slices.files
         storage = check_storage(state.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
         beside_rows = BesideRows(state, commit_files, storage, self.newest.sink, changed)
@@ -302,13 +308,13 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            streams = self._told("files", list(_streams(state, commit_files, (), (RECORD_KEY,))))
+            streams = self._told("files", list(slices.streams((RECORD_KEY,))))
             commits, findings = state.timeline.commits, self.findings
             rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.asked.global_keys)
             return _FilesRead(rows, 0, ())
         unshown = [path for path in storage.visible if path not in shown]
         columns = PROVENANCE if provenance else (state.table.get_schema().names[0],)
-        streams = _streams(state, commit_files, unshown, columns)
+        streams = slices.streams(columns, unshown)
         named = self._told("files", list(streams))
         file_rows = [self.ledger.add(path, stream, provenance) for _, path, stream in named]
         for file in file_rows:
@@ -316,34 +322,6 @@ class _Comparison:
                 self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
         rows, unplaced = (sum(getattr(file, name) for file in file_rows) for name in ("rows", "unplaced"))
         return _FilesRead(rows, unplaced, unshown)
-
-
-def _streams(
-    state: TableState,
-    files: NamedFiles,
-    unshown: Iterable[str],
-    columns: Iterable[str],
-    groups: Collection[tuple[str, str]] | None = None,
-) -> Iterator[_NamedStream]:
-    """Yields table partition, file and rows of each file group, or of these, and of base files that hudi-rs does not
-    show. Groups of log files alone are read by their paths: with a metadata table hudi-rs does not show them, and
-    without one it shows them and cannot read them.
-    """
-    reader = state.table.create_file_group_reader_with_options(HudiReadOptions())
-    options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
-    for piece in sorted(state.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id)):
-        if groups is not None and (piece.partition_path, piece.file_id) not in groups:
-            continue
-        if base := piece.base_file_relative_path():
-            # By the paths: of a slice whose first log file began before its base file hudi-rs reads that log alone.
-            stream = partial(reader.read_file_slice_from_paths_stream, base, piece.log_files_relative_paths(), options)
-            yield piece.partition_path, base, stream
-    for path in unshown:
-        yield path.rpartition("/")[0], path, partial(reader.read_file_slice_from_paths_stream, path, [], options)
-    for group, logs in files.logs.items():
-        if logs and group not in files.live and (groups is None or group in groups):
-            paths = [log.file.path for log in logs]
-            yield group[0], paths[0], partial(reader.read_file_slice_from_paths_stream, "", paths, options)
 
 
 def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:

@@ -15,6 +15,10 @@ class TryAgain(AuditFailure):
     """A server does not answer, or the table is not yet in a state that can be audited."""
 
 
+class ReaderFailed(AuditFailure):
+    """A reader of tables that the caller gave could not read this one."""
+
+
 class OtherFormat(AuditFailure):
     """A checkpoint of another release, at `origin`, of the version `found`."""
 

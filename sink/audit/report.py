@@ -62,6 +62,7 @@ class FindingKind(Enum):
     CELL = ("cell", True)
     LANDED_BAD = ("bad record in the table", True)
     ABSENT = ("row absent", True)
+    READERS = ("readers differ", True)
     STALE = ("row of another record", True)
     ERRORS_ROW = ("row of the errors table", True)
     EMPTY = ("empty table", False)
@@ -77,6 +78,8 @@ class FindingKind(Enum):
     EXPIRED = ("expired from the log", False)
     UNPUBLISHED = ("bad records of no commit", False)
     UNPROVEN = ("not proven", False)
+    BY_SPARK = ("read by Spark", False)
+    READ = ("readers agree", False)
 
     def __init__(self, label: str, fails: bool) -> None:
         self.label = label

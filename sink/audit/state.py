@@ -23,6 +23,7 @@ from sink.storage.hudi_rs import MirroredTable, raised_by_hudi, rust_table
 from sink.storage.table_files import TableFiles
 
 LOOKS = 20
+_ORDERING = "hoodie.table.ordering.fields"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class TableState:
     timeline: AuditedTimeline
     table: HudiTable | MirroredTable
     slices: Sequence[HudiFileSlice]
+    refusal: str = ""
+    """Why hudi-rs merges no log files of this table; empty if it does."""
 
 
 def read_table_state(files: TableFiles) -> TableState:
@@ -41,7 +44,7 @@ def read_table_state(files: TableFiles) -> TableState:
         names = active_names(files)
         completed_before = completed_names(names)
         try:
-            table = rust_table(files)
+            table, refusal = _opened(files)
             slices = table.get_file_slices(HudiReadOptions()) if any_commit(completed_before) else []
         except Exception as error:
             if not raised_by_hudi(error):
@@ -53,5 +56,14 @@ def read_table_state(files: TableFiles) -> TableState:
                 raise CannotAudit(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
         if completed_names(active_names(files)) == completed_before:
-            return TableState(files, read_timeline(files, names), table, slices)
+            return TableState(files, read_timeline(files, names), table, slices, refusal)
     raise TryAgain(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
+
+
+def _opened(files: TableFiles) -> tuple[HudiTable | MirroredTable, str]:
+    """Returns the table, and why hudi-rs merges no log files of it. A table of several ordering columns it does not
+    even open; with one of them it knows the files, and reads those that nothing has to be merged with."""
+    fields = files.properties.get(_ORDERING, "").split(",")
+    if len(fields) == 1:
+        return rust_table(files), ""
+    return rust_table(files, {_ORDERING: fields[0]}), f"it knows one ordering column, not {', '.join(fields)}"

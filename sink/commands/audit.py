@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,10 +54,12 @@ def audit(
     content: bool = typer.Option(False, "--content", help="Decode the records, and compare each cell with the table."),
     since: str | None = typer.Option(None, help="Compare the log of commits from this time on alone (ISO 8601)."),
     partition: PartitionsOption = None,
+    readers: str = typer.Option("", help="hudi-rs, spark or both: compare the rows that they return with the files."),
     sample: str = typer.Option("100%", help="The share of the log whose contents are compared, such as 5%."),
 ) -> None:
     """Prove that every record is in the table exactly once. Several sinks are audited side by side."""
     coverage = _coverage(since, partition or (), sample)
+    asked_readers = _readers(readers)
     if not log and (content or str(coverage)):
         raise ConfigError("--content, --since, --partition and --sample are about the log: leave --no-log out")
     if coverage.sample < 1.0 and not content:
@@ -68,7 +70,7 @@ def audit(
         raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         with shown_progress(sinks[0].name) as progress:
-            report = audit_sink(sinks[0], log, content, coverage, progress)
+            report = audit_sink(sinks[0], log, content, coverage, progress, asked_readers)
         typer.echo(report.to_json()) if as_json else report.render(console())
         record([(sinks[0], report)], coverage)
         reports = [report]
@@ -76,7 +78,7 @@ def audit(
 
         def audited(settings: Settings) -> Report:
             with shown_progress(settings.name, False) as progress:
-                return audit_sink(settings, log, content, coverage, progress)
+                return audit_sink(settings, log, content, coverage, progress, asked_readers)
 
         answers = side_by_side(chosen_sinks, audited, MAX_PARALLEL_AUDITS)
         _print_json(answers) if as_json else _print_reports(answers)
@@ -111,14 +113,31 @@ def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Cove
     return Coverage(instant, frozenset(chosen), share)
 
 
-def audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage, progress: Progress) -> Report:
+def _readers(text: str) -> Sequence[str]:
+    from sink.audit.readers import READERS
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in READERS]:
+        raise ConfigError(f"--readers names {unknown[0]!r}; there are {', '.join(READERS)}")
+    return names
+
+
+def audit_sink(
+    settings: Settings,
+    log: bool,
+    content: bool,
+    coverage: Coverage,
+    progress: Progress,
+    readers: Sequence[str] = (),
+) -> Report:
     """Audits one sink's table. Raises SinkError."""
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.audit import TopicAccess
     from sink.audit import audit as run_audit
+    from sink.commands.spark_rows import SparkTable
 
     topics = TopicAccess(settings.bootstrap, settings.kafka_native_consumer, topics_of(settings)) if log else None
-    with sink_errors():
+    with sink_errors(), closing(SparkTable(settings)) as spark:
         return run_audit(
             settings.base_path,
             settings.name,
@@ -129,6 +148,8 @@ def audit_sink(settings: Settings, log: bool, content: bool, coverage: Coverage,
             content,
             coverage,
             progress,
+            spark,
+            readers,
         )
 
 

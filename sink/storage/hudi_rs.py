@@ -13,9 +13,10 @@ from __future__ import annotations
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -25,16 +26,18 @@ from sink.storage.access import rust_options
 from sink.storage.table_files import TableFiles
 
 _HUDIS_OWN = ".hoodie"
+_PROPERTIES = f"{_HUDIS_OWN}/hoodie.properties"
 _METADATA_TABLE = f"{_HUDIS_OWN}/metadata"
 _FILES_OF_THE_TABLE = f"{_METADATA_TABLE}/files"
 """The only partition of the metadata table that hudi-rs reads."""
 _CHUNK = 4 << 20
 
 
-def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
-    """Opens the table with hudi-rs."""
-    if not files.uri:
-        return MirroredTable(files)
+def rust_table(files: TableFiles, properties: Mapping[str, str] = MappingProxyType({})) -> HudiTable | MirroredTable:
+    """Opens the table with hudi-rs. `properties` take the place of the table's own: in a mirror, because hudi-rs lets
+    no option do so."""
+    if not files.uri or properties:
+        return MirroredTable(files, properties)
     builder = HudiTableBuilder.from_base_uri(files.uri)
     return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
 
@@ -51,15 +54,22 @@ class NotFetched(Exception):
 class MirroredTable:
     """The methods of hudi-rs's table that the audit uses. Its directory is deleted with it."""
 
-    def __init__(self, files: TableFiles) -> None:
+    def __init__(self, files: TableFiles, properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self._files = files
         self._directory = tempfile.TemporaryDirectory(prefix="sink-mirror-")
         self.directory = Path(self._directory.name)
         self._copy()
+        own = self.directory / _PROPERTIES
+        lines = own.read_text().splitlines()
+        kept = [line for line in lines if line.partition("=")[0] not in properties]
+        own.write_text("".join(f"{line}\n" for line in (*kept, *(f"{k}={v}" for k, v in properties.items()))))
         self._table: HudiTable = HudiTableBuilder.from_base_uri(self.directory.as_uri()).build()
 
     def get_schema(self) -> pa.Schema:
         return self._table.get_schema()
+
+    def get_schema_with_meta_fields(self) -> pa.Schema:
+        return self._table.get_schema_with_meta_fields()
 
     def get_file_slices(self, options: HudiReadOptions) -> Sequence[HudiFileSlice]:
         slices: Sequence[HudiFileSlice] = self._table.get_file_slices(options)
@@ -88,7 +98,7 @@ class MirroredTable:
     def _copy(self) -> None:
         """Copies timeline and metadata table, without files that are deleted meanwhile."""
         copied = [
-            f"{_HUDIS_OWN}/hoodie.properties",
+            _PROPERTIES,
             *self._paths_in(posixpath.relpath(self._files.timeline_path, self._files.root)),
         ]
         if "files" in self._files.properties.get("hoodie.table.metadata.partitions", "").split(","):

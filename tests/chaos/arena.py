@@ -106,8 +106,9 @@ class Arena:
         self.workload.start()
         self._settings: dict[str, object] = {
             "target.base.path": f"{self.table_store.base}/table",
-            # With the 32 KiB of the other tests' fleets a backlog of a minute would be fifty tasks.
-            "write.task.bytes": 256 * 1024,
+            # With the 32 KiB of the other tests' fleets a backlog of a minute would be fifty tasks. Where a worker is
+            # redirected to another cluster, each has to have something to read.
+            "write.task.bytes": (256 if self.other_cluster is None else 32) * 1024,
             **self.table_store.settings,
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "transaction.interval.ms": 1000,
