@@ -44,6 +44,15 @@ def test_each_commit_comes_once_though_one_is_archived_after_the_listing(table: 
         assert all(commit.checkpoints.keys() == {SINK} for commit in commits)
 
 
+def test_a_commit_that_is_archived_after_it_was_read_does_not_come_again(table: HandmadeTable) -> None:
+    files = open_table(str(table.path))
+    reading = read_commits(files, active_names(files))
+    instants = [next(reading).instant]
+    assert archive_first(table) == instants[0]
+    instants += [commit.instant for commit in reading]
+    assert len(instants) == len(set(instants)) == 3
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
