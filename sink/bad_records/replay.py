@@ -25,29 +25,20 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from coordination.errors import ConfigError, Conflict, TableError, Unavailable
-from coordination.machines import writes
-from coordination.machines.recovery import Advance, Ahead, compare_with_table
-from coordination.planning import schema_identity
-from coordination.planning.planner import next_number
-from coordination.state import tree
-from coordination.state.model import NO_TRANSACTION, Checkpoint, LogView, Slice, TableView, WriteTask
-from coordination.state.tree import Check, KeeperView
-from coordination.zookeeper.keeper import Keeper
+from coordination.errors import ConfigError, TableError, Unavailable
+from coordination.state.model import LogView, Slice, WriteTask
 from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
+from sink.hudi import Table
 from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import ordering_fields
-from sink.operations.reset_checks import require_no_live_workers
-from sink.operations.reset_writer import lock, workers
+from sink.operations.operator_commit import Office, taking_office
 from sink.storage.table_files import open_table
-from sink.telemetry.failpoints import Failpoints
 from sink.write.engine import engine_of
 from sink.write.kafka_reader import MOST_MILLIS
 from sink.write.record_columns import Decode, separate_bad
@@ -87,7 +78,7 @@ class ReplayPreview:
 class Replay:
     """One replay by this process."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, root: str) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         if settings.operation == "upsert" and not ordering_fields(settings):
             raise ConfigError(
                 "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would"
@@ -96,11 +87,9 @@ class Replay:
         self._spark = spark
         self._settings = settings
         self._client = client
-        self._root = root
         self._schema = table_schema(settings)
         self._errors = ErrorsTable(spark, settings, client)
         self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
-        self._failpoints = Failpoints.from_environment()
 
     def preview(self, selection: Selection, sql: str | None) -> ReplayPreview:
         """Decodes the records, and changes nothing."""
@@ -109,18 +98,13 @@ class Replay:
             return self._decode(self._records(rows, sql))
 
     def run(self, selection: Selection, sql: str | None) -> ReplayPreview:
-        self._keeper().bootstrap(self._settings.config_digest)
-        with lock(self._client, self._root) as lock_path, self._reading():
-            require_no_live_workers(workers(self._client, self._root))
-            self._table.ensure()
-            self._take_over(lock_path)
-            self._roll_back_pending(lock_path)
-            marked = self._mark_earlier(lock_path)
+        with taking_office(self._client, self._settings, self._table, "Replay") as office, self._reading():
+            marked = self._mark_earlier(office)
             tried = self._decode(self._records(self._pending(selection), sql))
             # An offset may have been bad in several generations, each of which is a record of its own.
             for generation in sorted({key[-1] for key in tried.good}):
                 keys = [key for key in tried.good if key[-1] == generation]
-                self._land(lock_path, keys, sql)
+                self._land(office, keys, sql)
             return replace(tried, marked=marked)
 
     # The records to replay
@@ -161,21 +145,21 @@ class Replay:
                 if key in commit.extra
             }
 
-    def _mark_earlier(self, lock_path: str) -> int:
+    def _mark_earlier(self, office: Office) -> int:
         """Marks the records that an interrupted replay added to the table. Returns their number."""
         marked = 0
         for instant, keys in self._replayed_by(self._commits()).items():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
             rows = unmarked.join(self._key_frame(keys), list(_OWN_KEY), "left_semi")
             if count := rows.count():
-                self._mark(lock_path, rows, instant)
+                self._mark(office, rows, instant)
                 marked += count
         return marked
 
-    def _mark(self, lock_path: str, rows: DataFrame, instant: str) -> None:
-        now, view = F.lit(datetime.now(timezone.utc)), self._keeper().read()
+    def _mark(self, office: Office, rows: DataFrame, instant: str) -> None:
+        now = F.lit(datetime.now(timezone.utc))
         marked = rows.withColumn("replayed_at", now).withColumn("replayed_instant", F.lit(instant))
-        self._errors.replace(marked, lambda: self._keeper().write(_fence(lock_path, view)))
+        self._errors.replace(marked, office.check)
 
     def _key_frame(self, keys: Collection[ErrorKey]) -> DataFrame:
         return F.broadcast(self._spark.createDataFrame(sorted(keys), _KEY_TYPES))
@@ -225,37 +209,22 @@ class Replay:
 
     # Landing
 
-    def _land(self, lock_path: str, keys: Sequence[ErrorKey], sql: str | None) -> None:
+    def _land(self, office: Office, keys: Sequence[ErrorKey], sql: str | None) -> None:
         """Makes one commit with these records, and with the newest checkpoint under the next number."""
-        view = self._keeper().read()
-        newest = self._settled(view)
-        number = next_number(view)
-        checkpoint = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
         rows = self._rows().join(self._key_frame(keys), list(_OWN_KEY), "left_semi")
         tasks, records = self._tasks(self._records(rows, sql), keys)
-        instant = self._table.begin(number, view.epoch)
+        begun = office.begin()
         # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
-        replay_settings = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
+        replay_settings = self._settings.model_copy(update={"name": f"{self._settings.name} replay {begun.number}"})
         engine, columns = engine_of(self._spark, replay_settings, self._schema), self._columns()
-        write_report = engine.write(instant, tasks, columns, records)
+        write_report = engine.write(begun.instant, tasks, columns, records)
         if sum(result.records for result in write_report.results) != len(keys):
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
-        if (failure := schema_identity.conflict(newest.schemas, write_report.schemas)) is not None:
-            raise TableError(f"{failure.reason}; nothing was replayed")
-        schemas = schema_identity.remembered(newest.schemas, write_report.schemas)
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
-        self._failpoints.reach("Replay.written")
         runs = {_REPLAYED_KEY + self._settings.name: json.dumps(_runs(keys))}
-        guard = self._guard(lock_path, view, newest)
-        checkpoint = replace(checkpoint, schemas=schemas)
-        outcome = self._table.complete(instant, write_report.stats, checkpoint, guard, columns, runs)
-        if outcome is not TableOutcome.COMPLETED:
-            raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed. Try again.")
-        self._failpoints.reach("Replay.committed")
-        ledger = replace(view.ledger, last=number, committed=number)
-        self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
-        self._mark(lock_path, rows, instant)
+        office.complete(begun, write_report.stats, write_report.schemas, columns, runs)
+        self._mark(office, rows, begun.instant)
 
     def _tasks(self, records: DataFrame, keys: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
         """Returns a task for each partition, from its first offset to its last, and the records, with one Spark
@@ -279,60 +248,12 @@ class Replay:
         ]
         return [WriteTask((piece,)) for piece in slices], reduce(DataFrame.union, parts)
 
-    def _guard(self, lock_path: str, view: KeeperView, newest: Checkpoint) -> Callable[[TableView], None]:
-        def check(table_view: TableView) -> None:
-            number = table_view.checkpoint.number if table_view.checkpoint else NO_TRANSACTION
-            if number != newest.number:
-                raise Conflict(f"the table is at transaction {number} now, not at {newest.number}. Try again.")
-            self._keeper().write(_fence(lock_path, view))
-
-        return check
-
-    def _take_over(self, lock_path: str) -> None:
-        """Raises the epoch as a coordinator does, and updates ZooKeeper from the table, in case an earlier replay died
-        between the two."""
-        view = self._keeper().read()
-        newest = self._settled(view)
-        epoch = max(view.epoch, newest.epoch) + 1
-        self._keeper().write((Check(lock_path, 0), tree.epoch_op(view, epoch, "replay")))
-        view = self._keeper().read()
-        match compare_with_table(view.states, view.ledger, newest):
-            case Ahead(reason):
-                raise Conflict(reason)
-            case Advance(changed, ledger):
-                for multi in writes.advance(view, changed, ledger).multis:
-                    self._keeper().write((*_fence(lock_path, view), *multi))
-
-    def _roll_back_pending(self, lock_path: str) -> None:
-        """Rolls back the instants of a dead replay or coordinator, before this one writes the same file groups."""
-        orphans = self._table.view().orphans
-        # If the lock and the epoch are still valid after the listing, no orphan belongs to a later coordinator.
-        self._keeper().write(_fence(lock_path, self._keeper().read()))
-        for instant in orphans:
-            self._table.roll_back(instant)
-
-    def _settled(self, view: KeeperView) -> Checkpoint:
-        if view.transactions:
-            number = view.transactions[0].header.number
-            raise Conflict(f"transaction {number} is open. Start the workers, let it end, stop them and try again.")
-        checkpoint = self._table.view().checkpoint
-        if checkpoint is None:
-            raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}. Restore it.")
-        return checkpoint
-
-    def _keeper(self) -> Keeper:
-        return Keeper(self._client, self._root, lambda: None)
-
     @contextmanager
     def _reading(self) -> Iterator[None]:
         try:
             yield
         except JAVA_ERRORS as error:
             raise Unavailable(f"replay: {message(error)}. Run it again.") from error
-
-
-def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
-    return Check(lock_path, 0), Check(tree.EPOCH, view.epoch_version)
 
 
 def _decoding_reasons(

@@ -175,7 +175,7 @@ def replay(
         try:
             # Bad records may be large, and their sizes are not known beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
-            replayer = Replay(spark, settings, client, settings.root_znode)
+            replayer = Replay(spark, settings, client)
             preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
             _print_outcome(out, preview, yes, settings.operation == "upsert")
         finally:

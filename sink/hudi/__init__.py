@@ -194,7 +194,7 @@ class Table:
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
         if columns:
             extra[SPECIFICATION_KEY + self._settings.name] = self._schema.with_columns(columns).specification_json
-        changes = table_changes(stats, self._settings.operation == "upsert") if self._changes_rows else TableChanges()
+        changes = table_changes(stats, self._settings.operation == "upsert")
         with self._locks("complete"):
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
@@ -211,7 +211,7 @@ class Table:
             if twice := self._timeline.others.conflict(checkpoint):
                 self._landed_by_another = f"{self._settings.base_path}: {twice}"
                 return TableOutcome.LANDED_BY_ANOTHER
-            if self._changes_rows and changes.conflicts_with(
+            if changes != TableChanges() and changes.conflicts_with(
                 self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
             ):
                 return TableOutcome.CONFLICT

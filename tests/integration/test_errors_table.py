@@ -177,7 +177,7 @@ def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(make_si
 def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(make_sink) -> None:
     sink = make_sink(RECORDS, write__engine="hudi", sink__name="replayed")
     instant = sink.land((0, 0, 8), (0, 8, 300))
-    replay = Replay(sink.spark, sink.settings, sink.client, f"/test-{sink.topic}/{sink.settings.name}")
+    replay = Replay(sink.spark, sink.settings, sink.client)
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
     assert [coordinates[3] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]

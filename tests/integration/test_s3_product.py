@@ -112,7 +112,7 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, make_sink: 
     assert keys_of(s3, sink.settings.base_path, QUARANTINE)
     sink.sweep()
     assert not [key for key in keys_of(s3, sink.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
-    replay = Replay(sink.spark, sink.settings, sink.client, sink.settings.root_znode)
+    replay = Replay(sink.spark, sink.settings, sink.client)
     assert len(replay.preview(Selection(), REPAIR).good) == GOOD
     replayed = replay.run(Selection(), REPAIR)
     assert (len(replayed.good), len(replayed.bad)) == (GOOD, 1)
