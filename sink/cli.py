@@ -20,6 +20,7 @@ from sink.commands.doctor import doctor
 from sink.commands.errors import app as errors
 from sink.commands.examples import epilog
 from sink.commands.infer import infer
+from sink.commands.reland import reland
 from sink.commands.reset import adopt, reset
 from sink.commands.run import run, wait
 from sink.commands.status import history, status
@@ -40,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 COMMANDS = (
-    *(demo, status, audit, reset, adopt, validate, infer, doctor),
+    *(demo, status, audit, reland, reset, adopt, validate, infer, doctor),
     *(history, pause, resume, flush, switchover, drain, wait, run),
 )
 for command in COMMANDS:

@@ -20,7 +20,7 @@ from sink.audit.checkpoints import (
     TopicPartition,
 )
 from sink.audit.report import AuditFinding, FindingKind
-from sink.audit.timeline import Commit
+from sink.audit.timeline import Commit, ReplayedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,10 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
             sentence = f"number {checkpoint.number} is in {commit_pair}: one transaction was committed twice"
             findings.append(AuditFinding(FindingKind.REPEATED_NUMBER, sentence))
     by_number = sorted(links, key=lambda link: link[1].number)
+    again = [run for commit, _ in links if sink in commit.relanded for run in commit.relanded[sink].runs]
     previous: tuple[Commit, Checkpoint] | None = None
     for link in by_number:
-        findings += _check_link(previous, link)
+        findings += _check_link(previous, link, again)
         previous = link
     ranges = tuple(
         CommittedRange(result, checkpoint.number, commit.instant)
@@ -117,11 +118,17 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
 def _published_again(original: Checkpoint, repeated: Checkpoint, commit: Commit) -> bool:
     """Returns whether a commit repeats a checkpoint without rows, as the sink does before archiving passes it."""
     return (
-        commit.inserted == 0 and not commit.replayed and replace(repeated, results=()) == replace(original, results=())
+        commit.inserted == 0
+        and not commit.replayed
+        and not commit.relanded
+        and replace(repeated, results=()) == replace(original, results=())
     )
 
 
-def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]) -> Iterator[AuditFinding]:
+def _check_link(
+    previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint], again: Sequence[ReplayedRun]
+) -> Iterator[AuditFinding]:
+    """`again` are the offsets that repairs have landed again: there the rows count, not what was once written."""
     commit, checkpoint = link
     subject = f"transaction {checkpoint.number} (commit {commit.instant})"
     previous_checkpoint = previous[1] if previous else None
@@ -154,7 +161,9 @@ def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, 
     yield from _check_partitions(previous_checkpoint, checkpoint, subject)
     records = sum(result.records for result in checkpoint.results)
     records += sum(run.high - run.low for run in commit.replayed.get(checkpoint.sink, ()))
-    if records != commit.inserted and not commit.changes_rows:
+    records += commit.relanded[checkpoint.sink].records if checkpoint.sink in commit.relanded else 0
+    is_repaired = any(run.covers_part_of(result.slice) for result in checkpoint.results for run in again)
+    if records != commit.inserted and not commit.changes_rows and not is_repaired:
         yield AuditFinding(
             FindingKind.COMMIT_COUNT,
             f"{subject}: its checkpoint counts {records:,} records, its write stats {commit.inserted:,}",

@@ -19,12 +19,13 @@ import fastavro
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
-from sink.audit.checkpoints import Checkpoint, checkpoint_of, require_int
+from sink.audit.checkpoints import Checkpoint, Slice, checkpoint_of, require_int
 from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.table_files import TableFiles
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
+RELANDED_PREFIX = "sink.relanded."
 SPECIFICATION_PREFIX = "sink.specification."
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
@@ -54,7 +55,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """Offsets `[low, high)` of one partition that were replayed from the errors table."""
+    """Offsets `[low, high)` of one partition that were replayed from the errors table, or landed again."""
 
     topic: str
     topic_id: str
@@ -62,6 +63,20 @@ class ReplayedRun:
     generation: int
     low: int
     high: int
+
+    def covers_part_of(self, piece: Slice) -> bool:
+        own = (self.topic, self.topic_id, self.partition, self.generation)
+        is_same = own == (piece.topic, piece.topic_id, piece.partition, piece.generation)
+        return is_same and self.low < piece.end and piece.start < self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Relanded:
+    """What a repair has landed again: `runs` of offsets, whose rows are of this commit since; `records` counts the rows
+    that its write stats have to count as inserted, where each record is a row."""
+
+    records: int
+    runs: tuple[ReplayedRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,8 @@ class Commit:
     """How the commit's records were decoded, by sink: a JSON object."""
     schema: str = ""
     """The table's columns, as an Avro record."""
+    relanded: Mapping[str, Relanded] = field(default_factory=dict)
+    """What the commit has landed again, by sink."""
 
     @property
     def by_others(self) -> bool:
@@ -238,6 +255,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
     checkpoints: dict[str, Checkpoint] = {}
     unreadable: dict[str, str] = {}
     replayed: dict[str, tuple[ReplayedRun, ...]] = {}
+    relanded: dict[str, Relanded] = {}
     specifications: dict[str, str] = {}
     extra = metadata.get("extraMetadata") or {}
     for key, value in extra.items():
@@ -250,6 +268,10 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         elif key.startswith(REPLAYED_PREFIX):
             runs = (ReplayedRun(row[0], row[1], *map(require_int, row[2:])) for row in json.loads(value))
             replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
+        elif key.startswith(RELANDED_PREFIX):
+            document = json.loads(value)
+            again = tuple(ReplayedRun(row[0], row[1], *map(require_int, row[2:])) for row in document["runs"])
+            relanded[key.removeprefix(RELANDED_PREFIX)] = Relanded(require_int(document["records"]), again)
         elif key.startswith(SPECIFICATION_PREFIX):
             specifications[key.removeprefix(SPECIFICATION_PREFIX)] = value
     operation = metadata.get("operationType") or ""
@@ -265,6 +287,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         replayed,
         specifications,
         extra.get("schema", ""),
+        relanded,
     )
 
 

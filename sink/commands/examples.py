@@ -12,6 +12,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "sink status --config fleet.yaml --sink orders --json",
     ),
     "audit": ("sink audit --config orders.yaml", "sink audit --config orders.yaml --no-log --json"),
+    "reland": (
+        "sink reland --config orders.yaml orders:3=120..130",
+        "sink reland --config orders.yaml orders:3=120..130 orders:0=7 --yes",
+    ),
     "reset": (
         "sink reset --config orders.yaml --yes",
         "sink reset --config orders.yaml --to earliest --topic orders --yes",

@@ -101,12 +101,13 @@ class Table:
         self._locks = locks
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
-        self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
+        self.steps = self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
+        """Hudi's own steps, for files that are written under an instant of this table."""
         self._hudi.metadata_service_factor = _METADATA_SERVICE_FACTOR
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
-        """The table's columns as last read, without Hudi's meta columns."""
+        """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
         self._completed = ""
         """The instant that this process completed last, with these columns."""
@@ -291,9 +292,7 @@ class Table:
         return compaction_interval(self._hudi.options)
 
     def register(self) -> str:
-        """Registers the table in the catalogue, off the commit path. Returns the newest instant that the catalogue
-        knows then. Safe beside everything.
-        """
+        """Registers the table in the catalogue. Returns the newest instant that it knows then. Safe beside everything."""
         with self._reading():
             return register(self._hudi, self._settings)
 

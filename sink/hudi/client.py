@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from sink.clients.inline_reads import close_inline_reads
 from sink.clients.java_errors import JAVA_ERRORS
-from sink.hudi.base_file_stats import base_file_stats, is_log, log_stats, with_column_stats
+from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
 
@@ -334,6 +334,24 @@ class HudiClient(HudiObjects):
             rollback = str(self.client.createNewInstantTime(False))
             table.scheduleRollback(self.engine_context, rollback, entry, False, True, False)
         table.rollback(self.engine_context, rollback, entry, deletes_plan, True)
+
+    def bloom_footer(self, keys: Sequence[str]) -> dict[str, str]:
+        """Returns the entries of a Parquet footer with which Hudi finds these record keys: a filter, and their range.
+        A few calls, however many keys."""
+        settings = self.config.getBloomFilterNumEntries(), self.config.getBloomFilterFPP()
+        most, kind = self.config.getDynamicBloomFilterMaxNumEntries(), self.config.getBloomFilterType()
+        bloom = self.java.common.bloom.BloomFilterFactory.createBloomFilter(*settings, most, kind)
+        functions = JavaFunctions(self)
+        owner, text = functions.kind("org.apache.hudi.common.bloom.BloomFilter"), functions.kind("java.lang.String")
+        add = functions.method(owner, "add", text).bindTo(bloom)
+        self.java_list(keys).forEach(functions.consumer(add))
+        footer = {
+            "org.apache.hudi.bloomfilter": str(bloom.serializeToString()),
+            "hoodie_bloom_filter_type_code": str(bloom.getBloomFilterTypeCode().name()),
+        }
+        # Java compares bytes of UTF-8, and so does Python here.
+        ends = (min(keys, key=str.encode), max(keys, key=str.encode)) if keys else ()
+        return footer | dict(zip(("hoodie_min_record_key", "hoodie_max_record_key"), ends, strict=False))
 
     def pending_compactions(self) -> dict[str, str]:
         """Maps each file group in a pending compaction plan to the plan's instant."""

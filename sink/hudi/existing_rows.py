@@ -97,7 +97,7 @@ def _conflict(settings: Settings, rows: _TableRows, java_hudi: AbstractContextMa
     is_compared = False
     with java_hudi as package:
         for path, key in _keys(settings, rows):
-            is_compared, bucket = True, _bucket(settings, key, count, package)
+            is_compared, bucket = True, bucket_of(settings, key, count, package.index.bucket.BucketIdentifier)
             if bucket != int(path.rpartition("/")[2][:8]):
                 return f"key {key!r} in {path}, and by the settings it belongs into bucket {bucket}", remedy
     if is_compared:
@@ -171,6 +171,7 @@ def _keys(settings: Settings, rows: _TableRows) -> Iterator[tuple[str, str]]:
                 break
 
 
-def _bucket(settings: Settings, key: str, count: int, java_hudi: Any) -> int:
+def bucket_of(settings: Settings, key: str, count: int, identifier: Any) -> int:
+    """Returns the bucket of a record key; `identifier` is Hudi's own class for that."""
     fields = settings.hudi.get("hoodie.bucket.index.hash.field") or ",".join(record_key_fields(settings))
-    return int(java_hudi.index.bucket.BucketIdentifier.getBucketId(key, fields, count))
+    return int(identifier.getBucketId(key, fields, count))

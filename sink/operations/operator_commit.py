@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kazoo.client import KazooClient
 
@@ -23,13 +24,41 @@ from coordination.planning import schema_identity
 from coordination.planning.planner import next_number
 from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, TableView
-from coordination.state.tree import Check, KeeperView
+from coordination.state.tree import Check, KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
+
+
+class OfficeTable(Protocol):
+    """What the command needs of `Table`."""
+
+    def view(self) -> TableView: ...
+
+    def begin(self, number: int, epoch: int) -> str: ...
+
+    def complete(
+        self,
+        instant: str,
+        stats: Sequence[str],
+        checkpoint: Checkpoint,
+        guard: Callable[[TableView], None],
+        columns: str,
+        extra_metadata: Mapping[str, str],
+    ) -> TableOutcome: ...
+
+    def roll_back(self, instant: str) -> None: ...
+
+
+class OfficeKeeper(Protocol):
+    """What the command needs of `Keeper`."""
+
+    def read(self) -> KeeperView: ...
+
+    def write(self, ops: Sequence[Op]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +72,19 @@ class Begun:
 
 
 class Office:
-    """The coordinator's place, while the lock is held. `name` is that of the command: `Replay`, `Reland`."""
+    """The coordinator's place, while the lock at `lock_path` is held. `name` is that of the command: `Replay`,
+    `Reland`. `keeper` gives a new keeper, which has cached nothing; `reach` fires the failpoint of a step."""
 
-    def __init__(self, client: KazooClient, settings: Settings, table: Table, lock_path: str, name: str) -> None:
-        self._client, self._settings, self._table = client, settings, table
-        self._lock_path, self._name = lock_path, name
-        self._failpoints = Failpoints.from_environment()
+    def __init__(
+        self,
+        name: str,
+        lock_path: str,
+        keeper: Callable[[], OfficeKeeper],
+        table: OfficeTable,
+        reach: Callable[[str], None],
+    ) -> None:
+        self._name, self._lock_path = name, lock_path
+        self._keeper, self._table, self._reach = keeper, table, reach
 
     def begin(self) -> Begun:
         view = self._keeper().read()
@@ -91,8 +127,21 @@ class Office:
         between the two, and rolls back the instants that are pending."""
         view = self._keeper().read()
         newest = self._settled(view)
-        epoch = max(view.epoch, newest.epoch) + 1
+        epoch = self._epoch_above(view, newest)
         self._keeper().write((Check(self._lock_path, 0), tree.epoch_op(view, epoch, self._name.lower())))
+        self._reconcile(newest)
+        orphans = self._table.view().orphans
+        # If the lock and the epoch are still valid after the listing, no orphan belongs to a later coordinator.
+        self.check()
+        for instant in orphans:
+            self._table.roll_back(instant)
+
+    @staticmethod
+    def _epoch_above(view: KeeperView, newest: Checkpoint) -> int:
+        return max(view.epoch, newest.epoch) + 1
+
+    def _reconcile(self, newest: Checkpoint) -> None:
+        """Brings ZooKeeper up to the table, in case an earlier command died between the two."""
         view = self._keeper().read()
         match compare_with_table(view.states, view.ledger, newest):
             case Ahead(reason):
@@ -100,11 +149,6 @@ class Office:
             case Advance(changed, ledger):
                 for multi in writes.advance(view, changed, ledger).multis:
                     self._keeper().write((*self._fence(view), *multi))
-        orphans = self._table.view().orphans
-        # If the lock and the epoch are still valid after the listing, no orphan belongs to a later coordinator.
-        self.check()
-        for instant in orphans:
-            self._table.roll_back(instant)
 
     def _settled(self, view: KeeperView) -> Checkpoint:
         if view.transactions:
@@ -112,7 +156,7 @@ class Office:
             raise Conflict(f"transaction {number} is open. Start the workers, let it end, stop them and try again.")
         checkpoint = self._table.view().checkpoint
         if checkpoint is None:
-            raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}. Restore it.")
+            raise Conflict("the table has no checkpoint of the sink. Restore it.")
         return checkpoint
 
     def _guard(self, begun: Begun) -> Callable[[TableView], None]:
@@ -127,13 +171,6 @@ class Office:
     def _fence(self, view: KeeperView) -> tuple[Check, Check]:
         return Check(self._lock_path, 0), Check(tree.EPOCH, view.epoch_version)
 
-    def _reach(self, step: str) -> None:
-        self._failpoints.reach(f"{self._name}.{step}")
-
-    def _keeper(self) -> Keeper:
-        """Returns a new keeper, which has cached nothing."""
-        return Keeper(self._client, self._settings.root_znode, lambda: None)
-
 
 @contextmanager
 def taking_office(client: KazooClient, settings: Settings, table: Table, name: str) -> Iterator[Office]:
@@ -143,6 +180,13 @@ def taking_office(client: KazooClient, settings: Settings, table: Table, name: s
     with lock(client, root) as lock_path:
         require_no_live_workers(workers(client, root))
         table.ensure()
-        office = Office(client, settings, table, lock_path, name)
+        failpoints = Failpoints.from_environment()
+        office = Office(
+            name,
+            lock_path,
+            lambda: Keeper(client, root, lambda: None),
+            table,
+            lambda step: failpoints.reach(f"{name}.{step}"),
+        )
         office.take_over()
         yield office

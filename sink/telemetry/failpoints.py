@@ -8,7 +8,8 @@ point leaves a file when it fires; a point fires once for all processes that sha
 when it has the commit too, and `Complete.guarded`, inside the table lock, after the checks and right before the commit;
 for table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, after the plan,
 and `Clustering.written` and `Compaction.written`, before the completion;
-for a replay of bad records `Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL
+for a replay of bad records `Replay.begun`, `Replay.written` and `Replay.committed`, after the instant was begun, before
+it is completed, and before ZooKeeper knows of it, and for `sink reland` the same of `Reland`. Actions: `kill` (SIGKILL
 this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
 """
 

@@ -227,6 +227,14 @@ def decode(
     """Decodes records to rows, for `mapInArrow`. With more bad records in a task than are tolerated it raises the first
     one's coordinates.
     """
+    for _, rows in decode_tasks(reads, spec, tolerated, reported, arrow):
+        yield rows
+
+
+def decode_tasks(
+    reads: TaskReads, spec: RowSpec, tolerated: int, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields rows as `decode` does, with the position of their task."""
     schemas: dict[str, str] = {}
     decode_batch = spec.recording(schemas).decoder()
     for number in reads.task_numbers():
@@ -240,7 +248,7 @@ def decode(
                 raise failed_task(error) from None
             if rows is not None:
                 topics.add(batch.topic, rows)
-                yield rows
+                yield number, rows
         reported.add({number: counter.report(read_ranges, schemas=schemas, topics=topics.seen())})
 
 

@@ -19,6 +19,7 @@ from sink.layout.column_ranges import KEY, nan_columns, ranges_of
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
 from sink.write.parquet_layout import PAGES
+from sink.write.task_input import task_context
 
 GROUP = "_sink_group"
 """The column that names the file group of a row: the job's rows come sorted by it."""
@@ -29,12 +30,14 @@ _FOOTER = {"org.apache.spark.version": "3.5.7"}
 
 @dataclass(frozen=True)
 class FileVersion:
-    """A file group that gets a new base file. `earlier` is the name of the present one, empty if it has none; `footer`
-    are what the footer says of its keys; `deletes` and `inserts` count rows for the write stat."""
+    """A file group that gets a new base file. `earlier` is the name of the present one, empty if storage has none, and
+    `commit` the instant that wrote it. `footer` is what that file says of its keys. `deletes` and `inserts` count rows
+    for the write stat."""
 
     path: str
     file_id: str
     earlier: str = ""
+    commit: str = ""
     deletes: int = 0
     inserts: int = 0
     footer: Mapping[str, str] = field(default_factory=dict)
@@ -51,9 +54,12 @@ class RewriteJob:
     access: Access = NO_ACCESS
 
 
-def rewrite(job: RewriteJob, token: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def rewrite(job: RewriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Writes a file for each group of rows, for `mapInArrow`; yields its write stat."""
-    name, file = "", None
+    context = task_context()
+    token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
+    name: str = ""
+    file: NewVersion | None = None
     for batch in batches:
         column = batch.column(GROUP)
         rows = batch.drop_columns([GROUP])
@@ -113,7 +119,7 @@ class NewVersion:
             "fileId": group.file_id,
             "path": self._path,
             "partitionPath": group.path,
-            "prevCommit": group.earlier.rpartition("_")[2].removesuffix(".parquet") or "null",
+            "prevCommit": group.commit or "null",
             "prevBaseFile": group.earlier or None,
             "numWrites": self._rows,
             "numInserts": group.inserts,
@@ -121,5 +127,5 @@ class NewVersion:
             "totalWriteBytes": size,
             "fileSizeInBytes": size,
         }
-        ranges = ranges_of(self._footers[0], self._with_nan)
+        ranges = ranges_of(self._footers[0], self._with_nan) if self._rows else None
         return json.dumps(stat if ranges is None else {**stat, KEY: ranges})

@@ -173,9 +173,9 @@ class Inputs:
         source = FrameSource(self.memory.task_bytes(attempt))
         return TaskInput(records, TaskReads(tuple(tasks), source, len(tasks)))
 
-    def of_records(self, slices: Sequence[Slice]) -> DataFrame:
-        """Returns the records of the slices, with key, value and headers."""
-        return records_of(self._spark, self._source(1, headers=True), slices)
+    def of_records(self, slices: Sequence[Slice], cluster: str = "") -> DataFrame:
+        """Returns the records of the slices, with key, value and headers; one Spark partition for each slice."""
+        return records_of(self._spark, self._source(1, headers=True, cluster=cluster), slices)
 
     def _source(self, attempt: int, headers: bool, cluster: str = "") -> KafkaSource:
         size = self.memory.task_bytes(attempt)

@@ -40,6 +40,7 @@ class Sink:
         self.engine = engine_of(spark, settings, self.schema)
         self.errors = ErrorsTable(spark, settings, client)
         self.number = 0
+        self.epoch, self.cluster = 1, "c"
         self.ends: Mapping[TopicPartition, PartitionCheckpoint] = {}
         self.table.ensure()
         self.engine.check()
@@ -56,8 +57,8 @@ class Sink:
         checkpoint = Checkpoint(
             sink=self.settings.name,
             keeper="k",
-            cluster="c",
-            epoch=1,
+            cluster=self.cluster,
+            epoch=self.epoch,
             number=self.number,
             base=self.number - 1,
             config="",

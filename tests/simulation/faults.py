@@ -126,6 +126,8 @@ class Profile:
     """A partition gets another leader, which has all records."""
     open_transactions: float
     """A producer's transaction stays open for a while: brokers hold back what follows."""
+    damages: float
+    """Rows of the table are lost, doubled or altered, and an operator repairs them from the log."""
 
 
 Maybe = Callable[..., float]
@@ -170,8 +172,9 @@ def draw(rng: Random) -> Profile:
     drawn["deletions"] = maybe_later(0.05) if drawn["new_topics"] else 0.0
     drawn |= _other_writers(later, maybe_later)
     drawn |= _identities(later, maybe_later)
+    drawn["damages"] = maybe_later(0.2, 0.25)
     if drawn["tampering"]:
-        drawn["planned_restores"] = 0.0
+        drawn |= {"planned_restores": 0.0, "damages": 0.0}
     return Profile(**drawn)
 
 

@@ -58,6 +58,8 @@ class Invariants:
         self.verbs = VerbInvariants(profile, log)
         self.visible = Visible()
         self.reads = ReadInvariants()
+        self._repaired: set[str] = set()
+        """Instants that a repair is completing or rolling back, under the election's lock."""
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
         self.undecided: set[str | None] = set()
@@ -150,6 +152,15 @@ class Invariants:
         finally:
             self._operated = False
             self.restored = self.restored and self._view is not None and self._beyond_the_table(self._view)
+
+    @contextmanager
+    def repairing(self, instants: Collection[str]) -> Iterator[None]:
+        """Surrounds what a repair does with instants."""
+        self._repaired |= set(instants)
+        try:
+            yield
+        finally:
+            self._repaired -= set(instants)
 
     def keeper_restored(self, tampered: bool) -> None:
         """ZooKeeper has an older tree, or a person has changed znodes; `tampered`: content may be unreadable."""
@@ -443,7 +454,7 @@ class Invariants:
             raise Violation("nothing is committed to a restored table before somebody decides", instant.name)
         if instant.name in self.aborted and instant.name not in self.undecided:
             raise Violation("an aborted instant is never completed", instant.name)
-        if instant.name not in self.prepared:
+        if instant.name not in self.prepared and instant.name not in self._repaired:
             raise Violation("an instant is completed only after PREPARED", instant.name)
         if checkpoint.number != instant.number or checkpoint.number <= self._newest:
             raise Violation("checkpoints rise", f"{checkpoint.number} after {self._newest}")
@@ -473,7 +484,7 @@ class Invariants:
                 raise Violation("bad records are published before they are committed", f"{result}")
 
     def rolling_back(self, instant: SimInstant) -> None:
-        if instant.name not in self.aborted:
+        if instant.name not in self.aborted and instant.name not in self._repaired:
             raise Violation("only an aborted instant is rolled back", instant.name)
 
     def rolled_back_by_others(self, instant: SimInstant) -> None:

@@ -46,7 +46,7 @@ class Mutant:
 NEWER = dict.fromkeys(
     (
         *("planned_restores", "planned_rollbacks", "savepoints", "other_clusters", "unclean_elections", "replacements"),
-        *("elections", "open_transactions"),
+        *("elections", "open_transactions", "damages"),
     ),
     0.0,
 )

@@ -207,6 +207,16 @@ class SimTable:
         return self.refusal(op, clock) or self.create(op, clock)
 
     def refusal(self, op: Complete, clock: float | None = None) -> Outcome | None:
+        """Returns the outcome if the timeline or the checkpoint leave nothing to create, else None."""
+        if (refusal := self.timeline_refusal(op, clock)) is not None:
+            return refusal
+        newest = self._checkpoint()
+        if (newest.number if newest else 0) != op.checkpoint.base:
+            return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
+        discontinuity = continuity.discontinuity(op.checkpoint, newest)
+        return None if discontinuity is None else Refused(discontinuity)
+
+    def timeline_refusal(self, op: Complete, clock: float | None = None) -> Outcome | None:
         """Returns the outcome if the timeline leaves nothing to create, else None. The order is that of `Table`."""
         instant = self.instants.get(op.instant)
         if instant is None or instant.state is InstantState.ABSENT:
@@ -222,11 +232,7 @@ class SimTable:
             return unavailable
         if self.timeline().is_restored_since(instant.requested):
             return Refused(f"the table was restored since instant {op.instant} was requested")
-        newest = self._checkpoint()
-        if (newest.number if newest else 0) != op.checkpoint.base:
-            return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
-        discontinuity = continuity.discontinuity(op.checkpoint, newest)
-        return None if discontinuity is None else Refused(discontinuity)
+        return None
 
     def create(self, op: Complete, clock: float | None = None) -> Outcome:
         """Marks the instant as complete; Hudi creates the file only beside the instant's inflight file."""

@@ -27,6 +27,7 @@ from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.operator import Operator
 from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
+from tests.simulation.repairs import Repairs
 from tests.simulation.table import Restore, SimTable
 from tests.simulation.verbs import Commands, unanswered
 from tests.simulation.violation import Violation
@@ -84,6 +85,7 @@ class World:
         self.machines: list[object] = []
         self._retired = False
         self.operator = Operator(self)
+        self.repairs = Repairs(self)
         self.commands = Commands(self)
 
     # The clock
@@ -240,6 +242,8 @@ class World:
         self._grow()
         if profile.operated:
             self.operator.look()
+        if profile.damages:
+            self.repairs.look()
         for rate, fault in (
             (profile.crashes, lambda: self._someone().crash()),
             (profile.pauses, lambda: self._someone().pause(self._span())),
@@ -274,6 +278,7 @@ class World:
             (profile.replacements, self._replace_topic),
             (profile.elections, self._elect),
             (profile.open_transactions, self._open_transaction),
+            (profile.damages, self.repairs.damage),
         ):
             self._every(rate, fault)
 
@@ -578,6 +583,8 @@ class World:
             return False
         if view.halt is not None:
             return not self.operator.answers(view.halt)
+        if self.repairs.damaged or self.operator.has_stopped_all:
+            return False
         if view.transactions or view.incomplete_plan_paths or self.table.pending():
             return False
         if unanswered(view) is not None or view.control.paused is not None:

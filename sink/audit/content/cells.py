@@ -24,6 +24,7 @@ from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Target, column, has_map
 from sink.audit.content.fold import fold, number_commits
+from sink.audit.content.repairs import Again, as_before
 from sink.audit.report import LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
 
@@ -46,6 +47,8 @@ class Coordinates:
     sources: Mapping[TopicPartition, int]
     commits: Mapping[str, int]
     positions: Mapping[int, int]
+    again: Again = field(default_factory=dict)
+    """What repairs have landed again, by their instants."""
 
     def source(self, number: int) -> TopicPartition | None:
         return next((source for source, other in self.sources.items() if other == number), None)
@@ -76,10 +79,11 @@ class TableRows:
         def constant(value: Any, kind: pa.DataType) -> pa.Array:
             return pa.repeat(pa.scalar(value, kind), count)
 
+        sources = self._numbers(batch)
         columns: dict[str, pa.Array] = {
-            "_sink_source": self._numbers(batch),
+            "_sink_source": sources,
             "_sink_offset": batch.column(PROVENANCE[2]),
-            "_sink_commit": self._commits(batch) if self._has_meta else constant(NO_COMMIT, pa.int32()),
+            "_sink_commit": self._commits(batch, sources) if self._has_meta else constant(NO_COMMIT, pa.int32()),
             PATH: constant(partition, pa.string()),
             "_sink_file": constant(file, pa.int32()),
         }
@@ -110,10 +114,18 @@ class TableRows:
         numbers = pa.array([known.get(text) for text in encoded.dictionary.to_pylist()], pa.int32())
         return numbers.take(encoded.indices)
 
-    def _commits(self, batch: pa.RecordBatch) -> pa.Array:
+    def _commits(self, batch: pa.RecordBatch, sources: pa.Array) -> pa.Array:
         encoded = pc.dictionary_encode(batch.column(COMMIT_TIME).cast(pa.string()))
-        numbers = [self._coordinates.commits.get(text) for text in encoded.dictionary.to_pylist()]
-        return pa.array(numbers, pa.int32()).take(encoded.indices)
+        instants, known = encoded.dictionary.to_pylist(), self._coordinates
+        commits = pa.array([known.commits.get(text) for text in instants], pa.int32()).take(encoded.indices)
+        for position, instant in enumerate(instants):
+            if instant in known.again:
+                # The row counts as one of the commit that landed its record first.
+                rows = pc.equal(encoded.indices, position)
+                offsets = batch.column(PROVENANCE[2])
+                places = sources.filter(rows), offsets.filter(rows)
+                commits = pc.replace_with_mask(commits, rows, as_before(known.again, instant, *places, known.sources))
+        return commits
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Co
 from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import ExpectedRows, Range, Target
 from sink.audit.content.places import Places
+from sink.audit.content.repairs import repaired
 from sink.audit.content.specification import NotComparable, Specification, specification_of
 from sink.audit.coverage import Coverage
 from sink.audit.failures import CannotAudit
@@ -64,28 +65,34 @@ class ContentAudit:
         other_topics: set[tuple[TopicPartition, int]] = set()
         left_out: set[tuple[TopicPartition, int]] = set()
 
-        def add(source: TopicPartition, topic_id: str, low: int, high: int, instant: str) -> None:
+        again: dict[str, list[tuple[TopicPartition, int, int, int]]] = defaultdict(list)
+
+        def add(source: TopicPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
             number = numbers.setdefault(instant, len(numbers))
             found = by_source[source]
             if not coverage.has_contents(source, instant):
                 left_out.add((source, number))
             elif topic_ids.get(source.topic) == topic_id:
-                found.append(Range(low, high, number, specifications.number(by_instant[instant])))
+                found.append(Range(low, high, number, specifications.number(by_instant[decoded_by])))
             else:
                 other_topics.add((source, number))
 
         for entry in ranges:
             piece = entry.result.slice
-            add(entry.source, piece.topic_id, piece.start, piece.end, entry.instant)
+            for low, high, repair in repaired(sink, commits, piece):
+                add(entry.source, piece.topic_id, low, high, entry.instant, repair or entry.instant)
+                if repair:
+                    again[repair].append((entry.source, low, high, numbers[entry.instant]))
         for commit in commits:
             for run in commit.replayed.get(sink, ()):
                 source = TopicPartition(run.topic, run.partition)
-                add(source, run.topic_id, run.low, run.high, commit.instant)
+                add(source, run.topic_id, run.low, run.high, commit.instant, commit.instant)
         order = {commit.instant: position for position, commit in enumerate(commits)}
         self._coordinates = Coordinates(
             {source: number for number, source in enumerate(sorted(by_source))},
             {commit.instant: OTHER_WRITERS for commit in commits if sink not in commit.checkpoints} | numbers,
             {number: order[instant] for instant, number in numbers.items()},
+            again,
         )
         self._other_topics = {(self._coordinates.sources[source], number) for source, number in other_topics}
         self._left_out = {(self._coordinates.sources[source], number) for source, number in left_out}

@@ -1,0 +1,125 @@
+"""Lands ranges of the log again, in one commit that also takes away the rows that the table has of them.
+
+Guarantee: the commit deletes the rows of these offsets, by their provenance, and lands the log's records of them; where
+rows are changed by key, each key concerned gets the row that the whole log gives it, or none. Readers never see one
+without the other. It is refused, with the reasons, where the log no longer has what is needed, or has something else
+than was committed. It is one commit by an operator, as `sink.operations.operator_commit` says: killed at any step, the
+next command or coordinator rolls it back, or takes it over from the table, whole. The commit says in its extra metadata
+what it has landed again. Raises Conflict (refused, or workers are alive), TableError, Unavailable, OutcomeUnknown,
+ConfigError, and what the reader raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.errors import Conflict, TableError, Unavailable
+from coordination.planning.relanding import CommittedSlice, OffsetRange, plan_relanding
+from coordination.state.model import Checkpoint
+from sink.audit.timeline import RELANDED_PREFIX, active_names, open_table, read_timeline
+from sink.bad_records.table import ErrorsTable
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.kafka import Log
+from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.lock import TableLocks
+from sink.operations.operator_commit import Begun, Office, taking_office
+from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings
+from sink.write.row_spec import table_schema
+from sink.write.task_input import Inputs
+
+
+class Reland:
+    """One repair by this process."""
+
+    def __init__(
+        self, spark: SparkSession, settings: Settings, client: KazooClient, wanted: Sequence[OffsetRange]
+    ) -> None:
+        self._spark, self._settings, self._client, self._wanted = spark, settings, client, wanted
+        self._schema = table_schema(settings)
+        self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
+        self._errors = ErrorsTable(spark, settings, client)
+        self._inputs = Inputs(spark, settings)
+        self._by_key = settings.operation == "upsert"
+
+    def preview(self) -> Preview:
+        """Reads table and log, and changes nothing."""
+        with self._reading():
+            checkpoint = self._table.view().checkpoint
+            if checkpoint is None:
+                raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}.")
+            with self._prepared(checkpoint) as repair:
+                return repair.preview()
+
+    def run(self) -> Preview:
+        with taking_office(self._client, self._settings, self._table, "Reland") as office, self._reading():
+            begun = office.begin()
+            try:
+                return self._land(office, begun)
+            except Conflict:
+                # Refused: nothing else will complete this instant, and nobody has to find it.
+                self._table.roll_back(begun.instant)
+                raise
+
+    def _land(self, office: Office, begun: Begun) -> Preview:
+        # Read after the instant was begun: what others change from here on is a conflict.
+        with self._prepared(begun.newest) as repair:
+            preview = repair.preview()
+            if preview.refusals:
+                raise Conflict("\n".join(preview.refusals))
+            written = repair.write(begun)
+            landed = json.dumps({"records": written.records, "runs": written.runs})
+            extra = {RELANDED_PREFIX + self._settings.name: landed}
+            office.complete(begun, written.stats, written.schemas, repair.columns, extra)
+        return replace(preview, number=begun.number, instant=begun.instant)
+
+    @contextmanager
+    def _prepared(self, checkpoint: Checkpoint) -> Iterator[Repair]:
+        files = open_table(self._settings.base_path, self._settings.storage)
+        timeline = read_timeline(files, active_names(files))
+        if timeline.problems:
+            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
+        name = self._settings.name
+        committed = [
+            CommittedSlice(commit.checkpoints[name].number, result)
+            for commit in timeline.commits
+            if name in commit.checkpoints
+            for result in commit.checkpoints[name].results
+        ]
+        replayed = [
+            OffsetRange(run.topic, run.partition, run.low, run.high)
+            for commit in timeline.commits
+            for run in commit.replayed.get(name, ())
+        ]
+        with closing(Log(self._settings.kafka_native)) as log:
+            topics = sorted({entry.topic for entry in self._wanted} | ({*checkpoint.topics} if self._by_key else set()))
+            view = log.view((), optional=topics)
+        plan = plan_relanding(self._wanted, committed, checkpoint, view, replayed, self._by_key)
+        at = Surroundings(
+            self._spark,
+            self._settings,
+            self._schema,
+            self._table,
+            self._errors,
+            self._inputs,
+            view,
+            timeline.commits,
+        )
+        repair = (KeyedRepair if self._by_key else AppendRepair)(at, plan)
+        try:
+            yield repair
+        finally:
+            repair.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except JAVA_ERRORS as error:
+            raise Unavailable(f"reland: {message(error)}. Run it again.") from error

@@ -1,0 +1,328 @@
+"""What one repair reads, finds and writes: of records that are rows each, and of changes by key.
+
+Guarantee: `preview` and `write` of one object see the same table and the same log. `write` writes files under an
+instant and completes nothing. Raises what Spark, the reader and the engine raise.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coordination.errors import Conflict, TableError
+from coordination.planning.relanding import CommittedSlice, Relanding, differences
+from coordination.state.model import LogView, Slice, WriteTask
+from sink.audit.files import named_files
+from sink.audit.timeline import Commit
+from sink.bad_records.table import ErrorsTable
+from sink.clients.spark_privacy import local_rows
+from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.options import ordering_fields
+from sink.operations.operator_commit import Begun
+from sink.relanding.placement import placed, with_groups
+from sink.relanding.survey import NUMBER, Survey
+from sink.relanding.table_rows import Affected, Group, TableRows, of_offsets
+from sink.relanding.winners import winners
+from sink.schema import TableSchema
+from sink.write.changes import LOG_POSITION
+from sink.write.engine import change_keys, engine_of
+from sink.write.row_spec import ColumnResolver
+from sink.write.task_input import Inputs
+
+Run = tuple[str, str, int, int, int, int]
+"""Topic, topic id, partition, generation, first offset and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a repair would do, or has done. `refusals` are reasons against it."""
+
+    pieces: tuple[Slice, ...] = ()
+    records: int = 0
+    """Records of the log in the ranges, bad ones included."""
+    deleted: int = 0
+    """Rows of the table that go."""
+    landed: int = 0
+    """Rows that take their place."""
+    groups: tuple[Group, ...] = ()
+    """File groups that get a new version without the rows that go."""
+    notes: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    number: int = 0
+    instant: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    stats: tuple[str, ...]
+    schemas: tuple[tuple[str, str], ...]
+    records: int
+    """Records that are rows of this commit."""
+    runs: tuple[Run, ...]
+    """The offsets whose rows this commit has, or took away."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    spark: SparkSession
+    settings: Settings
+    schema: TableSchema
+    table: Table
+    errors: ErrorsTable
+    inputs: Inputs
+    log: LogView
+    commits: Sequence[Commit]
+
+
+class Repair(ABC):
+    def __init__(self, at: Surroundings, plan: Relanding) -> None:
+        self._at, self._plan = at, plan
+        at.table.view()
+        resolved = ColumnResolver(at.settings, at.table).resolve(LogView("", {}))
+        if resolved.schema_conflict:
+            raise TableError(resolved.schema_conflict)
+        self.columns = resolved.columns
+        self._spec = engine_of(at.spark, at.settings, at.schema).spec(self.columns)
+        self._rows = TableRows(at.spark, at.settings, at.table, named_files(at.commits))
+        self._survey = Survey(at.spark, at.inputs, self._spec, plan.needed, plan.pieces, at.log.cluster)
+        self._known_bad: Mapping[Slice, Collection[int]] = self._bad_of(plan.needed)
+        self._damaged = self._rows.damaged()
+
+    @abstractmethod
+    def preview(self) -> Preview:
+        """Reads what is there. Call it before `write`."""
+
+    @abstractmethod
+    def write(self, begun: Begun) -> Written:
+        """Writes the files of the commit."""
+
+    def close(self) -> None:
+        self._survey.close()
+
+    @property
+    def _offsets(self) -> list[tuple[str, int, int, int]]:
+        return [(piece.topic, piece.partition, piece.start, piece.end) for piece in self._plan.pieces]
+
+    def _bad_of(self, needed: Sequence[CommittedSlice]) -> dict[Slice, set[int]]:
+        """Returns the offsets of each slice that are in the errors table and were not replayed."""
+        by_slice = {entry.slice: set[int]() for entry in needed if entry.result.errors}
+        if not by_slice or not self._at.errors.exists():
+            return by_slice
+        instants = [commit.instant for commit in self._at.commits if self._at.settings.name in commit.checkpoints]
+        rows = self._at.errors.rows().where(F.col("replayed_instant").isNull() & F.col("instant").isin(instants))
+        columns = ("_kafka_topic", "topic_id", "_kafka_partition", "generation", "_kafka_offset")
+        for *place, offset in map(tuple, local_rows(rows.select(*columns))):
+            for slice_, offsets in by_slice.items():
+                own = [slice_.topic, slice_.topic_id, slice_.partition, slice_.generation]
+                if own == place and slice_.start <= offset < slice_.end:
+                    offsets.add(offset)
+        return by_slice
+
+    def _notes(self, affected: Affected) -> Iterator[str]:
+        yield from (f"{reason}: it is written again with the rows that it has" for reason in self._damaged.values())
+        own = {commit.instant for commit in self._at.commits if commit.checkpoints}
+        for commit, rows in sorted(affected.commits.items()):
+            if commit not in own:
+                yield f"{rows:,} of these rows are of commit {commit}, which another writer made"
+
+    def _removals(self) -> str:
+        """Returns the commits of other writers that deleted rows; empty without any."""
+        return ", ".join(str(commit) for commit, _ in self._rows.files.removals[:5])
+
+    def _compacted(self, groups: Collection[Group]) -> list[str]:
+        """Returns why groups cannot be written again now."""
+        pending = self._at.table.steps.pending_compactions()
+        return [
+            f"file group {file_id} is in the pending compaction {pending[file_id]}: let it end first"
+            for _, file_id in sorted(groups)
+            if file_id in pending
+        ]
+
+
+class AppendRepair(Repair):
+    """Each record is a row: the rows of the offsets go, and the records of the offsets are written as in a
+    transaction."""
+
+    def preview(self) -> Preview:
+        plan = self._plan
+        if plan.refusals:
+            return Preview(plan.pieces, refusals=plan.refusals)
+        self._survey.frame.select(F.lit(1)).count()
+        going = self._rows.frame.where(of_offsets(self._offsets))
+        self._affected = self._rows.affected(going)
+        self._records, self._digest = self._survey.landed(plan.pieces)
+        self._bad = {
+            (slice_.topic, slice_.partition, offset)
+            for slice_, offsets in self._known_bad.items()
+            for offset in offsets
+            if plan.is_landed(slice_, offset)
+        }
+        refusals = differences(plan, self._survey.found(), self._known_bad)
+        landed = self._records - len(self._bad)
+        present = going.select("_kafka_topic", "_kafka_partition", "_kafka_offset").distinct().count()
+        if present > landed:
+            refusals.append(
+                f"the table has rows of {present:,} of these offsets, and the log records of {landed:,}: rows would be"
+                " lost that the log no longer has"
+            )
+        if (removals := self._removals()) and present < landed:
+            refusals.append(
+                f"{landed - present:,} rows of these offsets are missing, and other writers have deleted rows"
+                f" ({removals}): it is not known that they did not delete these"
+            )
+        groups = {*self._affected.groups, *self._damaged}
+        refusals += self._compacted(groups)
+        return Preview(
+            plan.pieces,
+            self._records,
+            self._affected.rows,
+            landed,
+            tuple(sorted(groups)),
+            tuple(self._notes(self._affected)),
+            tuple(refusals),
+        )
+
+    def write(self, begun: Begun) -> Written:
+        at, pieces = self._at, self._plan.pieces
+        condition = of_offsets(self._offsets)
+        stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, lambda rows: rows.where(~condition))
+        # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
+        settings = at.settings.model_copy(update={"name": f"{at.settings.name} reland {begun.number}"})
+        engine = engine_of(at.spark, settings, at.schema)
+        records = at.inputs.of_records(pieces, at.log.cluster)
+        if self._bad:
+            kinds = "topic string, partition int, offset long"
+            bad = at.spark.createDataFrame(sorted(self._bad), kinds)
+            records = records.join(F.broadcast(bad), ["topic", "partition", "offset"], "left_anti")
+        written = engine.write(begun.instant, [WriteTask((piece,)) for piece in pieces], self.columns, records)
+        landed, errors = (sum(getattr(r, name) for r in written.results) for name in ("records", "errors"))
+        digest = sum(result.digest for result in written.results) % (1 << 64)
+        if errors or landed != self._records - len(self._bad) or (not self._bad and digest != self._digest):
+            raise Conflict("the log gave other records than when it was looked at; nothing was changed. Try again.")
+        if existing := at.table.existing_file_ids(written.stats):
+            raise TableError(f"the table already holds file ids of this repair ({', '.join(existing[:3])})")
+        return Written((*stats, *written.stats), written.schemas, landed, tuple(map(_run, pieces)))
+
+
+class KeyedRepair(Repair):
+    """Rows are changed by key: each key of a record or row in the ranges gets the row that the whole log gives it."""
+
+    def preview(self) -> Preview:
+        at, plan = self._at, self._plan
+        if plan.refusals:
+            return Preview(plan.pieces, refusals=plan.refusals)
+        keys = change_keys(at.settings)
+        changes = self._survey.frame
+        changes = self._without_bad(changes).persist(StorageLevel.DISK_ONLY)
+        self._changes = changes
+        changes.count()
+        refusals = differences(plan, self._survey.found(), self._known_bad)
+        names = dict(zip(LOG_POSITION.names, ("_kafka_topic", "_kafka_partition", "_kafka_offset"), strict=True))
+        in_log = changes.withColumns({own: F.col(name) for name, own in names.items()}).where(of_offsets(self._offsets))
+        in_table = self._rows.frame.where(of_offsets(self._offsets))
+        concerned = _keys(in_log, keys).unionByName(_keys(in_table, keys)).distinct()
+        self._concerned = concerned.persist(StorageLevel.DISK_ONLY)
+        going = self._having(self._rows.frame, "left_semi")
+        self._affected = self._rows.affected(going)
+        ours = changes.withColumns(dict(keys)).join(self._concerned, list(keys), "left_semi").select(*changes.columns)
+        self._winners = winners(ours, keys, ordering_fields(at.settings)).persist(StorageLevel.DISK_ONLY)
+        landed = self._winners.count()
+        self._records, _ = self._survey.landed(plan.pieces)
+        others = sorted(self._affected.commits.keys() - {c.instant for c in at.commits if c.checkpoints})
+        if others:
+            refusals.append(f"commits of other writers have changed rows of these keys: {', '.join(others[:5])}")
+        if removals := self._removals():
+            refusals.append(f"other writers have deleted rows, and not all are known to be there: {removals}")
+        groups = {*self._affected.groups, *self._damaged}
+        refusals += self._compacted(groups)
+        return Preview(
+            plan.pieces,
+            self._records,
+            self._affected.rows,
+            landed,
+            tuple(sorted(groups)),
+            tuple(self._notes(self._affected)),
+            tuple(refusals),
+        )
+
+    def write(self, begun: Begun) -> Written:
+        at = self._at
+        rows = self._winners.select(*self._spec.schema.spark.names)
+        keep = lambda frame: self._having(frame, "left_anti")  # noqa: E731
+        if at.settings.index_type == "bucket":
+            added, inserts = self._in_buckets(rows, begun.instant)
+            stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, keep, added, inserts)
+        else:
+            stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, keep)
+            # In file groups of their own: an index of keys takes the new place from the files of the commit.
+            columns = at.schema.with_columns(self.columns).avro(at.settings.table_name)
+            hudi = at.table.steps.with_options(at.table.steps.options, columns)
+            stats += hudi.bulk_insert_rows(rows.coalesce(1)._jdf, begun.instant)
+        return Written(tuple(stats), self._survey.schemas, 0, self._runs())
+
+    def close(self) -> None:
+        for name in ("_changes", "_concerned", "_winners"):
+            if (frame := vars(self).get(name)) is not None:
+                frame.unpersist()
+        super().close()
+
+    def _without_bad(self, changes: DataFrame) -> DataFrame:
+        """Leaves out what is in the errors table, though it may be good by now."""
+        bad = [(s.topic, s.partition, offset) for s, offsets in self._known_bad.items() for offset in offsets]
+        if not bad:
+            return changes
+        kinds = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in LOG_POSITION.fields)
+        frame = self._at.spark.createDataFrame(sorted(bad), kinds)
+        return changes.join(F.broadcast(frame), LOG_POSITION.names, "left_anti")
+
+    def _having(self, rows: DataFrame, how: str) -> DataFrame:
+        """Returns the rows of the concerned keys, or the others."""
+        keys = change_keys(self._at.settings)
+        own = {f"_own_{name}": column for name, column in keys.items()}
+        named = self._concerned.select(*(F.col(name).alias(f"_own_{name}") for name in keys))
+        return rows.withColumns(own).join(named, list(own), how).select(*rows.columns)
+
+    def _in_buckets(self, rows: DataFrame, instant: str) -> tuple[DataFrame, dict[Group, int]]:
+        groups = {*self._rows.files.live, *(group for group, logs in self._rows.files.logs.items() if logs)}
+        with_places = placed(rows, self._spec, instant)
+        return with_groups(self._at.spark, self._at.settings, with_places, groups, self._rows.frame.columns)
+
+    def _runs(self) -> tuple[Run, ...]:
+        """Returns the ranges, and the offsets of the rows outside of them."""
+        runs = {_run(piece) for piece in self._plan.pieces}
+        for number, topic, partition, offset in map(
+            tuple, local_rows(self._winners.select(NUMBER, *LOG_POSITION.names))
+        ):
+            if any(run[0] == topic and run[2] == partition and run[4] <= offset < run[5] for run in runs):
+                continue
+            for entry in self._plan.needed:
+                piece = entry.slice
+                is_own = entry.number == number and (piece.topic, piece.partition) == (topic, partition)
+                if is_own and piece.start <= offset < piece.end:
+                    runs.add((topic, piece.topic_id, partition, piece.generation, offset, offset + 1))
+        return _joined(runs)
+
+
+def _keys(rows: DataFrame, keys: Mapping[str, object]) -> DataFrame:
+    return rows.withColumns(dict(keys)).select(*keys)  # type: ignore[arg-type]
+
+
+def _run(piece: Slice) -> Run:
+    return piece.topic, piece.topic_id, piece.partition, piece.generation, piece.start, piece.end
+
+
+def _joined(runs: Collection[Run]) -> tuple[Run, ...]:
+    """Joins runs that follow one another."""
+    found: list[Run] = []
+    for run in sorted(runs):
+        if found and found[-1][:4] == run[:4] and found[-1][5] >= run[4]:
+            found[-1] = (*found[-1][:5], max(found[-1][5], run[5]))
+        else:
+            found.append(run)
+    return tuple(found)

@@ -1,0 +1,163 @@
+"""The rows that the table has now, by file group, and new versions of file groups without some of them.
+
+Guarantee: a new version has the group's other rows unchanged, those of its log files included. Storage is listed: a
+file that was damaged in place is read as it is, not by what the table notes of it. Raises TableError for a group that
+cannot be written again, and what Spark raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from coordination.errors import TableError
+from sink.audit.files import NamedFiles
+from sink.clients.spark_privacy import local_rows
+from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.options import arrow_codec
+from sink.storage.files import open_storage
+from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
+
+COMMIT, PATH, FILE = "_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name"
+_KEY_FOOTERS = (
+    b"org.apache.hudi.bloomfilter",
+    b"hoodie_bloom_filter_type_code",
+    b"hoodie_min_record_key",
+    b"hoodie_max_record_key",
+)
+"""What a base file's footer says of its keys: of more keys than the new version has, which an index may."""
+
+Group = tuple[str, str]
+"""Table partition path and file id."""
+
+
+@dataclass(frozen=True)
+class Affected:
+    """Rows that go, by file group and by the instants that wrote them."""
+
+    groups: Mapping[Group, int] = field(default_factory=dict)
+    commits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.groups.values())
+
+
+class TableRows:
+    """`files` are the files that the commits name."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, table: Table, files: NamedFiles) -> None:
+        self._spark, self._settings, self._table, self.files = spark, settings, table, files
+        self._storage = open_storage(settings.base_path, settings.storage)
+        reader = spark.read.format("hudi").option("hoodie.metadata.enable", "false")
+        frame = reader.load(settings.base_path)
+        if FILE not in frame.columns:
+            raise TableError(
+                f"{settings.base_path}: hoodie.populate.meta.fields=false: its rows do not say in which file they are"
+            )
+        self.frame = frame.withColumn(GROUP, F.concat_ws("/", PATH, F.split(F.col(FILE), "_")[0]))
+
+    def affected(self, rows: DataFrame) -> Affected:
+        """Counts rows of `frame`."""
+        groups: dict[Group, int] = {}
+        commits: dict[str, int] = {}
+        counted = rows.groupBy(PATH, F.split(F.col(FILE), "_")[0].alias("id"), COMMIT).count()
+        for path, file_id, commit, count in map(tuple, local_rows(counted)):
+            groups[path, file_id] = groups.get((path, file_id), 0) + count
+            commits[commit] = commits.get(commit, 0) + count
+        return Affected(groups, commits)
+
+    def damaged(self) -> dict[Group, str]:
+        """Returns the groups whose base file is missing or has another size than its commit says, with the reason."""
+        found = {}
+        for group, entry in self.files.live.items():
+            path = entry.file.path
+            if not self._storage.exists(path):
+                found[group] = f"{path} is not on storage"
+            elif (size := self._storage.size(path)) != entry.file.size:
+                found[group] = f"{path} has {size:,} bytes, its commit says {entry.file.size:,}"
+        return found
+
+    def rewrite(
+        self,
+        instant: str,
+        affected: Affected,
+        others: Iterable[Group],
+        is_kept: Callable[[DataFrame], DataFrame],
+        added: DataFrame | None = None,
+        inserts: Mapping[Group, int] | None = None,
+    ) -> list[str]:
+        """Writes new versions of the affected groups and of `others`, with the rows that `is_kept` leaves and those of
+        `added`, which have the columns of `frame`; `inserts` counts these. Returns the write stats."""
+        inserts = inserts or {}
+        versions = {
+            group: self._version(group, affected.groups.get(group, 0), inserts.get(group, 0))
+            for group in sorted({*affected.groups, *others, *inserts})
+        }
+        if not versions:
+            return []
+        groups = {self._name(group): version for group, version in versions.items()}
+        rows = is_kept(self.frame.where(F.col(GROUP).isin(list(groups))))
+        if added is not None:
+            rows = rows.unionByName(added)
+        if self._settings.operation == "upsert" and self._settings.index_type == "bloom":
+            groups = {name: self._findable(name, version, rows) for name, version in groups.items()}
+        settings = self._settings
+        job = RewriteJob(settings.base_path, instant, arrow_codec(settings), groups, settings.storage)
+        parts = min(len(groups), 2 * self._spark.sparkContext.defaultParallelism)
+        ordered = rows.repartition(parts, GROUP).sortWithinPartitions(GROUP)
+        written = [row[0] for row in local_rows(ordered.mapInArrow(partial(rewrite, job), STAT))]
+        done = {_file_id(stat) for stat in written}
+        schema = to_arrow_schema(rows.drop(GROUP).schema)
+        # No task brings rows for these.
+        emptied = [version for version in groups.values() if version.file_id not in done]
+        return [*written, *(NewVersion(job, version, "0-0-0", schema).close() for version in emptied)]
+
+    def _findable(self, name: str, version: FileVersion, rows: DataFrame) -> FileVersion:
+        """Returns the version with a filter of its keys, where what damaged the file has lost it."""
+        if _KEY_FOOTERS[0].decode() in version.footer:
+            return version
+        keys = [str(row[0]) for row in local_rows(rows.where(F.col(GROUP) == name).select("_hoodie_record_key"))]
+        return replace(version, footer=self._table.steps.bloom_footer(keys))
+
+    @staticmethod
+    def _name(group: Group) -> str:
+        """Returns the value of `GROUP` in rows of the group: as `concat_ws`, which leaves nothing out but null."""
+        return f"{group[0]}/{group[1]}"
+
+    def _version(self, group: Group, deletes: int, inserts: int) -> FileVersion:
+        path, file_id = group
+        version = FileVersion(path, file_id, deletes=deletes, inserts=inserts)
+        if (entry := self.files.live.get(group)) is None:
+            return version
+        name = entry.file.path.rpartition("/")[2]
+        if not self._storage.exists(entry.file.path):
+            return replace(version, commit=entry.commit.instant)
+        with self._storage.files.open_input_file(self._storage.locate(entry.file.path)) as file:
+            known = pq.read_metadata(file).metadata or {}
+        footer = {key.decode(): known[key].decode() for key in _KEY_FOOTERS if key in known}
+        return replace(version, earlier=name, commit=entry.commit.instant, footer=footer)
+
+
+def of_offsets(pieces: Sequence[tuple[str, int, int, int]]) -> Column:
+    """Returns the condition that a row is of one of these: topic, partition, first offset, the one after the last."""
+    condition = F.lit(False)
+    for topic, partition, start, end in pieces:
+        condition |= (
+            (F.col("_kafka_topic") == topic)
+            & (F.col("_kafka_partition") == partition)
+            & F.col("_kafka_offset").between(start, end - 1)
+        )
+    return F.coalesce(condition, F.lit(False))
+
+
+def _file_id(stat: str) -> str:
+    return str(json.loads(stat)["fileId"])
