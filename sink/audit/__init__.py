@@ -139,7 +139,7 @@ def _audit(state: TableState, sink: str | None, asked: _Asked) -> Report:
             ):
                 comparison = _Comparison(state, chain, chain.newest, asked, ledger, Path(scratch), findings)
                 report = comparison.complete(report)
-    return replace(report, findings=findings.all())
+    return replace(report, findings=findings.all(), repair=findings.repairs())
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,8 @@ class _Comparison:
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))
         if changed:
-            streams = self._told("files", list(slices.streams((RECORD_KEY,))))
+            own = PROVENANCE if provenance_of(state.table) else ()
+            streams = self._told("files", list(slices.streams((RECORD_KEY, *own))))
             commits, findings = state.timeline.commits, self.findings
             rows = check_keys(streams, storage.broken, commits, self.scratch, findings, self.asked.global_keys)
             return _FilesRead(rows, 0, ())

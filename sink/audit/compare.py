@@ -14,7 +14,15 @@ from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
-from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, ContentCount, DigestCount, FindingKind, PartitionRow
+from sink.audit.report import (
+    COUNTED_REPAIRS,
+    SHOWN_OF_A_KIND,
+    AuditFindings,
+    ContentCount,
+    DigestCount,
+    FindingKind,
+    PartitionRow,
+)
 from sink.audit.rows import OffsetLedger, Segment, SourceCounts
 from sink.audit.timeline import Commit
 
@@ -98,6 +106,7 @@ def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
         return f"{segment} is in the table {segment.landed} times{allowed}: {locations}"
 
     _add_segments(findings, ledger, FindingKind.DUPLICATE, "landed > greatest(covered, 1)", duplicate)
+    _note_repairs(findings, ledger, "landed > covered AND covered > 0")
     replayed = "{0} was committed {0.covered} times, in generations of its own"
     _add_segments(findings, ledger, FindingKind.REPLAYED, "covered > 1", replayed.format, limit=3)
 
@@ -129,8 +138,11 @@ def check_ranges(
 ) -> dict[TopicPartition, int]:
     """Returns the missing rows of each partition, by the counts of the write statuses and, if it was read, the log."""
     missing_findings = AuditFindings()
+    missing_repairs: list[RangeGroup] = []
     short: dict[TopicPartition, int] = defaultdict(int)
     for group, rows in zip(groups, ledger.landed_in([(g.source, g.low, g.high) for g in groups]), strict=True):
+        if rows != group.records and log is None:
+            missing_repairs.append(group)
         if rows < group.records:
             short[group.source] += group.records - rows
             missing_findings.add(
@@ -158,6 +170,11 @@ def check_ranges(
         )
         return {}
     findings.extend(missing_findings.all())
+    if log is not None:
+        _note_repairs(findings, ledger, "logged > 0 AND covered > 0 AND landed = 0")
+    for group in missing_repairs:
+        # Without the log nobody knows which of them.
+        findings.repair(group.source.topic, group.source.partition, group.low, group.high)
     return missing
 
 
@@ -299,6 +316,11 @@ def partition_rows(
             )
         )
     return tuple(rows)
+
+
+def _note_repairs(findings: AuditFindings, ledger: OffsetLedger, condition: str) -> None:
+    for segment in ledger.segments(condition, COUNTED_REPAIRS)[0]:
+        findings.repair(segment.source.topic, segment.source.partition, segment.low, segment.high)
 
 
 def _add_segments(

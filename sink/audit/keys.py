@@ -15,13 +15,14 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from sink.audit.report import AuditFindings, FindingKind
-from sink.audit.rows import MEMORY, Stream
+from sink.audit.report import COUNTED_REPAIRS, AuditFindings, FindingKind
+from sink.audit.rows import MEMORY, PROVENANCE, Stream
 from sink.audit.timeline import MOVING_OPERATIONS, Commit
 from sink.storage.hudi_rs import raised_by_hudi
 
 RECORD_KEY = "_hoodie_record_key"
 _SHOWN = 5
+_KINDS = ("VARCHAR", "INTEGER", "BIGINT")
 
 
 def check_keys(
@@ -36,13 +37,19 @@ def check_keys(
     have a finding already. With `global_keys` a key has one row in the whole table, without in each of its partitions.
     """
     with closing(duckdb.connect(str(scratch / "keys.duckdb"), config={"memory_limit": MEMORY})) as connection:
-        connection.execute("CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR)")
+        offsets = ", ".join(f"{name} {kind}" for name, kind in zip(PROVENANCE, _KINDS, strict=True))
+        connection.execute(f"CREATE TABLE keys (partition VARCHAR, file VARCHAR, key VARCHAR, {offsets})")
         for partition, path, stream in streams:
             try:
                 for batch in stream():
-                    connection.register("batch", pa.table({"key": batch.column(RECORD_KEY)}))
+                    present = [name for name in PROVENANCE if name in batch.schema.names]
+                    columns = {"key": batch.column(RECORD_KEY), **{name: batch.column(name) for name in present}}
+                    connection.register("batch", pa.table(columns))
+                    placed = ", ".join(name if name in present else "NULL" for name in PROVENANCE)
                     values = [partition, path]
-                    connection.execute("INSERT INTO keys SELECT ?, ?, CAST(key AS VARCHAR) FROM batch", values)
+                    connection.execute(
+                        f"INSERT INTO keys SELECT ?, ?, CAST(key AS VARCHAR), {placed} FROM batch", values
+                    )
                     connection.unregister("batch")
             except Exception as error:
                 if not raised_by_hudi(error):
@@ -74,6 +81,11 @@ def _report_repeated(
         names = ", ".join(partition or "(root)" for partition in partitions[:4])
         location = f"table partition{'s' if len(partitions) > 1 else ''} {names}"
         findings.add(FindingKind.DUPLICATE, f"record key {key!r} has {rows} rows in {location}: {', '.join(files[:4])}")
+    of_repeated = f"SEMI JOIN (SELECT {unique} {repeated}) USING ({unique}) WHERE {PROVENANCE[2]} IS NOT NULL"
+    for topic, source_partition, offset in connection.execute(
+        f"SELECT {', '.join(PROVENANCE)} FROM keys {of_repeated} ORDER BY ALL LIMIT {COUNTED_REPAIRS}"
+    ).fetchall():
+        findings.repair(topic, source_partition, offset, offset + 1)
     if total > _SHOWN:
         findings.add(FindingKind.DUPLICATE, f"and {total - _SHOWN:,} more record keys")
 

@@ -19,6 +19,12 @@ SHOWN_OF_A_KIND = 20
 """Findings of one kind that are listed; further ones are counted."""
 
 
+SHOWN_REPAIRS = 50
+"""Ranges of offsets in the command that would repair them."""
+COUNTED_REPAIRS = 1_000
+"""Ranges of offsets that a check notes for a repair."""
+
+
 class FindingKind(Enum):
     """The kind of a finding, and whether it contradicts exactly-once."""
 
@@ -198,6 +204,8 @@ class Report:
     """The comparison of the cells with the log; None if it was not asked for."""
     through: str = ""
     """The instant of the newest commit of the sink."""
+    repair: tuple[str, ...] = ()
+    """The offsets that `sink reland` would have to land again, as it takes them."""
     coverage: str = ""
     """The part of the log that was compared; empty if that is all of it."""
 
@@ -246,12 +254,20 @@ class Report:
         for finding in self.findings:
             colour = "red" if finding.kind.fails else "yellow"
             console.print(Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True)
+        if self.repair:
+            console.print(Text(self.repair_command()), soft_wrap=True)
         if self.digests is not None:
             console.print(Text(f"{self.digests}"), soft_wrap=True)
         if self.content is not None:
             console.print(Text(f"{self.content}"), soft_wrap=True)
         colour = "red" if self.failures else "green" if self.held and not self.empty else "yellow"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
+
+    def repair_command(self) -> str:
+        """Returns the command that would repair the first of the offsets that can be."""
+        more = len(self.repair) - SHOWN_REPAIRS
+        command = f"Repair: sink reland --config FILE {' '.join(self.repair[:SHOWN_REPAIRS])}"
+        return f"{command}; and {more:,} ranges more after that: audit again" if more > 0 else command
 
     def partition_table(self) -> RichTable:
         """Returns a table with rows, first and last offset, duplicates and missing of each partition, and totals."""
@@ -304,6 +320,7 @@ class AuditFindings:
     def __init__(self) -> None:
         self._listed: list[AuditFinding] = []
         self._counts: dict[FindingKind, int] = {}
+        self._repairs: list[tuple[str, int, int, int]] = []
 
     def add(self, kind: FindingKind, sentence: str) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -313,6 +330,20 @@ class AuditFindings:
     def extend(self, findings: Iterable[AuditFinding]) -> None:
         for finding in findings:
             self.add(finding.kind, finding.sentence)
+
+    def repair(self, topic: str, partition: int, low: int, high: int) -> None:
+        """Notes offsets `[low, high)` whose rows are wrong, and would be right if they were landed again."""
+        self._repairs.append((topic, partition, low, high))
+
+    def repairs(self) -> tuple[str, ...]:
+        """Returns the offsets to land again, those that touch joined, as `sink reland` takes them."""
+        merged: list[tuple[str, int, int, int]] = []
+        for topic, partition, low, high in sorted(self._repairs):
+            if merged and merged[-1][:2] == (topic, partition) and low <= merged[-1][3]:
+                merged[-1] = (topic, partition, merged[-1][2], max(high, merged[-1][3]))
+            else:
+                merged.append((topic, partition, low, high))
+        return tuple(f"{t}:{p}={low}" + (f"..{high - 1}" if high - low > 1 else "") for t, p, low, high in merged)
 
     def all(self) -> tuple[AuditFinding, ...]:
         """Returns the findings in the order of `FindingKind`, failures first, and a line for those not listed."""

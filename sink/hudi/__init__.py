@@ -292,7 +292,7 @@ class Table:
         return compaction_interval(self._hudi.options)
 
     def register(self) -> str:
-        """Registers the table in the catalogue. Returns the newest instant that it knows then. Safe beside everything."""
+        """Registers the table in the catalogue. Returns the newest instant that it knows then. Always safe."""
         with self._reading():
             return register(self._hudi, self._settings)
 

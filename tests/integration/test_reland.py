@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.errors import Conflict
 from coordination.planning.relanding import OffsetRange
 from coordination.state.model import Checkpoint
 from sink.audit import Report, audit
 from sink.audit.log import TopicAccess
 from sink.clients.kafka import Log
+from sink.commands.reland import parse_ranges
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.relanding.reland import Reland
 from sink.relanding.repair import Preview
@@ -50,15 +50,15 @@ def append_damage(rows: Rows) -> Rows:
     """Loses, doubles and alters rows, and puts one record's row in another's place."""
     damaged = []
     for found in rows:
-        match found["_kafka_offset"]:
-            case 3:
+        match found["_kafka_partition"], found["_kafka_offset"]:
+            case 0, 3:
                 continue
-            case 5:
+            case 0, 5:
                 damaged += [found, found]
-            case 6:
+            case 0, 6:
                 damaged.append({**found, "kind": "altered"})
-            case 8:
-                damaged.append({**found, "id": 100, "_kafka_offset": 8})
+            case 0, 8:
+                damaged.append({**found, "id": 100, "kind": "of another record"})
             case _:
                 damaged.append(found)
     return damaged
@@ -133,11 +133,12 @@ def test_a_damaged_table_is_as_the_log_says_after_one_commit(
     require_held(sink)
     damage(sink, keyed_damage if changed else append_damage)
     assert of_first(sink, changed) != expected
-    assert not look(sink).held
-    wanted = [OffsetRange(sink.topic, 0, 3, 9)]
+    found = look(sink)
+    assert not found.held
+    assert found.repair, found.to_json()
+    wanted = parse_ranges(found.repair)
     preview = Reland(sink.spark, sink.settings, sink.client, wanted).preview()
     assert not preview.refusals, preview
-    assert not look(sink).held
     for point in kills:
         assert killed_at(sink, point, wanted).returncode == -9
         if point != kills[-1]:
@@ -194,7 +195,7 @@ def damage(sink: Sink, change: Callable[[Rows], Rows]) -> None:
             continue
         file = pq.ParquetFile(path)
         rows = file.read().to_pylist()
-        damaged = change([found for found in rows])
+        damaged = change(list(rows))
         if damaged != rows:
             table = pa.Table.from_pylist(damaged, file.schema_arrow)
             pq.write_table(table.replace_schema_metadata(file.metadata.metadata), path, store_schema=False)

@@ -18,6 +18,7 @@ from coordination.state.messages import Complete, WriteTasks
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
 from tests.simulation import broken_reads as reads
+from tests.simulation import broken_repairs as repairs
 from tests.simulation import broken_resets as resets
 from tests.simulation import broken_table as table
 from tests.simulation import broken_tasks as tasks
@@ -117,6 +118,7 @@ RESTORING = {"planned_restores": 0.3, "foreign_commits": 0.5, "tampering": 0.0}
 AHEAD_OF_TIME = {"clock_jumps": 0.3, "crashes": 0.2, "workers": 3}
 COMPACTED_AHEAD = {"clock_jumps": 0.3, "foreign_commits": 1.0, "workers": 3}
 PLANNED_ROLLBACKS = {"planned_rollbacks": 0.5, "write_seconds": 1.0}
+DAMAGED = {"damages": 0.5, "tampering": 0.0, "operated": 0.0, "workers": 2, "partitions": 2, "topics": 1}
 BEYOND = {"savepoints": 1.0, "foreign_commits": 0.5, "tampering": 0.0, "operated": 0.0}
 RECREATED = {"replacements": 0.3, "trusting_readers": True, "write_seconds": 2.5, "tampering": 0.0}
 MISLED = {"other_clusters": 0.3, "trusting_readers": True, "workers": 3, "tampering": 0.0}
@@ -314,6 +316,12 @@ CAUGHT: tuple[Mutant, ...] = (
         first=31,
     ),
     Mutant("read an open transaction", reads.open_transactions_read, faults=OPEN, first=1),
+    Mutant("land again without deleting", repairs.landed_without_deleting, faults=DAMAGED),
+    Mutant("delete without landing again", repairs.deleted_without_landing, faults=DAMAGED),
+    Mutant("repair under the epoch as it is", repairs.epoch_not_raised, faults=DAMAGED),
+    Mutant("repair beside an open transaction", repairs.open_transactions_ignored, faults=DAMAGED),
+    Mutant("commit a repair without looking under the lock", repairs.nothing_checked_under_the_lock, faults=DAMAGED),
+    Mutant("repair before ZooKeeper follows the table", repairs.zookeeper_left_behind_the_table, faults=DAMAGED),
     Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED, first=3),
 )
 
@@ -324,6 +332,13 @@ SURVIVORS: tuple[Mutant, ...] = (
         faults={**PAUSES, **LATE},
         covered_by="the check of the base notices, at the latest, what an older coordinator completed meanwhile,"
         " which costs an attempt",
+    ),
+    Mutant(
+        "compare no base under the lock before a repair is committed",
+        repairs.base_not_checked_under_the_lock,
+        faults=DAMAGED,
+        covered_by="the fence in the same check: what another commits, it commits under a later epoch; the check is"
+        " against a second fleet on another ZooKeeper, which is not simulated",
     ),
     Mutant(
         "never ask for held file ids",

@@ -25,7 +25,7 @@ from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Target, column, has_map
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.repairs import Again, as_before
-from sink.audit.report import LEFT_OUT, AuditFindings, ContentCount, FindingKind
+from sink.audit.report import COUNTED_REPAIRS, LEFT_OUT, AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import MEMORY, PROVENANCE, Stream
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -228,6 +228,7 @@ class Comparison:
         total = self._one("SELECT count(*) FROM paired WHERE NOT same")
         if not total:
             return 0
+        self._note_repairs("FROM paired WHERE NOT same")
         different = f"SEMI JOIN (FROM paired WHERE NOT same) USING ({COORDINATES})"
         joined = f"FROM (FROM landed {different}) l JOIN (FROM wanted {different}) w USING ({COORDINATES})"
         for name in self.compared:
@@ -270,6 +271,7 @@ class Comparison:
         if self.target.ordering is not None:
             self._find_replaced(self.target.ordering)
         self._counts["rows of other records"] = self._one("SELECT count(*) FROM stale")
+        self._note_repairs("FROM stale")
         for place, file, key in self._places(f"l.{KEY} FROM stale l"):
             self.findings.add(
                 FindingKind.STALE,
@@ -345,11 +347,24 @@ class Comparison:
         if total <= self.removed:
             self._counts["removed by other writers"] = total
             return 0
+        self._note_repairs(missing)
         query = f"SELECT _sink_source, _sink_offset {missing} ORDER BY ALL LIMIT {_SHOWN}"
         for source, offset in self.connection.execute(query).fetchall():
             place = f"{self.coordinates.source(source)} offset {offset}"
             self.findings.add(FindingKind.ABSENT, f"{place}: its record is a row, and the table does not have it")
         return total
+
+    def _note_repairs(self, rows: str) -> None:
+        """Notes the offsets of these rows, in runs, as ones to land again."""
+        query = f"""
+            SELECT _sink_source, min(_sink_offset), max(_sink_offset) + 1 FROM (
+                SELECT *, _sink_offset - row_number() OVER (PARTITION BY _sink_source ORDER BY _sink_offset) AS run
+                FROM (SELECT DISTINCT _sink_source, _sink_offset {rows})
+            ) GROUP BY _sink_source, run ORDER BY ALL LIMIT {COUNTED_REPAIRS}
+        """
+        for number, low, high in self.connection.execute(query).fetchall():
+            if (source := self.coordinates.source(number)) is not None:
+                self.findings.repair(source.topic, source.partition, low, high)
 
     def _places(self, rest: str, limit: int = _SHOWN) -> Iterator[tuple[Any, ...]]:
         """Yields the place and the file of rows of `l`, with what `rest` selects."""
