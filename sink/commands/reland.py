@@ -37,7 +37,7 @@ def reland(
         list[str],
         typer.Argument(
             help="TOPIC:PARTITION=FIRST..LAST, both included; or one offset. May be repeated.",
-            metavar="RANGE...",
+            metavar="RANGE",
             show_default=False,
         ),
     ],

@@ -127,7 +127,7 @@ class Office:
         between the two, and rolls back the instants that are pending."""
         view = self._keeper().read()
         newest = self._settled(view)
-        epoch = self._epoch_above(view, newest)
+        epoch = next_epoch(view, newest)
         self._keeper().write((Check(self._lock_path, 0), tree.epoch_op(view, epoch, self._name.lower())))
         self._reconcile(newest)
         orphans = self._table.view().orphans
@@ -135,10 +135,6 @@ class Office:
         self.check()
         for instant in orphans:
             self._table.roll_back(instant)
-
-    @staticmethod
-    def _epoch_above(view: KeeperView, newest: Checkpoint) -> int:
-        return max(view.epoch, newest.epoch) + 1
 
     def _reconcile(self, newest: Checkpoint) -> None:
         """Brings ZooKeeper up to the table, in case an earlier command died between the two."""
@@ -170,6 +166,10 @@ class Office:
 
     def _fence(self, view: KeeperView) -> tuple[Check, Check]:
         return Check(self._lock_path, 0), Check(tree.EPOCH, view.epoch_version)
+
+
+def next_epoch(view: KeeperView, newest: Checkpoint) -> int:
+    return max(view.epoch, newest.epoch) + 1
 
 
 @contextmanager

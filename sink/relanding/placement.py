@@ -19,7 +19,8 @@ from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi.existing_rows import bucket_of
 from sink.hudi.java_objects import JavaPackage
-from sink.relanding.table_rows import COMMIT, FILE, PATH, Group
+from sink.relanding.history import Group
+from sink.relanding.table_rows import COMMIT, FILE, PATH
 from sink.schema import META_COLUMNS
 from sink.write.record_columns import RowSpec
 from sink.write.rewritten_files import GROUP

@@ -19,10 +19,9 @@ from dataclasses import replace
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.errors import Conflict, TableError, Unavailable
-from coordination.planning.relanding import CommittedSlice, OffsetRange, plan_relanding
+from coordination.errors import Conflict, Unavailable
+from coordination.planning.relanding import OffsetRange, plan_relanding
 from coordination.state.model import Checkpoint
-from sink.audit.timeline import RELANDED_PREFIX, active_names, open_table, read_timeline
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.kafka import Log
@@ -30,6 +29,7 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.operations.operator_commit import Begun, Office, taking_office
+from sink.relanding.history import RELANDED_KEY, read_history
 from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings
 from sink.write.row_spec import table_schema
 from sink.write.task_input import Inputs
@@ -75,32 +75,17 @@ class Reland:
                 raise Conflict("\n".join(preview.refusals))
             written = repair.write(begun)
             landed = json.dumps({"records": written.records, "runs": written.runs})
-            extra = {RELANDED_PREFIX + self._settings.name: landed}
+            extra = {RELANDED_KEY + self._settings.name: landed}
             office.complete(begun, written.stats, written.schemas, repair.columns, extra)
         return replace(preview, number=begun.number, instant=begun.instant)
 
     @contextmanager
     def _prepared(self, checkpoint: Checkpoint) -> Iterator[Repair]:
-        files = open_table(self._settings.base_path, self._settings.storage)
-        timeline = read_timeline(files, active_names(files))
-        if timeline.problems:
-            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
-        name = self._settings.name
-        committed = [
-            CommittedSlice(commit.checkpoints[name].number, result)
-            for commit in timeline.commits
-            if name in commit.checkpoints
-            for result in commit.checkpoints[name].results
-        ]
-        replayed = [
-            OffsetRange(run.topic, run.partition, run.low, run.high)
-            for commit in timeline.commits
-            for run in commit.replayed.get(name, ())
-        ]
+        history = read_history(self._settings)
         with closing(Log(self._settings.kafka_native)) as log:
             topics = sorted({entry.topic for entry in self._wanted} | ({*checkpoint.topics} if self._by_key else set()))
             view = log.view((), optional=topics)
-        plan = plan_relanding(self._wanted, committed, checkpoint, view, replayed, self._by_key)
+        plan = plan_relanding(self._wanted, history.committed, checkpoint, view, history.replayed, self._by_key)
         at = Surroundings(
             self._spark,
             self._settings,
@@ -109,7 +94,7 @@ class Reland:
             self._errors,
             self._inputs,
             view,
-            timeline.commits,
+            history,
         )
         repair = (KeyedRepair if self._by_key else AppendRepair)(at, plan)
         try:

@@ -17,17 +17,16 @@ from pyspark.sql import functions as F
 from coordination.errors import Conflict, TableError
 from coordination.planning.relanding import CommittedSlice, Relanding, differences
 from coordination.state.model import LogView, Slice, WriteTask
-from sink.audit.files import named_files
-from sink.audit.timeline import Commit
 from sink.bad_records.table import ErrorsTable
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.options import ordering_fields
 from sink.operations.operator_commit import Begun
+from sink.relanding.history import Group, History
 from sink.relanding.placement import placed, with_groups
 from sink.relanding.survey import NUMBER, Survey
-from sink.relanding.table_rows import Affected, Group, TableRows, of_offsets
+from sink.relanding.table_rows import Affected, TableRows, of_offsets
 from sink.relanding.winners import winners
 from sink.schema import TableSchema
 from sink.write.changes import LOG_POSITION
@@ -77,7 +76,7 @@ class Surroundings:
     errors: ErrorsTable
     inputs: Inputs
     log: LogView
-    commits: Sequence[Commit]
+    history: History
 
 
 class Repair(ABC):
@@ -89,7 +88,7 @@ class Repair(ABC):
             raise TableError(resolved.schema_conflict)
         self.columns = resolved.columns
         self._spec = engine_of(at.spark, at.settings, at.schema).spec(self.columns)
-        self._rows = TableRows(at.spark, at.settings, at.table, named_files(at.commits))
+        self._rows = TableRows(at.spark, at.settings, at.table, at.history)
         self._survey = Survey(at.spark, at.inputs, self._spec, plan.needed, plan.pieces, at.log.cluster)
         self._known_bad: Mapping[Slice, Collection[int]] = self._bad_of(plan.needed)
         self._damaged = self._rows.damaged()
@@ -114,7 +113,7 @@ class Repair(ABC):
         by_slice = {entry.slice: set[int]() for entry in needed if entry.result.errors}
         if not by_slice or not self._at.errors.exists():
             return by_slice
-        instants = [commit.instant for commit in self._at.commits if self._at.settings.name in commit.checkpoints]
+        instants = sorted(self._at.history.own)
         rows = self._at.errors.rows().where(F.col("replayed_instant").isNull() & F.col("instant").isin(instants))
         columns = ("_kafka_topic", "topic_id", "_kafka_partition", "generation", "_kafka_offset")
         for *place, offset in map(tuple, local_rows(rows.select(*columns))):
@@ -126,14 +125,13 @@ class Repair(ABC):
 
     def _notes(self, affected: Affected) -> Iterator[str]:
         yield from (f"{reason}: it is written again with the rows that it has" for reason in self._damaged.values())
-        own = {commit.instant for commit in self._at.commits if commit.checkpoints}
         for commit, rows in sorted(affected.commits.items()):
-            if commit not in own:
+            if commit not in self._at.history.of_sinks:
                 yield f"{rows:,} of these rows are of commit {commit}, which another writer made"
 
     def _removals(self) -> str:
         """Returns the commits of other writers that deleted rows; empty without any."""
-        return ", ".join(str(commit) for commit, _ in self._rows.files.removals[:5])
+        return ", ".join(self._at.history.removals[:5])
 
     def _compacted(self, groups: Collection[Group]) -> list[str]:
         """Returns why groups cannot be written again now."""
@@ -234,7 +232,7 @@ class KeyedRepair(Repair):
         self._winners = winners(ours, keys, ordering_fields(at.settings)).persist(StorageLevel.DISK_ONLY)
         landed = self._winners.count()
         self._records, _ = self._survey.landed(plan.pieces)
-        others = sorted(self._affected.commits.keys() - {c.instant for c in at.commits if c.checkpoints})
+        others = sorted(self._affected.commits.keys() - at.history.of_sinks)
         if others:
             refusals.append(f"commits of other writers have changed rows of these keys: {', '.join(others[:5])}")
         if removals := self._removals():
@@ -289,7 +287,7 @@ class KeyedRepair(Repair):
         return rows.withColumns(own).join(named, list(own), how).select(*rows.columns)
 
     def _in_buckets(self, rows: DataFrame, instant: str) -> tuple[DataFrame, dict[Group, int]]:
-        groups = {*self._rows.files.live, *(group for group, logs in self._rows.files.logs.items() if logs)}
+        groups = {*self._at.history.live, *self._at.history.logged}
         with_places = placed(rows, self._spec, instant)
         return with_groups(self._at.spark, self._at.settings, with_places, groups, self._rows.frame.columns)
 

@@ -41,7 +41,6 @@ class Survey:
         cluster: str,
     ) -> None:
         self._parts = {entry.slice: _cut(entry.slice, pieces) for entry in needed}
-        self._needed = needed
         numbers = tuple(sorted({entry.number for entry in needed}))
         tasks = tuple(
             WriteTask(tuple(part for entry in needed if entry.number == number for part in self._parts[entry.slice]))

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordination.errors import TableError
-from sink.audit.files import NamedFiles
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.options import arrow_codec
+from sink.relanding.history import Group, History
 from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
@@ -34,9 +34,6 @@ _KEY_FOOTERS = (
     b"hoodie_max_record_key",
 )
 """What a base file's footer says of its keys: of more keys than the new version has, which an index may."""
-
-Group = tuple[str, str]
-"""Table partition path and file id."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,10 @@ class Affected:
 
 
 class TableRows:
-    """`files` are the files that the commits name."""
+    """`history` names the files that readers see."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, table: Table, files: NamedFiles) -> None:
-        self._spark, self._settings, self._table, self.files = spark, settings, table, files
+    def __init__(self, spark: SparkSession, settings: Settings, table: Table, history: History) -> None:
+        self._spark, self._settings, self._table, self._live = spark, settings, table, history.live
         self._storage = open_storage(settings.base_path, settings.storage)
         reader = spark.read.format("hudi").option("hoodie.metadata.enable", "false")
         frame = reader.load(settings.base_path)
@@ -78,12 +75,12 @@ class TableRows:
     def damaged(self) -> dict[Group, str]:
         """Returns the groups whose base file is missing or has another size than its commit says, with the reason."""
         found = {}
-        for group, entry in self.files.live.items():
-            path = entry.file.path
+        for group, file in self._live.items():
+            path = file.path
             if not self._storage.exists(path):
                 found[group] = f"{path} is not on storage"
-            elif (size := self._storage.size(path)) != entry.file.size:
-                found[group] = f"{path} has {size:,} bytes, its commit says {entry.file.size:,}"
+            elif (size := self._storage.size(path)) != file.size:
+                found[group] = f"{path} has {size:,} bytes, its commit says {file.size:,}"
         return found
 
     def rewrite(
@@ -136,15 +133,15 @@ class TableRows:
     def _version(self, group: Group, deletes: int, inserts: int) -> FileVersion:
         path, file_id = group
         version = FileVersion(path, file_id, deletes=deletes, inserts=inserts)
-        if (entry := self.files.live.get(group)) is None:
+        if (live := self._live.get(group)) is None:
             return version
-        name = entry.file.path.rpartition("/")[2]
-        if not self._storage.exists(entry.file.path):
-            return replace(version, commit=entry.commit.instant)
-        with self._storage.files.open_input_file(self._storage.locate(entry.file.path)) as file:
+        name = live.path.rpartition("/")[2]
+        if not self._storage.exists(live.path):
+            return replace(version, commit=live.commit)
+        with self._storage.files.open_input_file(self._storage.locate(live.path)) as file:
             known = pq.read_metadata(file).metadata or {}
         footer = {key.decode(): known[key].decode() for key in _KEY_FOOTERS if key in known}
-        return replace(version, earlier=name, commit=entry.commit.instant, footer=footer)
+        return replace(version, earlier=name, commit=live.commit, footer=footer)
 
 
 def of_offsets(pieces: Sequence[tuple[str, int, int, int]]) -> Column:

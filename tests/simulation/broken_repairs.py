@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordination.planning import relanding
+from sink.operations import operator_commit
 from sink.operations.operator_commit import Office
 from tests.simulation import repairs
 from tests.simulation.broken_decisions import Patch
@@ -26,7 +27,7 @@ def _with_operation(patch: Patch, **changes: bool) -> None:
 
 
 def epoch_not_raised(patch: Patch) -> None:
-    patch(Office, "_epoch_above", staticmethod(lambda view, newest: max(view.epoch, newest.epoch)))
+    patch(operator_commit, "next_epoch", lambda view, newest: max(view.epoch, newest.epoch))
 
 
 def open_transactions_ignored(patch: Patch) -> None:
