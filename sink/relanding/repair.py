@@ -34,6 +34,8 @@ from sink.write.engine import change_keys, engine_of
 from sink.write.row_spec import ColumnResolver
 from sink.write.task_input import Inputs
 
+_NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
+"""With write.operation=insert Hudi would add rows to small files, which the same commit may write again."""
 Run = tuple[str, str, int, int, int, int]
 """Topic, topic id, partition, generation, first offset and the one after the last."""
 
@@ -191,7 +193,8 @@ class AppendRepair(Repair):
         condition = of_offsets(self._offsets)
         stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, lambda rows: rows.where(~condition))
         # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
-        settings = at.settings.model_copy(update={"name": f"{at.settings.name} reland {begun.number}"})
+        name = f"{at.settings.name} reland {begun.number}"
+        settings = at.settings.model_copy(update={"name": name, "hudi": {**at.settings.hudi, **_NEW_GROUPS}})
         engine = engine_of(at.spark, settings, at.schema)
         records = at.inputs.of_records(pieces, at.log.cluster)
         if self._bad:

@@ -32,11 +32,12 @@ READERS = ("status", "status --json", "history", "history --json", "pause --no-w
 IN_A_TREE = (
     *READERS, "drain w1", "wait --caught-up", "reset", "reset --yes", "reset --to earliest --yes",
     "reset --to checkpoint --yes", "adopt", "adopt --yes", "errors replay", "errors replay --yes",
+    "reland t:0=0", "reland t:0=0 --yes",
 )  # fmt: skip
 IN_A_TABLE = (
     "audit", "audit --json", "adopt", "adopt --yes", "errors", "errors replay", "errors replay --yes",
     "reset", "reset --yes", "reset --to earliest --yes", "reset --to checkpoint --yes", "reset --forget",
-    "reset --forget --yes",
+    "reset --forget --yes", "reland t:0=0", "reland t:0=0 --yes",
 )  # fmt: skip
 
 Contents = dict[str, object]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 4.0
 KILLED = 0.12
 """The probability, at each step of the command, that it is killed."""
+KILLED_WITHIN = 0.3
+"""The probability that it is killed at a step of its commit."""
 PAUSED = 0.08
 """The probability, at each step, that its session ends while it is stopped, and that the fleet is started meanwhile."""
 REPEATED = 0.5
@@ -63,6 +65,8 @@ class Repairs:
         self._ops: dict[str, RepairOp] = {}
         self._beyond_repair: set[Place] = set()
         self._is_working = False
+        self._unfinished: tuple[OffsetRange, ...] = ()
+        """The ranges of a command that was killed: the operator does not know how far it came, and runs it again."""
 
     # What the table has
 
@@ -110,7 +114,8 @@ class Repairs:
 
     def look(self) -> None:
         world = self._world
-        if not self._is_working and not world.operator.has_stopped_all and self.damaged:
+        is_due = self._unfinished or self.damaged
+        if not self._is_working and not world.operator.has_stopped_all and is_due:
             world.trace("operator", "stops the fleet for a repair")
             self._is_working = world.operator.has_stopped_all = True
             for process in world.processes:
@@ -131,19 +136,21 @@ class Repairs:
             else:
                 self._try_later()
             return
-        ranges = merged(OffsetRange(source.topic, source.partition, at, at + 1) for source, at in self.damaged)
-        if ranges:
+        damaged = (OffsetRange(source.topic, source.partition, at, at + 1) for source, at in self.damaged)
+        if ranges := self._unfinished or merged(damaged):
+            self._unfinished = ranges
             Command(world, self, ranges).start(self._ended)
         else:
             self._give_way("nothing is damaged any more")
 
     def _ended(self, reason: str) -> None:
         """`reason` says why the command ended without a repair; empty after one."""
-        world = self._world
-        if reason == "killed" and world.rng.random() < REPEATED:
+        if reason == "killed" and self._world.rng.random() < REPEATED:
             self._try_later()
-        else:
-            self._give_way(reason or "repaired")
+            return
+        if reason != "killed":
+            self._unfinished = ()
+        self._give_way(reason or "repaired")
 
     def _give_way(self, reason: str) -> None:
         self._world.trace("operator", "starts the fleet:", reason)
@@ -253,7 +260,7 @@ class Command:
         office.complete(begun, (), (), "", {})
 
     def _reach(self, step: str) -> None:
-        if self._world.rng.random() < KILLED * bool(self._world.faulty):
+        if self._world.rng.random() < KILLED_WITHIN * bool(self._world.faulty):
             self._world.trace("operator", "is killed at", step)
             raise Killed
 
