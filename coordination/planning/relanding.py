@@ -68,7 +68,7 @@ class Relanding:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What the log has of a slice now: its result by the present settings, and the offsets of bad records with the
+    """A slice as the log has it now: its result by the present settings, and the offsets of bad records with the
     reasons."""
 
     result: SliceResult

@@ -72,7 +72,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True)
 class Relanded:
-    """What a repair has landed again: `runs` of offsets, whose rows are of this commit since; `records` counts the rows
+    """A repair has landed this again: `runs` of offsets, whose rows are of this commit since; `records` counts the rows
     that its write stats have to count as inserted, where each record is a row."""
 
     records: int
@@ -99,7 +99,7 @@ class Commit:
     schema: str = ""
     """The table's columns, as an Avro record."""
     relanded: Mapping[str, Relanded] = field(default_factory=dict)
-    """What the commit has landed again, by sink."""
+    """Offsets that the commit has landed again, by sink."""
 
     @property
     def by_others(self) -> bool:

@@ -34,7 +34,7 @@ from sink.telemetry.failpoints import Failpoints
 
 
 class OfficeTable(Protocol):
-    """What the command needs of `Table`."""
+    """The part of `Table` that the command needs."""
 
     def view(self) -> TableView: ...
 
@@ -54,7 +54,7 @@ class OfficeTable(Protocol):
 
 
 class OfficeKeeper(Protocol):
-    """What the command needs of `Keeper`."""
+    """The part of `Keeper` that the command needs."""
 
     def read(self) -> KeeperView: ...
 

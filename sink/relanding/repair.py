@@ -1,4 +1,4 @@
-"""What one repair reads, finds and writes: of records that are rows each, and of changes by key.
+"""One repair reads, finds and writes: where each record is a row, and where rows are changed by key.
 
 Guarantee: `preview` and `write` of one object see the same table and the same log. `write` writes files under an
 instant and completes nothing. Raises what Spark, the reader and the engine raise.
@@ -42,7 +42,7 @@ Run = tuple[str, str, int, int, int, int]
 
 @dataclass(frozen=True)
 class Preview:
-    """What a repair would do, or has done. `refusals` are reasons against it."""
+    """The effect of a repair, before it or after it. `refusals` are reasons against it."""
 
     pieces: tuple[Slice, ...] = ()
     records: int = 0

@@ -33,7 +33,7 @@ _KEY_FOOTERS = (
     b"hoodie_min_record_key",
     b"hoodie_max_record_key",
 )
-"""What a base file's footer says of its keys: of more keys than the new version has, which an index may."""
+"""A base file's footer describes its keys so. It may describe more keys than a new version has: an index allows it."""
 
 
 @dataclass(frozen=True)

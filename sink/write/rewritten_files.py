@@ -45,7 +45,7 @@ class FileVersion:
 
 @dataclass(frozen=True)
 class RewriteJob:
-    """What the tasks need. Spark ships it to the executors. `groups` by the value of `GROUP`."""
+    """The tasks need these. Spark ships it to the executors. `groups` by the value of `GROUP`."""
 
     base_path: str
     instant: str

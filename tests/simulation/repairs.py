@@ -47,7 +47,7 @@ class Killed(Exception):
 
 @dataclass(frozen=True)
 class RepairOp:
-    """What the commit of a repair does to the rows of offsets."""
+    """The effect of a repair's commit on the rows of offsets."""
 
     ranges: tuple[OffsetRange, ...]
     deletes: bool = True

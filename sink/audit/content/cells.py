@@ -48,7 +48,7 @@ class Coordinates:
     commits: Mapping[str, int]
     positions: Mapping[int, int]
     again: Again = field(default_factory=dict)
-    """What repairs have landed again, by their instants."""
+    """Offsets that repairs have landed again, by their instants."""
 
     def source(self, number: int) -> TopicPartition | None:
         return next((source for source, other in self.sources.items() if other == number), None)
