@@ -26,17 +26,22 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-LOOK_SECONDS = 4.0
+LOOK_SECONDS = 2.0
 KILLED = 0.12
 """The probability, at each step of the command, that it is killed."""
 KILLED_WITHIN = 0.3
 """The probability that it is killed at a step of its commit."""
 PAUSED = 0.08
 """The probability, at each step, that its session ends while it is stopped, and that the fleet is started meanwhile."""
+MOST_DEATHS = 8
+PATIENT = 0.8
+"""The probability that the operator does not stop a fleet in the middle of a transaction."""
 REPEATED = 0.5
 """The probability that a killed command is run again at once; else the fleet is started."""
 LOST: tuple[str, ...] = ()
 GOOD, ALTERED = "good", "altered"
+
+CONTENDED = "somebody else contends for the office"
 
 Place = tuple[TopicPartition, int]
 
@@ -65,8 +70,16 @@ class Repairs:
         self._ops: dict[str, RepairOp] = {}
         self._beyond_repair: set[Place] = set()
         self._is_working = False
+        self._deaths = 0
         self._unfinished: tuple[OffsetRange, ...] = ()
         """The ranges of a command that was killed: the operator does not know how far it came, and runs it again."""
+
+    def dies(self, chance: float) -> bool:
+        """Whether a command is killed or stopped now: also after everything has healed, but not for ever."""
+        if self._deaths >= MOST_DEATHS or self._world.rng.random() >= chance:
+            return False
+        self._deaths += 1
+        return True
 
     # What the table has
 
@@ -115,7 +128,9 @@ class Repairs:
     def look(self) -> None:
         world = self._world
         is_due = self._unfinished or self.damaged
-        if not self._is_working and not world.operator.has_stopped_all and is_due:
+        view = world.tree()
+        is_open = view is not None and bool(view.transactions) and world.rng.random() < PATIENT
+        if not self._is_working and not world.operator.has_stopped_all and is_due and not is_open:
             world.trace("operator", "stops the fleet for a repair")
             self._is_working = world.operator.has_stopped_all = True
             for process in world.processes:
@@ -129,12 +144,12 @@ class Repairs:
     def _run(self) -> None:
         world = self._world
         view = world.tree()
-        if view is None or view.members:
-            # Sessions of the workers have not ended, or nobody can read the tree: a person removes it.
-            if view is None:
-                self._give_way("the tree cannot be read")
-            else:
-                self._try_later()
+        if view is None or not world.operator.has_stopped_all:
+            self._give_way("the tree cannot be read, or somebody has started the fleet")
+            return
+        if view.members:
+            # The sessions of the workers have not ended.
+            self._try_later()
             return
         damaged = (OffsetRange(source.topic, source.partition, at, at + 1) for source, at in self.damaged)
         if ranges := self._unfinished or merged(damaged):
@@ -145,7 +160,9 @@ class Repairs:
 
     def _ended(self, reason: str) -> None:
         """`reason` says why the command ended without a repair; empty after one."""
-        if reason == "killed" and self._world.rng.random() < REPEATED:
+        is_again = reason == "killed" and self._world.rng.random() < REPEATED
+        if is_again or reason == CONTENDED:
+            # The session of the command that was killed has not ended yet.
             self._try_later()
             return
         if reason != "killed":
@@ -210,7 +227,7 @@ class Command:
         lock = world.keeper.contend("reland:1", self._session)
         if lock is None or world.keeper.first_contender(world.keeper.latest) != lock:
             world.keeper.expire(self._session)
-            ended("somebody else contends for the office")
+            ended(CONTENDED)
             return
         self._table = OperatorTable(world, self._repairs)
         self._office = Office("Reland", lock, lambda: OperatorKeeper(world), self._table, self._reach)
@@ -220,7 +237,7 @@ class Command:
     def _step(self, ended: Callable[[str], None]) -> None:
         world, rng = self._world, self._world.rng
         try:
-            if rng.random() < KILLED * bool(world.faulty):
+            if self._repairs.dies(KILLED):
                 raise Killed
             next(self._steps)
         except StopIteration:
@@ -236,7 +253,7 @@ class Command:
             ended(str(error))
         else:
             gap = rng.random() * 0.5
-            if rng.random() < PAUSED * bool(world.faulty):
+            if self._repairs.dies(PAUSED):
                 # The command is stopped for longer than its session, and somebody starts the fleet.
                 gap += rng.random() * 20.0
                 world.count("repairs paused")
@@ -260,8 +277,8 @@ class Command:
         office.complete(begun, (), (), "", {})
 
     def _reach(self, step: str) -> None:
-        if self._world.rng.random() < KILLED_WITHIN * bool(self._world.faulty):
-            self._world.trace("operator", "is killed at", step)
+        if self._repairs.dies(KILLED_WITHIN):
+            self._world.count(f"repairs killed when {step}")
             raise Killed
 
 
