@@ -320,7 +320,12 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("delete without landing again", repairs.deleted_without_landing, faults=DAMAGED),
     Mutant("repair under the epoch as it is", repairs.epoch_not_raised, faults=DAMAGED),
     Mutant("repair beside an open transaction", repairs.open_transactions_ignored, faults=DAMAGED),
-    Mutant("commit a repair without looking under the lock", repairs.nothing_checked_under_the_lock, faults=DAMAGED),
+    Mutant(
+        "commit a repair without looking under the lock",
+        repairs.nothing_checked_under_the_lock,
+        faults=DAMAGED,
+        first=30,
+    ),
     Mutant("repair before ZooKeeper follows the table", repairs.zookeeper_left_behind_the_table, faults=DAMAGED),
     Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED, first=3),
 )
