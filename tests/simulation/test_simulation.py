@@ -71,6 +71,7 @@ NO_FAULTS = dict.fromkeys(
         "replacements",
         "elections",
         "open_transactions",
+        "damages",
     ),
     0.0,
 )
