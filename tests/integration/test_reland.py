@@ -67,6 +67,7 @@ def append_damage(rows: Rows) -> Rows:
 def keyed_damage(rows: Rows) -> Rows:
     """Loses, doubles and alters rows, and sets one back to an earlier change of its key."""
     damaged = []
+    first = min((found["_hoodie_commit_time"] for found in rows), default="")
     for found in rows:
         match found["id"]:
             case 3:
@@ -76,7 +77,8 @@ def keyed_damage(rows: Rows) -> Rows:
             case 6:
                 damaged.append({**found, "kind": "altered", "at": 1_000})
             case 8:
-                damaged.append({**found, "_kafka_offset": 8, "at": 10, "kind": "landed", "tags": ["landed", None]})
+                earlier = {"_hoodie_commit_time": first, "_kafka_offset": 8, "at": 10, "kind": "landed"}
+                damaged.append({**found, **earlier, "tags": ["landed", None]})
             case _:
                 damaged.append(found)
     return damaged
