@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,13 +29,8 @@ from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
 COMMIT, PATH, FILE = "_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name"
-_KEY_FOOTERS = (
-    b"org.apache.hudi.bloomfilter",
-    b"hoodie_bloom_filter_type_code",
-    b"hoodie_min_record_key",
-    b"hoodie_max_record_key",
-)
-"""A base file's footer describes its keys so. It may describe more keys than a new version has: an index allows it."""
+_KEY_FOOTERS = (b"org.apache.hudi.bloomfilter",)
+"""A base file whose footer has this says there which keys it has; so does its new version."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,7 @@ class TableRows:
         rows = is_kept(self.frame.where(F.col(GROUP).isin(list(groups))))
         if added is not None:
             rows = rows.unionByName(added)
-        if self._settings.operation == "upsert" and self._settings.index_type == "bloom":
-            groups = {name: self._findable(name, version, rows) for name, version in groups.items()}
+        groups |= self._findable(groups, rows)
         settings = self._settings
         job = RewriteJob(settings.base_path, instant, arrow_codec(settings), groups, settings.storage)
         parts = min(len(groups), 2 * self._spark.sparkContext.defaultParallelism)
@@ -118,12 +114,19 @@ class TableRows:
         emptied = [version for version in groups.values() if version.file_id not in done]
         return [*written, *(NewVersion(job, version, "0-0-0", schema).close() for version in emptied)]
 
-    def _findable(self, name: str, version: FileVersion, rows: DataFrame) -> FileVersion:
-        """Returns the version with a filter of its keys, where what damaged the file has lost it."""
-        if _KEY_FOOTERS[0].decode() in version.footer:
-            return version
-        keys = [str(row[0]) for row in local_rows(rows.where(F.col(GROUP) == name).select("_hoodie_record_key"))]
-        return replace(version, footer=self._table.steps.bloom_footer(keys))
+    def _findable(self, groups: Mapping[str, FileVersion], rows: DataFrame) -> dict[str, FileVersion]:
+        """Returns the versions whose footers have to say which keys they have, with that: for the index."""
+        is_keyed = self._settings.operation == "upsert"
+        wanted = {name: version for name, version in groups.items() if is_keyed or version.footer}
+        if not wanted:
+            return {}
+        keys = rows.where(F.col(GROUP).isin(list(wanted))).select(GROUP, "_hoodie_record_key").sort(GROUP)
+        no_key = self._table.steps.bloom_footer(())
+        found = {name: replace(version, footer=no_key) for name, version in wanted.items()}
+        for name, of_group in groupby(map(tuple, local_rows(keys)), itemgetter(0)):
+            footer = self._table.steps.bloom_footer([str(key) for _, key in of_group])
+            found[name] = replace(wanted[name], footer=footer)
+        return found
 
     @staticmethod
     def _name(group: Group) -> str:
