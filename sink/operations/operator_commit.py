@@ -118,6 +118,14 @@ class Office:
         ledger = replace(view.ledger, last=begun.number, committed=begun.number)
         self._keeper().write((*self._fence(view), tree.ledger_op(view, ledger)))
 
+    def abandon(self, begun: Begun) -> None:
+        """Rolls the instant back, unless somebody else coordinates by now, who does it as with any orphan."""
+        try:
+            self._keeper().write(self._fence(begun.view))
+        except Conflict:
+            return
+        self._table.roll_back(begun.instant)
+
     def check(self) -> None:
         """Raises Conflict if this command no longer holds the lock."""
         self._keeper().write(self._fence(self._keeper().read()))

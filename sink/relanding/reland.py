@@ -63,8 +63,8 @@ class Reland:
             try:
                 return self._land(office, begun)
             except Conflict:
-                # Refused: nothing else will complete this instant, and nobody has to find it.
-                self._table.roll_back(begun.instant)
+                # Refused: nobody has to find this instant.
+                office.abandon(begun)
                 raise
 
     def _land(self, office: Office, begun: Begun) -> Preview:

@@ -270,7 +270,7 @@ class Command:
         plan = repairs.plan(self._ranges, begun.newest)
         if plan.refusals:
             repairs.refused(self._ranges)
-            self._table.roll_back(begun.instant)
+            office.abandon(begun)
             raise Conflict("; ".join(plan.refusals))
         self._table.op = repairs.operation(plan)
         yield
