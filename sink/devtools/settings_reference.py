@@ -19,7 +19,13 @@ from sink.config.model import Settings
 from sink.config.rules import FLAGS, FOREIGN, RULES
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
-    "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
+    "duration": (
+        "session_timeout_ms",
+        "interval_ms",
+        "writestatus_timeout_ms",
+        "catalog_interval_ms",
+        "services_audit_ms",
+    ),
     "size": ("file_max_bytes", "flush_bytes"),
     "list": ("topics", "hosted", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
     "path": (

@@ -94,10 +94,6 @@ def _deletes_forgotten(patch: Patch) -> None:
     patch(changes.ChangeMaker, "change", without_deletes)
 
 
-def _headers_forgotten(row: Any, _maker: Any, name: str, *_: Any) -> Any:
-    return None if name == "_kafka_headers" else row
-
-
 WRONG = (
     Wrong("a decimal in JSON loses its fraction", "appends", _after(json_values, "decimal_value", _without_fraction)),
     Wrong("a double in JSON is read as a float", "appends", _plain("double", lambda value: float(np.float32(value)))),
@@ -112,7 +108,7 @@ WRONG = (
         "appends",
         _after(json_values, "_array", lambda found, *_: [value for value in found if value is not None]),
     ),
-    Wrong("a row without its headers", "appends", _after(records.RowMaker, "_added", _headers_forgotten)),
+    Wrong("a row without its headers", "appends", _after(records, "_entries", lambda *_: None)),
     Wrong("a record without its timestamp", "appends", _after(records, "_moment", lambda *_: None)),
     Wrong("a table partition without its name", "appends", _after(places.Places, "path", lambda path, *_: path[4:])),
     Wrong("a record key of another form", "appends", _after(places.Places, "key", lambda key, *_: f"{key}.")),

@@ -35,7 +35,7 @@ class Rules:
     structs: dict[tuple[int, str], tuple[Any, list[Any]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
-    """What a decoder has worked out for the fields of a struct, by its identity and path, with the struct."""
+    """Fields that a decoder has worked out, by identity and path of their struct, with the struct."""
 
 
 def chosen(choices: ByColumn, path: str) -> str | None:
