@@ -67,7 +67,7 @@ class Worker:
             self.run,
             lambda: self.leads,
             metrics,
-            None,
+            [],
             TableReports(AuditRecord(self.client, "/s"), lambda: None, metrics),
             MetadataUpkeep(lambda _wait: (), 1000),
             lambda run: run(),

@@ -55,7 +55,7 @@ def served_labels() -> dict[str, set[str]]:
     sink.registered(0, 1.0)
     sink.table(5)
     sink.table_files(5)
-    sink.audited(True, 5.0)
+    sink.audited(True, 5.0, 3)
     samples = [
         sample for family in text_string_to_metric_families(process.text().decode()) for sample in family.samples
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,48 +59,21 @@ class ContentAudit:
         self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
         self._require_commits(files.base_path)
-        by_instant = {commit.instant: commit for commit in commits}
-        by_source: dict[TopicPartition, list[Range]] = defaultdict(list)
-        numbers: dict[str, int] = {}
         specifications = _Specifications(sink, commits)
-        other_topics: set[tuple[TopicPartition, int]] = set()
-        left_out: set[tuple[TopicPartition, int]] = set()
-
-        again: dict[str, list[tuple[TopicPartition, int, int, int]]] = defaultdict(list)
-
-        def add(source: TopicPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
-            number = numbers.setdefault(instant, len(numbers))
-            found = by_source[source]
-            if not coverage.has_contents(source, instant):
-                left_out.add((source, number))
-            elif topic_ids.get(source.topic) == topic_id:
-                found.append(Range(low, high, number, specifications.number(by_instant[decoded_by])))
-            else:
-                other_topics.add((source, number))
-
-        for entry in ranges:
-            piece = entry.result.slice
-            for low, high, repair in repaired(sink, commits, piece):
-                add(entry.source, piece.topic_id, low, high, entry.instant, repair or entry.instant)
-                if repair:
-                    again[repair].append((entry.source, low, high, numbers[entry.instant]))
-        for commit in commits:
-            for run in commit.replayed.get(sink, ()):
-                source = TopicPartition(run.topic, run.partition)
-                add(source, run.topic_id, run.low, run.high, commit.instant, commit.instant)
+        found = _Compared(sink, commits, topic_ids, coverage, specifications)
+        found.collect(ranges)
         order = {commit.instant: position for position, commit in enumerate(commits)}
         self._coordinates = Coordinates(
-            {source: number for number, source in enumerate(sorted(by_source))},
-            {commit.instant: OTHER_WRITERS for commit in commits if sink not in commit.checkpoints} | numbers,
-            {number: order[instant] for instant, number in numbers.items()},
-            again,
+            {source: number for number, source in enumerate(sorted(found.by_source))},
+            {commit.instant: OTHER_WRITERS for commit in commits if sink not in commit.checkpoints} | found.numbers,
+            {number: order[instant] for instant, number in found.numbers.items()},
+            found.again,
         )
-        self._other_topics = {(self._coordinates.sources[source], number) for source, number in other_topics}
-        self._left_out = {(self._coordinates.sources[source], number) for source, number in left_out}
-        self._specification_of = {number: specifications.number(by_instant[name]) for name, number in numbers.items()}
-        self._expected = ExpectedRows(
-            scratch, self._target, self._coordinates.sources, by_source, specifications.read(files)
-        )
+        sources = self._coordinates.sources
+        self._other_topics = {(sources[source], number) for source, number in found.other_topics}
+        self._left_out = {(sources[source], number) for source, number in found.left_out}
+        self._specification_of = found.specification_of
+        self._expected = ExpectedRows(scratch, self._target, sources, found.by_source, specifications.read(files))
         self._rows = TableRows(scratch, self._target, self._coordinates, self._has_meta)
 
     def _require_commits(self, base_path: str) -> None:
@@ -169,6 +143,53 @@ class ContentAudit:
 
     def close(self) -> None:
         self._expected.close()
+
+
+@dataclass
+class _Compared:
+    """The ranges of a sink that are compared, by partition, and those that are not. Commits are numbered."""
+
+    sink: str
+    commits: Sequence[Commit]
+    topic_ids: Mapping[str, str]
+    coverage: Coverage
+    specifications: _Specifications
+    by_source: dict[TopicPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    numbers: dict[str, int] = field(default_factory=dict)
+    other_topics: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    left_out: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    again: dict[str, list[tuple[TopicPartition, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By the instant of a repair: offsets that it has landed again, with the number of their first commit."""
+
+    def __post_init__(self) -> None:
+        self._by_instant = {commit.instant: commit for commit in self.commits}
+
+    def collect(self, ranges: Iterable[CommittedRange]) -> None:
+        for entry in ranges:
+            piece = entry.result.slice
+            for low, high, repair in repaired(self.sink, self.commits, piece):
+                self._add(entry.source, piece.topic_id, low, high, entry.instant, repair or entry.instant)
+                if repair:
+                    self.again[repair].append((entry.source, low, high, self.numbers[entry.instant]))
+        for commit in self.commits:
+            for run in commit.replayed.get(self.sink, ()):
+                source = TopicPartition(run.topic, run.partition)
+                self._add(source, run.topic_id, run.low, run.high, commit.instant, commit.instant)
+
+    def _add(self, source: TopicPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
+        number = self.numbers.setdefault(instant, len(self.numbers))
+        found = self.by_source[source]
+        if not self.coverage.has_contents(source, instant):
+            self.left_out.add((source, number))
+        elif self.topic_ids.get(source.topic) == topic_id:
+            found.append(Range(low, high, number, self.specifications.number(self._by_instant[decoded_by])))
+        else:
+            self.other_topics.add((source, number))
+
+    @property
+    def specification_of(self) -> dict[int, int]:
+        """Returns the number of the specification of each commit, by number."""
+        return {number: self.specifications.number(self._by_instant[name]) for name, number in self.numbers.items()}
 
 
 class _Specifications:

@@ -47,3 +47,25 @@ def _plain(value: Any, done: Mapping[int, str]) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def depth(value: bytes) -> int:
+    """Returns how deep objects and arrays are nested in a text."""
+    level = deepest = 0
+    in_text = escaped = False
+    for sign in value:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif sign == 0x5C:
+                escaped = True
+            elif sign == 0x22:
+                in_text = False
+        elif sign == 0x22:
+            in_text = True
+        elif sign in b"{[":
+            level += 1
+            deepest = max(deepest, level)
+        elif sign in b"}]":
+            level -= 1
+    return deepest

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from sink.audit.decode.connect import is_envelope, is_event, outermost, rules_of
-from sink.audit.decode.json_texts import Members, Number, written
+from sink.audit.decode.json_texts import Members, Number, depth, written
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
 
@@ -84,30 +84,9 @@ def _parsed(value: bytes) -> Any:
             found = _PARSER.decode(text)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise Bad(f"no JSON: {error}") from None
-    if len(value) > 2 * _DEEPEST and _depth(value) > _DEEPEST:
+    if len(value) > 2 * _DEEPEST and depth(value) > _DEEPEST:
         raise Bad("nested too deeply")
     return found
-
-
-def _depth(value: bytes) -> int:
-    depth = deepest = 0
-    in_text = escaped = False
-    for sign in value:
-        if in_text:
-            if escaped:
-                escaped = False
-            elif sign == 0x5C:
-                escaped = True
-            elif sign == 0x22:
-                in_text = False
-        elif sign == 0x22:
-            in_text = True
-        elif sign in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif sign in b"}]":
-            depth -= 1
-    return deepest
 
 
 def _value(found: Any, kind: Any, rules: Rules, path: str) -> Any:
