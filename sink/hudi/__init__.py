@@ -30,13 +30,7 @@ from sink.config import Settings
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, table_changes
-from sink.hudi.creation import (
-    columns_of_table,
-    create_missing,
-    require_fit,
-    share_identity,
-    verify,
-)
+from sink.hudi.creation import columns_of_table, create_missing, require_fit, share_identity, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.instants import ActiveTimeline, Instant
 from sink.hudi.leftovers import note_rollback, sweep
@@ -50,6 +44,7 @@ from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
+from sink.hudi.unreadable_plans import drop_unreadable_plans
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
@@ -224,6 +219,7 @@ class Table:
             avro = avro_schema(widened, self._settings.table_name)
             with self._reading():
                 self._hudi.keep_metadata_table()
+                drop_unreadable_plans(self._hudi, self._settings.storage, snapshot)
                 resolve_pending_clusterings(self._hudi, snapshot, changes.groups, self._settings.services_overdue_ms)
                 self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)

@@ -37,6 +37,7 @@ from sink.hudi.schema_texts import trim
 from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
+from sink.hudi.unreadable_plans import drop_unreadable_plans, unreadable_plans
 from sink.hudi.uploads import abort_uploads
 from sink.telemetry.failpoints import Failpoints
 
@@ -58,6 +59,7 @@ class HudiTableServices:
     def run(self) -> tuple[Service, ...]:
         with closing(self._hudi):
             self._hudi.keep_metadata_table()
+            self._drop_unreadable_plans()
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -67,6 +69,12 @@ class HudiTableServices:
             yield "clustering", self._cluster
         yield "cleaning", self._clean
         yield "archiving", self._archive
+
+    def _drop_unreadable_plans(self) -> None:
+        access = self._settings.storage
+        if unreadable_plans(self._hudi.base_path, access, self._timeline.snapshot()):
+            with self._moment("drop an unreadable plan") as moment:
+                drop_unreadable_plans(self._hudi, access, moment.snapshot, moment.require_held)
 
     def _is_merge_on_read(self) -> bool:
         return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ

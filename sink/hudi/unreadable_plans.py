@@ -1,0 +1,58 @@
+"""Deletes plans of table services that nobody can read: the store was full, or their writer died, in mid-write.
+
+Hudi writes a plan in place on a local disk and on HDFS. A plan that is cut short stops whoever reads all pending plans:
+each commit, each service.
+
+Guarantee: only a plan that nobody has begun is deleted, under the table lock, and only if its whole file was read and
+is no Avro: no writer could carry it out. Voided by writers without the table lock, of which one may be writing it.
+Raises what the store raises, and what py4j raises.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections.abc import Callable
+
+import fastavro
+import structlog
+
+from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
+from sink.hudi.instants import ActiveTimeline, Instant
+from sink.storage.access import Access
+from sink.storage.table_files import open_table
+
+LOG = structlog.get_logger("sink.hudi")
+_PLANS = frozenset({CLUSTERING, COMPACTION, "clean"})
+
+
+def unreadable_plans(base_path: str, access: Access, snapshot: ActiveTimeline) -> list[Instant]:
+    """Returns the plans that nobody has begun, and nobody can read."""
+    pending = [entry for entry in snapshot.instants if entry.action in _PLANS and entry.state == "REQUESTED"]
+    if not pending:
+        return []
+    files = open_table(base_path, access)
+    names = {entry: f"{entry.requested}.{entry.action}.requested" for entry in pending}
+    return [
+        entry for entry, name in names.items() if not _is_avro(files.read(posixpath.join(files.timeline_path, name)))
+    ]
+
+
+def drop_unreadable_plans(
+    hudi: HudiClient, access: Access, snapshot: ActiveTimeline, require_held: Callable[[], None] = lambda: None
+) -> None:
+    """Call it under the table lock, with a snapshot that was read under it."""
+    for entry in unreadable_plans(hudi.base_path, access, snapshot):
+        meta = hudi.meta_client()
+        require_held()
+        meta.getActiveTimeline().deleteInstantFileIfExists(
+            hudi.instant(meta, "REQUESTED", entry.action, entry.requested)
+        )
+        LOG.warning("plan.dropped", action=entry.action, instant=entry.requested)
+
+
+def _is_avro(content: bytes) -> bool:
+    try:
+        return bool(list(fastavro.reader(io.BytesIO(content))))
+    except (ValueError, EOFError, IndexError, KeyError, TypeError, UnicodeDecodeError):
+        return False

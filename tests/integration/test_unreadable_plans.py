@@ -1,0 +1,39 @@
+"""A plan of a table service that was cut short, by a full store or a dead writer, stops no commit and no service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import MakeDriver
+from tests.integration.table_kit import CLUSTERING, Driver, by_name
+from tests.integration.test_services import service_client
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def plan_cut_short(driver: Driver, size: int) -> Path:
+    """Plans a clustering, and cuts its file to a share of 8 parts."""
+    instant = service_client(driver).schedule("Clustering", {})
+    plan = Path(driver.settings.base_path, ".hoodie", "timeline", f"{instant}.clustering.requested")
+    content = plan.read_bytes()
+    plan.with_name(f".{plan.name}.crc").unlink(missing_ok=True)
+    plan.write_bytes(content[: len(content) * size // 8])
+    return plan
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_plan_that_was_cut_short_is_dropped_by_the_next_commit_or_service(make_driver: MakeDriver, size: int) -> None:
+    driver = make_driver(**CLUSTERING)
+    for number in range(1, 4):
+        driver.land(number)
+    plan = plan_cut_short(driver, size)
+    driver.land(4)
+    assert not plan.exists()
+    plan = plan_cut_short(driver, size)
+    results = by_name(driver.table.services())
+    assert not any(result.reason for result in results.values()), results
+    assert results["clustering"].instant
+    assert not plan.exists()
+    assert driver.count() == driver.count(metadata=False) == 40
