@@ -40,7 +40,15 @@ SPARK_HEAP = "1g"
 OWN_PROCESSES = frozenset({"make_fleet", "fleet", "demo"})
 """Fixtures whose tests start every Spark that they use as a process of its own. A module that has a `fleet` of its own
 starts none with it."""
-LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_topics", "test_s3_fleet", "test_security")
+LONGEST = (
+    "test_takeover",
+    "test_demo",
+    "test_audit_service",
+    "test_many_sinks",
+    "test_topics",
+    "test_s3_fleet",
+    "test_security",
+)
 """Files with tests of such fixtures that take half a minute or more. They run before the other fleets, so that none
 runs alone at the end."""
 
