@@ -22,10 +22,9 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from coordination.errors import ConfigError, TableError
-from coordination.zookeeper.keeper import Keeper
-from sink.clients.zookeeper import connected
 from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink, text_table
 from sink.commands.examples import epilog
+from sink.commands.offline import offline
 from sink.commands.reset import UNCHANGED
 from sink.commands.times import parse_time
 from sink.telemetry.terminal import console
@@ -157,29 +156,15 @@ def replay(
     """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
     first which, unless told --yes. Workers have to be stopped.
     """
-    from sink.bad_records.replay import Replay
-    from sink.clients.spark import start_session
-    from sink.operations.reset_checks import require_no_live_workers
-    from sink.operations.reset_writer import workers
-    from sink.operations.table_version import require_own_table
-
     settings = one_sink(config, sink)
     selection = chosen.selection(settings.name)
     out = console()
-    with connected(settings) as client:
-        Keeper(client, settings.root_znode, lambda: None).require_own_version()
-        require_own_table(settings)
-        require_no_live_workers(workers(client, settings.root_znode) if yes else ())
-        log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
-        spark = start_session(settings, f"sink-{settings.name}-replay", log, rolls_log=False)
-        try:
-            # Bad records may be large, and their sizes are not known beforehand.
-            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
-            replayer = Replay(spark, settings, client)
-            preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
-            _print_outcome(out, preview, yes, settings.operation == "upsert")
-        finally:
-            spark.stop()
+    with offline(settings, "replay", yes) as (spark, client):
+        from sink.bad_records.replay import Replay
+
+        replayer = Replay(spark, settings, client)
+        preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
+        _print_outcome(out, preview, yes, settings.operation == "upsert")
 
 
 def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert: bool) -> None:

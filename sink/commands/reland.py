@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +15,8 @@ from rich.text import Text
 
 from coordination.errors import ConfigError, Conflict
 from coordination.planning.relanding import OffsetRange, merged
-from coordination.zookeeper.keeper import Keeper
-from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.offline import offline
 from sink.commands.reset import UNCHANGED
 from sink.telemetry.terminal import console
 
@@ -48,28 +46,13 @@ def reland(
     `sink audit` has found. Shows first what it would do, unless told --yes. Workers have to be stopped.
     """
     wanted = parse_ranges(ranges)
-    # Imported here: Spark would slow every other command down.
-    from sink.clients.spark import start_session
-    from sink.operations.reset_checks import require_no_live_workers
-    from sink.operations.reset_writer import workers
-    from sink.operations.table_version import require_own_table
-    from sink.relanding.reland import Reland
-
     settings = one_sink(config, sink)
     out = console()
-    with connected(settings) as client:
-        Keeper(client, settings.root_znode, lambda: None).require_own_version()
-        require_own_table(settings)
-        require_no_live_workers(workers(client, settings.root_znode) if yes else ())
-        log = Path(settings.log_dir) / "reland-spark.log" if settings.log_dir else None
-        spark = start_session(settings, f"sink-{settings.name}-reland", log, rolls_log=False)
-        try:
-            # Records may be large, and their sizes are not known beforehand.
-            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
-            repair = Reland(spark, settings, client, wanted)
-            preview = repair.run() if yes else repair.preview()
-        finally:
-            spark.stop()
+    with offline(settings, "reland", yes) as (spark, client):
+        from sink.relanding.reland import Reland
+
+        repair = Reland(spark, settings, client, wanted)
+        preview = repair.run() if yes else repair.preview()
     _print(out, preview, yes, settings.operation == "upsert")
     if preview.refusals:
         raise Conflict("nothing can be landed again as things are")

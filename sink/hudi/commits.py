@@ -94,6 +94,13 @@ def read_commits(table: TableFiles, active: Iterable[str]) -> Iterator[StoredCom
                     yield StoredCommit(row["instantTime"], completed, True, _metadata(name, row["metadata"]))
 
 
+def completed_commits(table: TableFiles) -> list[StoredCommit]:
+    """Returns all commits, in the order of completion."""
+    with readable(table.base_path):
+        commits = read_commits(table, active_names(table))
+        return sorted(commits, key=lambda commit: (commit.completed, commit.instant))
+
+
 @contextmanager
 def readable(base_path: str) -> Iterator[None]:
     """Raises Unavailable for an error of the store, and TableError for content that cannot be understood."""

@@ -14,7 +14,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -23,7 +22,8 @@ import pyarrow.parquet as pq
 
 from coordination.errors import TableError, Unavailable
 from sink.config import Settings
-from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
+from sink.hudi.commits import StoredCommit, completed_commits, readable
+from sink.hudi.file_groups import FileGroups
 from sink.hudi.options import record_key_fields
 from sink.storage.files import is_reachable, open_storage
 from sink.storage.table_files import open_table
@@ -114,37 +114,21 @@ def _table_rows(settings: Settings) -> _TableRows:
             raise error.__cause__ from None
         raise
     try:
+        commits = completed_commits(table)
         with readable(settings.base_path):
-            commits = list(read_commits(table, active_names(table)))
-            return _rows_of(sorted(commits, key=lambda commit: (commit.completed, commit.instant)))
+            return _rows_of(commits)
     except TableError as error:
         raise Unavailable(str(error)) from error
 
 
 def _rows_of(commits: Iterable[StoredCommit]) -> _TableRows:
     """`commits` are in order of completion."""
-    base_files: dict[tuple[str, str], str] = {}
-    logs: dict[tuple[str, str], list[str]] = {}
-    appending: set[str] = set()
+    groups, appending = FileGroups(), set[str]()
     for commit in commits:
-        inserted = 0
-        for folder, stats in (commit.metadata["partitionToWriteStats"] or {}).items():
-            for stat in filter(itemgetter("path"), stats):
-                group = folder, stat["fileId"]
-                inserted += stat["numInserts"] or 0
-                if stat["path"].rpartition("/")[2].startswith("."):
-                    logs.setdefault(group, []).append(commit.completed)
-                else:
-                    base_files[group] = stat["path"]
-                    # A base file holds the rows of logs that had completed when its instant was requested.
-                    logs[group] = [completed for completed in logs.get(group, ()) if completed > commit.instant]
-        for folder, file_ids in (commit.metadata.get("partitionToReplaceFileIds") or {}).items():
-            for file_id in file_ids:
-                base_files.pop((folder, file_id), None)
-                logs.pop((folder, file_id), None)
+        inserted, _ = groups.add(commit)
         if inserted and commit.metadata["operationType"] == "BULK_INSERT":
             appending |= commit.checkpoints.keys()
-    return _TableRows(base_files, [group for group, completed in logs.items() if completed], appending)
+    return _TableRows({group: file.path for group, file in groups.base_files.items()}, groups.logged, appending)
 
 
 def _sampled(rows: _TableRows) -> list[str]:

@@ -1,10 +1,10 @@
 """Deletes plans of table services that nobody can read: the store was full, or their writer died, in mid-write.
 
-Hudi writes a plan in place on a local disk and on HDFS. A plan that is cut short stops whoever reads all pending plans:
-each commit, each service.
+Hudi writes a plan in place on a local disk and on HDFS. A plan that is cut short stops each commit
+and each service: they read all pending plans.
 
 Guarantee: only a plan that nobody has begun is deleted, under the table lock, and only if its whole file was read and
-is no Avro: no writer could carry it out. Voided by writers without the table lock, of which one may be writing it.
+is not Avro: no writer could carry it out. Voided by writers without the table lock, of which one may be writing it.
 Raises what the store raises, and what py4j raises.
 """
 

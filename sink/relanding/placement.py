@@ -18,8 +18,8 @@ from pyspark.sql import types as T
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi.existing_rows import bucket_of
+from sink.hudi.file_groups import Group
 from sink.hudi.java_objects import JavaPackage
-from sink.relanding.history import Group
 from sink.relanding.table_rows import COMMIT, FILE, PATH
 from sink.schema import META_COLUMNS
 from sink.write.record_columns import RowSpec

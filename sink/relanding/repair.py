@@ -21,9 +21,10 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table
+from sink.hudi.file_groups import Group
 from sink.hudi.options import ordering_fields
 from sink.operations.operator_commit import Begun
-from sink.relanding.history import Group, History
+from sink.relanding.history import History
 from sink.relanding.placement import placed, with_groups
 from sink.relanding.survey import NUMBER, Survey
 from sink.relanding.table_rows import Affected, TableRows, of_offsets
@@ -125,6 +126,12 @@ class Repair(ABC):
                     offsets.add(offset)
         return by_slice
 
+    def _previewed(self, affected: Affected, records: int, landed: int, refusals: Sequence[str]) -> Preview:
+        groups = {*affected.groups, *self._damaged}
+        reasons = (*refusals, *self._compacted(groups))
+        notes = tuple(self._notes(affected))
+        return Preview(self._plan.pieces, records, affected.rows, landed, tuple(sorted(groups)), notes, reasons)
+
     def _notes(self, affected: Affected) -> Iterator[str]:
         yield from (f"{reason}: it is written again with the rows that it has" for reason in self._damaged.values())
         for commit, rows in sorted(affected.commits.items()):
@@ -176,17 +183,7 @@ class AppendRepair(Repair):
                 f"{landed - present:,} rows of these offsets are missing, and other writers have deleted rows"
                 f" ({removals}): it is not known that they did not delete these"
             )
-        groups = {*self._affected.groups, *self._damaged}
-        refusals += self._compacted(groups)
-        return Preview(
-            plan.pieces,
-            self._records,
-            self._affected.rows,
-            landed,
-            tuple(sorted(groups)),
-            tuple(self._notes(self._affected)),
-            tuple(refusals),
-        )
+        return self._previewed(self._affected, self._records, landed, refusals)
 
     def write(self, begun: Begun) -> Written:
         at, pieces = self._at, self._plan.pieces
@@ -240,17 +237,7 @@ class KeyedRepair(Repair):
             refusals.append(f"commits of other writers have changed rows of these keys: {', '.join(others[:5])}")
         if removals := self._removals():
             refusals.append(f"other writers have deleted rows, and not all are known to be there: {removals}")
-        groups = {*self._affected.groups, *self._damaged}
-        refusals += self._compacted(groups)
-        return Preview(
-            plan.pieces,
-            self._records,
-            self._affected.rows,
-            landed,
-            tuple(sorted(groups)),
-            tuple(self._notes(self._affected)),
-            tuple(refusals),
-        )
+        return self._previewed(self._affected, self._records, landed, refusals)
 
     def write(self, begun: Begun) -> Written:
         at = self._at

@@ -23,8 +23,9 @@ from coordination.errors import TableError
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
 from sink.hudi import Table
+from sink.hudi.file_groups import Group
 from sink.hudi.options import arrow_codec
-from sink.relanding.history import Group, History
+from sink.relanding.history import History
 from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 

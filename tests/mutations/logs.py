@@ -60,12 +60,16 @@ def _instant(path: Path) -> str:
     return path.name.split("_")[1]
 
 
+def _swap(edited: Edited, path: Path, block: LogBlock, by: LogBlock) -> None:
+    edited.change_log(path, lambda blocks: [by if other == block else other for other in blocks])
+
+
 @cell("log block", "altered", "merged", FindingKind.CELL)
 def log_block_altered(edited: Edited) -> str:
     path, block = _newest(edited, ROWS)
     first, *others = block.records()
     altered = block.with_records([{**first, "price": -1.5}, *others])
-    edited.change_log(path, lambda blocks: [altered if other == block else other for other in blocks])
+    _swap(edited, path, block, altered)
     return f"{place(first)} column price: the table has '-1.5'"
 
 
@@ -73,7 +77,7 @@ def log_block_altered(edited: Edited) -> str:
 def log_block_stale(edited: Edited) -> str:
     path, block = _newest(edited, ROWS)
     stale = replace(block, content=_before(edited, path, ROWS).content)
-    edited.change_log(path, lambda blocks: [stale if other == block else other for other in blocks])
+    _swap(edited, path, block, stale)
     return place(block.records()[0])
 
 
@@ -105,7 +109,7 @@ def delete_block_altered(edited: Edited) -> str:
     path, block = _newest(edited, DELETES)
     key = _deleted(block)
     altered = replace(block, content=block.content.replace(key, b"x" * len(key)))
-    edited.change_log(path, lambda blocks: [altered if other == block else other for other in blocks])
+    _swap(edited, path, block, altered)
     return f"the row of key '{key.decode()}'"
 
 
@@ -113,5 +117,5 @@ def delete_block_altered(edited: Edited) -> str:
 def delete_block_stale(edited: Edited) -> str:
     path, block = _newest(edited, DELETES)
     stale = replace(block, content=_before(edited, path, DELETES).content)
-    edited.change_log(path, lambda blocks: [stale if other == block else other for other in blocks])
+    _swap(edited, path, block, stale)
     return f"the row of key '{_deleted(block).decode()}'"
