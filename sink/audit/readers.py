@@ -58,16 +58,17 @@ class ReaderComparison:
         folder.mkdir()
         columns = [name for name in schema.names if name not in (FILE_NAME, _SEQUENCE)]
         kept = pa.schema([*(schema.field(name) for name in columns), (_GROUP, pa.string())])
-        for number, (partition, path, stream) in enumerate(self.slices.streams(columns, self.unshown)):
+        streams = list(self.slices.streams(columns, self.unshown))
+        for number, (partition, path, stream) in enumerate(streams, 1):
             self._write(folder / f"files-{number}.parquet", kept, stream(), f"{partition}/{_file_id(path)}")
-            progress("files for readers", number + 1, number + 1)
+            progress("files for readers", number, len(streams))
         pq.write_table(kept.empty_table(), folder / "files-none.parquet")
         if HUDI_RS in readers:
             read = self._by_hudi_rs(folder, kept, columns)
             self._compare(folder, kept, HUDI_RS, read)
         for metadata in (True, False) if SPARK in readers else ():
             name = f"Spark {'with' if metadata else 'without'} the metadata table"
-            self._by_spark(folder, kept, columns, metadata)
+            self._by_spark(folder, kept, columns, metadata, name)
             self._compare(folder, kept, name, None)
 
     def _write(self, file: Path, kept: pa.Schema, batches: Iterable[pa.RecordBatch], group: str) -> None:
@@ -115,7 +116,7 @@ class ReaderComparison:
         pq.write_table(kept.empty_table(), folder / "hudi-rs-none.parquet")
         return shown
 
-    def _by_spark(self, folder: Path, kept: pa.Schema, columns: Sequence[str], metadata: bool) -> None:
+    def _by_spark(self, folder: Path, kept: pa.Schema, columns: Sequence[str], metadata: bool, name: str) -> None:
         rows = folder / f"spark-{metadata}"
         if self.slices.spark is None:
             raise CannotAudit("there is no Spark to read the table with")
@@ -126,7 +127,6 @@ class ReaderComparison:
         found = pds.dataset(rows, format="parquet")
         names = [name for name in (*columns, FILE_NAME) if name in found.schema.names]
         batches = found.to_batches(columns=names, batch_size=BATCH_ROWS)
-        name = f"Spark {'with' if metadata else 'without'} the metadata table"
         self._write(folder / f"{name}-0.parquet", kept, batches, "")
 
     def _compare(self, folder: Path, kept: pa.Schema, reader: str, groups: Sequence[str] | None) -> None:

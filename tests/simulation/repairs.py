@@ -129,8 +129,9 @@ class Repairs:
         world = self._world
         is_due = self._unfinished or self.damaged
         view = world.tree()
-        is_open = view is not None and bool(view.transactions) and world.rng.random() < PATIENT
-        if not self._is_working and not world.operator.has_stopped_all and is_due and not is_open:
+        # Once healed, the operator always waits: each refusal costs the fleet a restart.
+        waits = view is not None and bool(view.transactions) and (world.rng.random() < PATIENT or world.healed)
+        if not self._is_working and not world.operator.has_stopped_all and is_due and not waits:
             world.trace("operator", "stops the fleet for a repair")
             self._is_working = world.operator.has_stopped_all = True
             for process in world.processes:
