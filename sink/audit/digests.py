@@ -22,12 +22,12 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Message
 from xxhash import xxh64_intdigest
 
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import SliceResult, TopicPartition
 from sink.audit.log import Cleanup, LogRange
+from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, DigestCount, FindingKind
 
 _SEED = 42
@@ -54,10 +54,10 @@ class _Sums:
         self._counts = np.zeros(len(self._bounds) + 1, np.int64)
         self._digests = np.zeros(len(self._bounds) + 1, np.uint64)
 
-    def add(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        places = np.searchsorted(self._bounds, np.array(offsets, np.int64), "right")
+    def add(self, records: LogRecords) -> None:
+        places = np.searchsorted(self._bounds, np.array(records.offsets, np.int64), "right")
         np.add.at(self._counts, places, 1)
-        np.add.at(self._digests, places, _record_digests(self._seed, messages, offsets))
+        np.add.at(self._digests, places, _record_digests(self._seed, records))
 
     def between(self, start: int, end: int) -> tuple[int, int]:
         """Returns number and digest of the records from one bound to another."""
@@ -76,10 +76,10 @@ class LogDigests:
             bounds.setdefault(slice_.source, []).extend((slice_.start, slice_.end))
         self._sums = {source: _Sums(source.topic, source.partition, found) for source, found in bounds.items()}
 
-    def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+    def add(self, source: TopicPartition, records: LogRecords) -> None:
         """Adds records that the log delivered: each of them once."""
-        if messages and (sums := self._sums.get(source)) is not None:
-            sums.add(messages, offsets)
+        if records.offsets and (sums := self._sums.get(source)) is not None:
+            sums.add(records)
 
     def compare(
         self,
@@ -136,9 +136,9 @@ def _partition_hash(topic: str, partition: int) -> int:
     return int(xxh64_intdigest(struct.pack("<i", partition), xxh64_intdigest(topic.encode(), _SEED)))
 
 
-def _record_digests(seed: int, messages: Sequence[Message], offsets: Sequence[int]) -> npt.NDArray[np.uint64]:
-    hashes = list(map(xxh64_intdigest, map(_LITTLE_ENDIAN_LONG, offsets), repeat(seed)))
-    for parts in (list(map(Message.key, messages)), list(map(Message.value, messages))):
+def _record_digests(seed: int, records: LogRecords) -> npt.NDArray[np.uint64]:
+    hashes = list(map(xxh64_intdigest, map(_LITTLE_ENDIAN_LONG, records.offsets), repeat(seed)))
+    for parts in (records.keys, records.values):
         if None not in parts:
             hashes = list(map(xxh64_intdigest, cast("list[bytes]", parts), hashes))
         elif any(part is not None for part in parts):

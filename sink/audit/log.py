@@ -31,6 +31,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from sink.audit.checkpoints import TopicPartition
 from sink.audit.consumer import TopicConsumer, admin_client, as_kafka_prints, damage_of
 from sink.audit.failures import TryAgain
+from sink.audit.log_records import LogRecords
 
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
@@ -76,8 +77,7 @@ class LogRange:
     end: int
 
 
-Receiver = Callable[[TopicPartition, Sequence[Message], Sequence[int]], None]
-"""Takes records of a partition, by rising offset, and their offsets."""
+Receiver = Callable[[TopicPartition, LogRecords], None]
 
 
 class LogReader:
@@ -172,10 +172,10 @@ class LogReader:
         short: dict[TopicPartition, int] = {}
         delivered: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
         ended: list[tuple[TopicPartition, int]] = []
-        for message in messages:
-            error = message.error()
+        parts = (map(part, messages) for part in (Message.topic, Message.partition, Message.error))
+        for message, topic, partition, error in zip(messages, *parts, strict=True):
             if error is None:
-                delivered[message.topic(), message.partition()].append(message)
+                delivered[topic, partition].append(message)
             elif (damage := damage_of(message)) is not None or error.code() == KafkaError._PARTITION_EOF:
                 source = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 offset = int(message.offset() or 0)
@@ -192,7 +192,7 @@ class LogReader:
                 continue
             offsets: list[Any] = list(map(Message.offset, records))
             kept = bisect_left(offsets, span.end)
-            receive(source, records[:kept], offsets[:kept])
+            receive(source, LogRecords(records[:kept], offsets[:kept]))
             if offsets[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
         for source, position in ended:

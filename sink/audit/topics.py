@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message
-
 from sink.audit.chain import Beginning, Chain, CommittedRange
 from sink.audit.checkpoints import Checkpoint, TopicPartition
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange, LogReader, Receiver, TopicAccess, TopicState
+from sink.audit.log_records import LogRecords
 from sink.audit.progress import Progress, silent
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import OffsetLedger
@@ -54,13 +53,13 @@ class LogComparison:
             digests = LogDigests(ranges, len(self.chain.ranges) - len(ranges))
             read, total = 0, sum(span.end - span.start for span in self.log_ranges.values())
 
-            def receive(source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+            def receive(source: TopicPartition, records: LogRecords) -> None:
                 nonlocal read
-                self.ledger.add_records(source, offsets)
-                digests.add(source, messages, offsets)
+                self.ledger.add_records(source, records.offsets)
+                digests.add(source, records)
                 if self.content is not None:
-                    self.content(source, messages, offsets)
-                read += len(offsets)
+                    self.content(source, records)
+                read += len(records.offsets)
                 self.progress("records of the log", read, total)
 
             for source, position in sorted(reader.read(self.log_ranges, receive).items()):
@@ -78,7 +77,7 @@ class LogComparison:
             compared = digests.compare(spans, topic_ids, cleanup, self.findings)
             check = LogCheck(spans, cleanup, compared)
             holes = holes_in_log(self.ledger, check, self.groups, self.provenance)
-            reader.read_uncommitted(holes, lambda source, _, offsets: self.ledger.add_stored(source, offsets))
+            reader.read_uncommitted(holes, lambda source, records: self.ledger.add_stored(source, records.offsets))
         self._note_unknown_policies(states)
         return check
 

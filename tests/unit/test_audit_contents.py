@@ -19,8 +19,8 @@ from sink.audit.content.changes import Ordering
 from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.places import Places
-from sink.audit.content.records import Record
 from sink.audit.content.specification import specification_of
+from sink.audit.log_records import Columns
 from sink.config import Settings
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema, registry
@@ -63,8 +63,8 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, 
     (folder / "spec-0").write_bytes(pickle.dumps((spec, target, [TopicPartition(TOPIC, 0)])))
     records = Records()
     for offset, record in enumerate(case.records()):
-        parts = record.get("timestamp", 0), content(record["key"]), content(record["value"])
-        records.add(0, 0, [Record(offset, *parts, ())])
+        key, value = content(record["key"]), content(record["value"])
+        records.add(0, 0, Columns([offset], [record.get("timestamp", 0)], [key], [value], [()]))
     assert write_chunk(folder, 0, Chunk(0, records)) is None
     pq.write_table(target.schema.empty_table(), folder / "rows-none.parquet")
     pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")

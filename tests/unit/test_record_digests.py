@@ -16,6 +16,7 @@ from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import Slice, SliceResult, TopicPartition
 from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange
+from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, DigestCount, FindingKind
 from sink.write.record_digests import partition_seed, record_digests
 from tests.slice_digest import slice_digest
@@ -139,7 +140,7 @@ def compared(
     for start in range(0, len(records), 4):
         chunk = records[start : start + 4]
         messages = [Message(topic=topic, partition=partition, offset=o, key=k, value=v) for o, k, v in chunk]
-        log_digests.add(source, messages, [offset for offset, *_ in chunk])
+        log_digests.add(source, LogRecords(messages, [offset for offset, *_ in chunk]))
     span = {source: LogRange(first, max(end for _, end, *_ in slices))}
     count = log_digests.compare(span, {topic: topic_id}, {topic: cleanup}, findings)
     assert all(finding.kind is FindingKind.DIGEST for finding in findings.all())

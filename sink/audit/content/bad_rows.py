@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Message
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
 from sink.audit.checkpoints import TopicPartition
+from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import PROVENANCE
 
@@ -50,9 +50,9 @@ class BadRows:
                 parts[source].append((np.array(offsets, np.int64), np.array(digests, np.uint64)))
         self._found = {source: _sorted(several) for source, several in parts.items()}
 
-    def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+    def receive(self, source: TopicPartition, records: LogRecords) -> None:
         """Takes records of a partition, by rising offset."""
-        known = self._found.get(source)
+        known, offsets = self._found.get(source), records.offsets
         if known is None or not offsets:
             return
         low, high = np.searchsorted(known[0], [offsets[0], offsets[-1] + 1])
@@ -60,8 +60,7 @@ class BadRows:
         for offset, digest in zip(known[0][low:high].tolist(), known[1][low:high].tolist(), strict=True):
             if (number := numbers.get(offset)) is None:
                 continue
-            message = messages[number]
-            if _digest(message.timestamp()[1], message.key(), message.value()) != digest:
+            if _digest(records.timestamps[number], records.keys[number], records.values[number]) != digest:
                 self.findings.add(
                     FindingKind.ERRORS_ROW,
                     f"{source} offset {offset}: the errors table has another key, value or timestamp than the log",

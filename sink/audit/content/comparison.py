@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from sink.audit.chain import CommittedRange
 from sink.audit.checkpoints import TopicPartition
@@ -26,6 +25,7 @@ from sink.audit.content.specification import NotComparable, Specification, speci
 from sink.audit.coverage import Coverage
 from sink.audit.failures import CannotAudit
 from sink.audit.log import Cleanup
+from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, ContentCount, FindingKind
 from sink.audit.rows import Stream
 from sink.audit.timeline import Commit
@@ -89,9 +89,9 @@ class ContentAudit:
         """The columns of the table that are read."""
         return [*(META_COLUMNS if self._has_meta else ()), *self._target.columns.names]
 
-    def receive(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        self._expected.add(source, messages, offsets)
-        self.bad_rows.receive(source, messages, offsets)
+    def receive(self, source: TopicPartition, records: LogRecords) -> None:
+        self._expected.add(source, records)
+        self.bad_rows.receive(source, records)
 
     def read_table(self, streams: Iterable[tuple[str, str, Stream]], findings: AuditFindings) -> None:
         """`streams` are table partition, file and rows. Before the log: a cleaner takes files away meanwhile."""

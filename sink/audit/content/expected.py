@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,21 +18,22 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Message
 
 from sink.audit.checkpoints import TopicPartition
 from sink.audit.content.changes import ChangeMaker, Ordering
 from sink.audit.content.places import Places, time_text
-from sink.audit.content.records import Headers, Record, RowMaker
+from sink.audit.content.records import Record, RowMaker
 from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
+from sink.audit.log_records import Columns, Headers, LogRecords
 from sink.audit.orphans import end_with_parent
 
 CHUNK = 20_000
@@ -68,18 +70,21 @@ class Target:
         return pa.schema([*PLACED, (PATH, pa.string()), (KEY, pa.string()), (DELETES, pa.bool_()), *self.columns])
 
 
+def _numbers() -> array[int]:
+    return array("q")
+
+
 @dataclass(slots=True)
 class Records:
-    """Records as columns, which take a tenth of the time to send to a process. `sources` and `commits` have the numbers
-    of partition and commit of each."""
+    """Records as columns, which take a tenth of the time to send to a process."""
 
-    sources: list[int] = field(default_factory=list)
-    commits: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
+    offsets: array[int] = field(default_factory=_numbers)
+    timestamps: array[int] = field(default_factory=_numbers)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    """Numbers of partition and commit, and how many records they are of."""
     size: int = 0
     """Bytes of keys and values."""
 
@@ -87,21 +92,25 @@ class Records:
     def is_full(self) -> bool:
         return len(self.offsets) >= CHUNK or self.size >= CHUNK_BYTES
 
-    def add(self, source: int, commit: int, records: Sequence[Record]) -> None:
-        if not records:
-            return
-        offsets, timestamps, keys, values, headers = zip(*records, strict=True)
-        self.sources.extend(repeat(source, len(records)))
-        self.commits.extend(repeat(commit, len(records)))
-        self.offsets.extend(offsets)
-        self.timestamps.extend(timestamps)
-        self.keys.extend(keys)
-        self.values.extend(values)
-        self.headers.extend(headers)
-        self.size += sum(len(part) for part in (*keys, *values) if part is not None)
+    def add(self, source: int, commit: int, columns: Columns) -> None:
+        self.runs.append((source, commit, len(columns.offsets)))
+        self.offsets.extend(columns.offsets)
+        self.timestamps.extend(columns.timestamps)
+        self.keys.extend(columns.keys)
+        self.values.extend(columns.values)
+        self.headers.extend(columns.headers)
+        self.size += sum(sum(map(len, filter(None, parts))) for parts in (columns.keys, columns.values))
 
-    def each(self) -> Iterator[Record]:
-        return map(Record, self.offsets, self.timestamps, self.keys, self.values, self.headers)
+    def each(self) -> Iterator[tuple[int, Record]]:
+        """Returns the records with the number of their partition."""
+        records = map(Record, self.offsets, self.timestamps, self.keys, self.values, self.headers)
+        return zip(chain.from_iterable(repeat(source, count) for source, _, count in self.runs), records, strict=True)
+
+    def located(self, kept: Sequence[int]) -> list[pa.Array]:
+        """Returns the columns of PLACED for the records of these positions."""
+        sources, commits, counts = np.array(self.runs, np.int64).reshape(-1, 3).T
+        columns = (np.repeat(sources, counts), np.array(self.offsets), np.repeat(commits, counts))
+        return [pa.array(column[kept]).cast(kind) for column, (_, kind) in zip(columns, PLACED, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +153,15 @@ class ExpectedRows:
         """Begins with the first chunk that is full: a process takes longer to begin than a small one to decode."""
         self._futures: set[Future[NotCompared | None]] = set()
 
-    def add(self, source: TopicPartition, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        """Takes records of a partition by rising offset. Asks each for its headers, once: the client crashes for a
-        message that is asked again."""
-        ranges = [entry for entry in self._met(source, offsets) if entry.specification not in self.reasons]
-        if not ranges:
-            return
-        records = _records(messages, offsets)
-        for entry in ranges:
+    def add(self, source: TopicPartition, records: LogRecords) -> None:
+        """Takes records of a partition by rising offset."""
+        offsets = records.offsets
+        for entry in [each for each in self._met(source, offsets) if each.specification not in self.reasons]:
             low, high = bisect_left(offsets, entry.start), bisect_left(offsets, entry.end)
+            if low == high:
+                continue
             waiting = self._waiting.setdefault(entry.specification, Records())
-            waiting.add(self._sources[source], entry.commit, records[low:high])
+            waiting.add(self._sources[source], entry.commit, records.part(low, high))
             if waiting.is_full:
                 self._submit(entry.specification)
 
@@ -205,32 +212,6 @@ class ExpectedRows:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _records(messages: Sequence[Message], offsets: Sequence[int]) -> list[Record]:
-    timestamps = map(itemgetter(1), map(Message.timestamp, messages))
-    keys = cast("Iterable[bytes | None]", map(Message.key, messages))
-    values = cast("Iterable[bytes | None]", map(Message.value, messages))
-    return list(map(Record, offsets, timestamps, keys, values, _headers(messages)))
-
-
-def _or_none(headers: Headers) -> Headers:
-    return headers or ()
-
-
-def _headers(messages: Sequence[Message]) -> list[Headers]:
-    # Not by `message.headers()`: the client sets an exception and returns a list, which only `map` looks for.
-    found: list[Headers] = []
-    calls = cast("Iterator[list[tuple[str, bytes | None]] | None]", map(Message.headers, messages))
-    while len(found) < len(messages):
-        try:
-            # Not a generator, which an exception ends.
-            found.extend(map(_or_none, calls))
-        except SystemError as error:
-            if not isinstance(error.__cause__, UnicodeDecodeError):
-                raise
-            found.append(None)
-    return found
-
-
 class NotCompared(NamedTuple):
     """A chunk that cannot be compared."""
 
@@ -242,28 +223,30 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
     """Writes a chunk's rows and bad records, unless it cannot be compared."""
     maker = _maker(str(folder / f"spec-{chunk.specification}"))
     rows: list[dict[str, Any]] = []
-    bad: list[tuple[int, int, int, str]] = []
-    records = chunk.records
-    for record, source, commit in zip(records.each(), records.sources, records.commits, strict=True):
+    good: list[int] = []
+    bad: dict[int, str] = {}
+    for position, (source, record) in enumerate(chunk.records.each()):
         try:
             row = maker.row(source, record)
         except Bad as error:
-            bad.append((source, record.offset, commit, str(error)[:_LONGEST_REASON]))
+            bad[position] = str(error)[:_LONGEST_REASON]
         except NotComparable as error:
             return NotCompared(chunk.specification, str(error))
         else:
             if row is not None:
-                row["_sink_source"], row["_sink_offset"], row["_sink_commit"] = source, record.offset, commit
+                good.append(position)
                 rows.append(row)
+    schema = maker.target.schema
+    names = schema.names[len(PLACED) :]
     if rows:
         try:
-            columns = [column([row.get(field.name) for row in rows], field.type) for field in maker.target.schema]
+            columns = [column([row.get(name) for row in rows], schema.field(name).type) for name in names]
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             return NotCompared(chunk.specification, "a column of the table is narrower than in their commit")
-        pq.write_table(pa.table(columns, maker.target.schema), folder / f"rows-{number}.parquet", compression="lz4")
+        table = pa.table([*chunk.records.located(good), *columns], schema)
+        pq.write_table(table, folder / f"rows-{number}.parquet", compression="lz4")
     if bad:
-        parts = zip(zip(*bad, strict=True), BAD_SCHEMA.types, strict=True)
-        table = pa.table([pa.array(values, kind) for values, kind in parts], BAD_SCHEMA)
+        table = pa.table([*chunk.records.located([*bad]), pa.array(bad.values(), pa.string())], BAD_SCHEMA)
         pq.write_table(table, folder / f"bad-{number}.parquet")
     return None
 

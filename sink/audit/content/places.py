@@ -96,7 +96,7 @@ class Places:
             if text == "":
                 raise Bad("the record key is empty")
             return text
-        if all(value == "" for value in values):
+        if values[0] == "" and all(value == "" for value in values):
             raise Bad("all columns of the record key are empty")
         return ",".join([f"{name}:{_text(value) or _EMPTY}" for name, value in zip(self.keys, values, strict=True)])
 

@@ -17,6 +17,7 @@ from sink.audit.decode.json_values import json_row
 from sink.audit.decode.moments import EPOCH, in_utc
 from sink.audit.decode.protobuf_values import protobuf_row
 from sink.audit.decode.rules import Bad
+from sink.audit.log_records import Headers
 
 WIRE = "-confluent"
 _MOST_READERS = 1_000
@@ -24,10 +25,6 @@ _EPOCH = in_utc(EPOCH)
 _DELETED = "_hoodie_is_deleted"
 Row = dict[str, Any]
 Read = Callable[[bytes], Row]
-
-
-Headers = Sequence[tuple[str, bytes | None]] | None
-"""None where a name cannot be read."""
 
 
 class Record(NamedTuple):
@@ -62,7 +59,8 @@ class RowMaker:
         """Returns all columns of the table but Hudi's own and a generated one."""
         self.require_headers(record)
         row = self.value(record)
-        row.update(self.added(topic, partition, record))
+        for name, read in self._added:
+            row[name] = read(topic, partition, record)
         return row
 
     def require_headers(self, record: Record) -> None:

@@ -83,7 +83,7 @@ def _reader(written: Written, kind: Any, nullable: bool, rules: Rules, path: str
     if kind in ("date", "timestamp"):
         read = (_day if kind == "date" else _moment)(written, kind, rules, path)
         infinity = "bad" if rules.infinity == "null" and not nullable else rules.infinity
-        return lambda found: limited(lambda: read(found), infinity, kind)
+        return limited(read, infinity, kind)
     return _text(written, path) if kind == "string" else _plain(written, kind, path)
 
 

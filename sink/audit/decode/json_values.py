@@ -107,9 +107,9 @@ def _reader(kind: Any, rules: Rules, path: str) -> Read:
         return lambda found: _integer(found, bits)
     if kind == "date":
         unit = chosen(rules.date_unit, path)
-        return lambda found: limited(lambda: _day(found, unit), rules.infinity, kind)
+        return limited(lambda found: _day(found, unit), rules.infinity, kind)
     unit = chosen(rules.time_unit, path)
-    return lambda found: limited(lambda: _moment(found, unit), rules.infinity, kind)
+    return limited(lambda found: _moment(found, unit), rules.infinity, kind)
 
 
 def _fields(kind: Mapping[str, Any], rules: Rules, path: str) -> list[_Field]:
@@ -194,9 +194,11 @@ def _boolean(found: Any) -> bool:
 
 
 def _integer(found: Any, bits: int) -> int:
-    if type(found) is Number and len(found) <= 18 and (found.isdigit() or found[1:].isdigit()) and found[0] != "+":
+    end = 1 << bits - 1
+    if type(found) is Number and len(found) <= 18 and (found.isdigit() or found[1:].isdigit()):
+        # JSON has no plus: what is before the digits is a minus.
         whole = int(found)
-        if not -(1 << bits - 1) <= whole < 1 << bits - 1:
+        if not -end <= whole < end:
             raise Bad(f"no whole number of {bits} bits")
         return whole
     number = _finite(found)

@@ -17,7 +17,7 @@ SECONDS = {"days": Fraction(86400), "s": Fraction(1), "ms": Fraction(1, 10**3), 
 SECONDS["ns"] = Fraction(1, 10**9)
 _BLANKS = "".join(chr(code) for code in range(33))
 _DIGITS = frozenset("0123456789")
-_COMMON = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?Z?")
+_COMMON = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)Z?")
 """The form that most producers write. What it does not match, or what is none of the calendar, goes the long way."""
 _ENDLESS = ("9223372036825200000", "-9223372036832400000")
 """Microseconds that Debezium's connector for Postgres sends for infinity and -infinity."""
@@ -31,23 +31,26 @@ class Endless(Bad):
         self.is_negative = written.startswith("-")
 
 
-def limited(read: Callable[[], Any], infinity: str, kind: str) -> Any:
-    """Returns what `read` returns, and for what has no end what time.infinity says."""
-    try:
-        return read()
-    except Endless as endless:
-        if infinity == "bad":
-            raise
-        end = datetime.min if endless.is_negative else datetime.max
-        return None if infinity == "null" else end.date() if kind == "date" else in_utc(end)
+def limited(read: Callable[[Any], Any], infinity: str, kind: str) -> Callable[[Any], Any]:
+    """Returns a reader that reads what has no end as time.infinity says."""
+
+    def read_limited(found: Any) -> Any:
+        try:
+            return read(found)
+        except Endless as endless:
+            if infinity == "bad":
+                raise
+            end = datetime.min if endless.is_negative else datetime.max
+            return None if infinity == "null" else end.date() if kind == "date" else in_utc(end)
+
+    return read_limited
 
 
 def moment_of_text(text: str) -> datetime:
     """Returns a time of UTC, without a zone."""
     if (common := _COMMON.fullmatch(text)) is not None:
         with suppress(ValueError):
-            year, month, number, hour, minute, second = map(int, common.group(1, 2, 3, 4, 5, 6))
-            return datetime(year, month, number, hour, minute, second, int((common[7] or "").ljust(6, "0")))
+            return datetime.fromisoformat(common[1])
     _require_an_end(text)
     day, clock, rest = _split(text)
     if clock is None:

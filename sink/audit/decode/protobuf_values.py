@@ -156,7 +156,7 @@ class _Readers:
             return self._nested(field.message_type, kind, path)
         if kind in ("timestamp", "date") and field.type != _Type.TYPE_ENUM:
             read = self._moment(field, kind, path)
-            return lambda found: limited(lambda: read(found), self._rules.infinity, kind)
+            return limited(read, self._rules.infinity, kind)
         if decimal_type(kind) is not None:
             return self._decimal(field, kind, path)
         if not isinstance(kind, str) or kind not in _COLUMNS[field.type]:
