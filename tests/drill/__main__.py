@@ -1,5 +1,5 @@
 """A drill: twelve faults, one after another, and how soon each shows in `/health`, on the page, as a metric and as an
-alert; then a quiet hour without a fault, in which nothing may be shown.
+alert; then a quiet hour without a fault, in which nothing may be shown; then an audit of the contents of every table.
 
 `python -m tests.drill` needs Debian's `prometheus` and `chromium`. It prints a table for docs/monitoring.md. Prometheus
 scrapes and evaluates every 5 s. `--faults NAME,NAME` and `--quiet SECONDS` do less. The exit status is 1 if a fault did
@@ -187,9 +187,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for alert in LINGERING:
                 eventually(f"{alert} is over", lambda a=alert: a not in watch.alerts("firing"), 2 * CALM_SECONDS)  # type: ignore[misc]
             surprises = list(surprises_while_quiet(watch, options.quiet))
+            lab.audit()
         finally:
             prometheus.child.stop()
     print(f"\n{options.quiet:.0f} quiet seconds: {'; '.join(surprises) or 'nothing was shown'}")
+    print(f"the contents of {len(lab.fleet.sinks)} tables held")
     late = [f"{showing.fault.name} ({', '.join(showing.late)})" for showing in showings if showing.late]
     print(f"too late: {'; '.join(late) or 'none'}")
     return 1 if late or surprises else 0

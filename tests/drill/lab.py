@@ -53,6 +53,7 @@ class Lab:
         self._stack = ExitStack()
         self.ports = dict(zip(WORKERS, free_ports(len(WORKERS)), strict=True))
         self._ended = threading.Event()
+        self._trickle = threading.Thread(target=self._feed, name="feed", daemon=True)
         self._fields = FIELDS
 
     def __enter__(self) -> Lab:
@@ -84,10 +85,8 @@ class Lab:
         self.add(SHORT)
         for worker in WORKERS:
             self.start(worker)
-        feed = threading.Thread(target=self._feed, name="feed", daemon=True)
-        feed.start()
-        self._stack.callback(feed.join)
-        self._stack.callback(self._ended.set)
+        self._trickle.start()
+        self._stack.callback(self._end_trickle)
         for sink in (EVENTS, SHORT):
             self.landed_more(sink)
         return self
@@ -136,7 +135,19 @@ class Lab:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert completed.returncode == 0, f"{arguments}: {completed.stdout}{completed.stderr}"
 
+    def audit(self) -> None:
+        """Ends the trickle, waits until all has landed, and audits the contents of every table, as an operator does."""
+        self._end_trickle()
+        for sink, settings in self.fleet.sinks.items():
+            end = self.log_end(str(settings["kafka.topic.names"]))
+            self.fleet.wait_landed([sink], end, PATIENCE)
+            self.command("audit", "--content", "--sink", sink)
+
     # Records
+
+    def _end_trickle(self) -> None:
+        self._ended.set()
+        self._trickle.join()
 
     def use_a_new_schema(self) -> None:
         """Changes the schema, so that the registry hands out an id that no worker knows."""

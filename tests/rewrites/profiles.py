@@ -97,7 +97,6 @@ class Profile:
         settings = {
             "write.operation": self.operation,
             "record.key.fields": "id",
-            "provenance.columns": "false",
             "target.table.type": "merge_on_read" if self.merges_on_read else "copy_on_write",
             "hoodie.metadata.enable": str(self.metadata).lower(),
             "services.clustering": str(self.clustering).lower(),

@@ -11,6 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from sink.audit import audit
+from sink.audit.log import TopicAccess
+from tests.one_sink import load
 from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until
 from tests.rewrites.lab import Lab, Record
 from tests.rewrites.model import Change, Model, SinkState, difference, readable
@@ -128,6 +131,7 @@ class World:
                     self._carry_out(step)
                     self._check()
                 self._settle()
+                self._audit()
             except (AssertionError, Died, TimeoutError) as error:
                 self.report.failure = f"{type(error).__name__}: {error}"[:2000]
                 self._note(self.report.failure)
@@ -617,6 +621,22 @@ class World:
             if (found["number"], ends) != (state.number, state.ends):
                 raise Broken(f"checkpoint of {name}: {found}, and not {state}")
         self._count("comparisons")
+
+    def _audit(self) -> None:
+        """Compares every cell with the log by the auditor, for each sink."""
+        for name in self._model.now.sinks:
+            settings = load(self._sinks[name].properties, {})
+            report = audit(
+                settings.base_path,
+                settings.name,
+                TopicAccess(settings.bootstrap),
+                storage=settings.storage,
+                global_keys=settings.key_is_global,
+                content=True,
+            )
+            if not report.held:
+                raise Broken(f"sink audit --content of {name}: {report.to_json()}")
+            self._count("audits")
 
     def _compare(self, reader: str, expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
         if differs := difference(expected, readable(found)):
