@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sink.decode.fields import NO_RULES, Columns, ValueRules
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 
 
 def columns(schema: TableSchema | str, rules: ValueRules = NO_RULES) -> Columns:

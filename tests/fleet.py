@@ -19,7 +19,8 @@ from coordination.errors import Unavailable
 from coordination.state.model import Phase, TopicPartition
 from coordination.state.tree import KeeperView, Transaction
 from coordination.zookeeper.keeper import Keeper
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from sink.audit.report import Report
 from sink.telemetry.failpoints import ARMED, DIRECTORY, VARIABLE
 from tests.one_sink import load

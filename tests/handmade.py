@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.report import FindingKind, Report
 
 TOPIC = "orders"

@@ -13,7 +13,8 @@ from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import HostedRecord, worker_records
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from tests.fleet import PATIENCE, SCHEMA
 from tests.waiting import eventually
 from tests.workers import WorkerProcess

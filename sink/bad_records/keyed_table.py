@@ -25,8 +25,8 @@ from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH, Locks, read_settled
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.hudi.shared_lock import LockIdentity
-from sink.schema import HEADERS_TYPE, IS_DELETED
 from sink.schema.avro import avro_schema
+from sink.schema.table_schema import HEADERS_TYPE, IS_DELETED
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.redaction import Properties
 

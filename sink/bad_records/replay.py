@@ -33,10 +33,10 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import ordering_fields
+from sink.hudi.table import Table
 from sink.operations.operator_commit import Office, taking_office
 from sink.storage.table_files import open_table
 from sink.write.engine import engine_of

@@ -33,7 +33,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
 from sink.layout.quarantine import QUARANTINE
 from sink.librdkafka import make_producer
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Columns that `sink errors replay` sets when it adds the record to the table."""

@@ -132,8 +132,8 @@ def audit_sink(
 ) -> Report:
     """Audits one sink's table. Raises SinkError."""
     # Imported here: DuckDB and hudi-rs would slow every other command down.
-    from sink.audit import TopicAccess
-    from sink.audit import audit as run_audit
+    from sink.audit.audit import audit as run_audit
+    from sink.audit.log import TopicAccess
     from sink.commands.spark_rows import SparkTable
 
     topics = TopicAccess(settings.bootstrap, settings.kafka_native_consumer, topics_of(settings)) if log else None

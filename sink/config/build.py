@@ -162,7 +162,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
 def _schema_problem(schema: str, origin: str) -> str:
     """Returns why a text describes no columns; empty if it does, or is none. Sinks of one file often share it."""
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
-    from sink.schema import parse_ddl
+    from sink.schema.table_schema import parse_ddl
 
     try:
         parse_ddl(schema, origin=origin)

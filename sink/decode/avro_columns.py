@@ -26,9 +26,9 @@ from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
 from sink.decode.record_types import avro_type, require_type
 from sink.decode.records import SchemaMismatch, UnfitSchema
-from sink.schema import stored_type
 from sink.schema.avro_types import AvroSchema, kind_of, parse_avro, type_label
 from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.table_schema import stored_type
 
 
 class AvroReader:

@@ -21,9 +21,9 @@ from sink.decode.fields import Field
 from sink.decode.json_decimals import decimal_converter
 from sink.decode.json_reasons import Undecodable
 from sink.decode.quoting import quoted
-from sink.schema import stored_type
 from sink.schema.avro import MAX_PRECISION
 from sink.schema.avro_types import kind_of, logical_type
+from sink.schema.table_schema import stored_type
 
 _MOST_BYTES = 1000
 """A longer number is bad: its digits would take seconds."""

@@ -18,8 +18,8 @@ from sink.decode.cursors import Cursors, Rows, joined
 from sink.decode.fields import Field
 from sink.decode.json_reasons import Undecodable
 from sink.decode.quoting import quoted
-from sink.schema import stored_type
 from sink.schema.avro_types import AvroSchema, kind_of
+from sink.schema.table_schema import stored_type
 
 _FEW_BRANCHES = 8
 _LONG_MAX = (1 << 63) - 1

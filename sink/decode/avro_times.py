@@ -20,8 +20,8 @@ from sink.decode.avro_steps import each, read_each_text, shortest_texts, within
 from sink.decode.cursors import Cursors, Rows
 from sink.decode.fields import MICROS, Field, Unit
 from sink.decode.quoting import quoted
-from sink.schema import stored_type
 from sink.schema.avro_types import kind_of, logical_type
+from sink.schema.table_schema import stored_type
 
 TIME_UNITS: tuple[Unit, ...] = ("s", "ms", "us", "ns")
 DATE_UNITS: tuple[Unit, ...] = ("days", *TIME_UNITS)

@@ -18,9 +18,9 @@ from sink.decode.avro_steps import plain_integers, shortest_texts, span
 from sink.decode.avro_times import DATE_UNITS, TIME_UNITS, date_reader, moment_reader
 from sink.decode.cursors import Bytes, Cursors, Rows
 from sink.decode.fields import Field
-from sink.schema import stored_type
 from sink.schema.avro import simple_column
 from sink.schema.avro_types import kind_of, logical_type
+from sink.schema.table_schema import stored_type
 
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _UUID_BYTES = 16

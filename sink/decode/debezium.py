@@ -25,7 +25,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
 from sink.decode.unavailable import UNAVAILABLE, are_unavailable
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 
 _SOURCE = T.StructType(
     [

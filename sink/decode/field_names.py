@@ -19,7 +19,7 @@ from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
 from sink.decode.fields import Columns, Field, Path, Rule
 from sink.decode.records import BadValue, Decoded, Decoder
-from sink.schema import stored_type
+from sink.schema.table_schema import stored_type
 
 _Placed = tuple[Path, Field]
 """A column, and the path of its field within the field that is read around it."""

@@ -15,8 +15,8 @@ from typing import Generic, Literal, TypeVar
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from sink.schema import arrow_schema
 from sink.schema.storage_types import storage_struct
+from sink.schema.table_schema import arrow_schema
 
 Unit = Literal["days", "s", "ms", "us", "ns"]
 MICROS: Mapping[Unit, tuple[int, int]] = {

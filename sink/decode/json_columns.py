@@ -26,7 +26,7 @@ from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject, WholeNumber
 from sink.decode.json_values import document_of
 from sink.decode.time_texts import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO
-from sink.schema import arrow_type, stored_type
+from sink.schema.table_schema import arrow_type, stored_type
 
 _OPEN, _CLOSE, _COLON, _UTC, _ZERO = ord("{"), ord("}"), ord(":"), ord("Z"), ord("0")
 _SIGNS = (ord("+"), ord("-"))

@@ -23,7 +23,7 @@ from sink.decode.json_layout import Layout, Members, Span, layout_of
 from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
-from sink.schema import arrow_type
+from sink.schema.table_schema import arrow_type
 
 _WORTH = 64
 """The parser learns a new layout only for at least so many values without a known one."""

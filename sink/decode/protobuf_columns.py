@@ -66,8 +66,8 @@ from sink.decode.protobuf_values import (
     enum_symbols,
 )
 from sink.decode.records import SchemaMismatch
-from sink.schema import arrow_type, stored_type
 from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.table_schema import arrow_type, stored_type
 from sink.schema.warnings import shown_path
 
 _UINT64_DIGITS = 20

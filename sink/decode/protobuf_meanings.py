@@ -27,7 +27,7 @@ from sink.decode.protobuf_fields import Bits, Occurrences
 from sink.decode.protobuf_values import NUMBERS, Convert, Numbers, convert_texts
 from sink.decode.quoting import quoted
 from sink.decode.records import SchemaMismatch
-from sink.schema import stored_type
+from sink.schema.table_schema import stored_type
 
 _Type = FieldDescriptor
 _INTEGERS = {*NUMBERS} - {_Type.TYPE_FLOAT, _Type.TYPE_DOUBLE, _Type.TYPE_BOOL}

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from sink.decode.cursors import Cursors, Rows
 from sink.decode.decimals import exact_decimals
 from sink.decode.protobuf_fields import Occurrences
-from sink.schema import stored_type
+from sink.schema.table_schema import stored_type
 
 Composer = Callable[["NestedMessages", list[pa.Array]], pa.Array]
 

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, zigzag
 from sink.decode.protobuf_fields import Bits, Occurrences, Wire
-from sink.schema import stored_type
+from sink.schema.table_schema import stored_type
 
 Numbers = npt.NDArray[Any]
 Convert = Callable[[Cursors, Occurrences], pa.Array]

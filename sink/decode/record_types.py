@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor
 
 from sink.decode.column_records import UnusableSchema
 from sink.decode.fields import Columns
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 from sink.schema.warnings import shown_reason
 
 

@@ -39,9 +39,9 @@ from sink.hudi.options import (
 from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
 from sink.hudi.table_properties import unusual_properties
-from sink.schema import IS_DELETED, META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
+from sink.schema.table_schema import IS_DELETED, META_COLUMNS, TableSchema
 from sink.storage.files import PROBE_PREFIX
 from sink.storage.table_files import UPGRADE
 

@@ -21,7 +21,7 @@ from sink.config.values import BARE_KEYS
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY, KEY_TYPES
-from sink.schema import IS_DELETED, KEY, RESERVED_PREFIXES, TableSchema
+from sink.schema.table_schema import IS_DELETED, KEY, RESERVED_PREFIXES, TableSchema
 from sink.storage.files import require_reachable
 
 LOCK_PROVIDER = "hoodie.write.lock.provider"

@@ -31,8 +31,8 @@ from sink.decode.json_values import record_decoder
 from sink.decode.records import BadValue
 from sink.infer.connect_types import UNKNOWN
 from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind
-from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
+from sink.schema.table_schema import RESERVED_PREFIXES
 from sink.schema.warnings import SchemaWarning, shown_path
 
 _NAMED = 10

@@ -27,7 +27,7 @@ from coordination.state.model import NO_TRANSACTION, Checkpoint, TableView
 from coordination.state.tree import Check, KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
+from sink.hudi.table import Table, TableOutcome
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints

@@ -31,8 +31,8 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.operations.samples import Sample
 from sink.operations.written_schemas import ids_of, without_headers
-from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec, separate_bad

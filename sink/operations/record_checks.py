@@ -20,7 +20,7 @@ from sink.operations.record_fields import RecordFields
 from sink.operations.sampled_records import PART, findings, look
 from sink.operations.samples import SampleRequest, read_sample
 from sink.operations.written_schemas import without_headers, written_columns
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
 from sink.write.row_spec import spec_of

@@ -19,7 +19,7 @@ from sink.decode.json_reasons import Undecodable
 from sink.decode.json_text import JsonObject
 from sink.decode.json_values import columns_of, document_of
 from sink.infer.json_envelopes import changed_row, unwrapped
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 
 
 @dataclass

@@ -20,7 +20,7 @@ from sink.decode.fields import NO_PATH, Columns
 from sink.decode.formats import RAW
 from sink.operations.check_results import CheckResult
 from sink.operations.record_fields import RecordFields
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 from sink.schema.warnings import shown_path, shown_reason
 from sink.write.record_columns import BadRow, Decode, RowSpec, separate_bad
 

@@ -49,7 +49,7 @@ from sink.operations.check_results import CheckResult
 from sink.operations.record_checks import REGISTRY_SECONDS, check_records
 from sink.operations.table_version import require_own_table
 from sink.operations.timeline_snapshot import read_timeline_snapshot
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.row_spec import spec_of, table_schema
 from sink.write.task_input import require_reader

@@ -21,7 +21,7 @@ from sink.hudi.existing_rows import bucket_of
 from sink.hudi.file_groups import Group
 from sink.hudi.java_objects import JavaPackage
 from sink.relanding.table_rows import COMMIT, FILE, PATH
-from sink.schema import META_COLUMNS
+from sink.schema.table_schema import META_COLUMNS
 from sink.write.record_columns import RowSpec
 from sink.write.rewritten_files import GROUP
 

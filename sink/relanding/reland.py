@@ -26,8 +26,8 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.kafka import Log
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun, Office, taking_office
 from sink.relanding.history import RELANDED_KEY, read_history
 from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings

@@ -20,16 +20,16 @@ from coordination.state.model import LogView, Slice, WriteTask
 from sink.bad_records.table import ErrorsTable
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.file_groups import Group
 from sink.hudi.options import ordering_fields
+from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun
 from sink.relanding.history import History
 from sink.relanding.placement import placed, with_groups
 from sink.relanding.survey import NUMBER, Survey
 from sink.relanding.table_rows import Affected, TableRows, of_offsets
 from sink.relanding.winners import winners
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.write.changes import LOG_POSITION
 from sink.write.engine import change_keys, engine_of
 from sink.write.row_spec import ColumnResolver

@@ -22,9 +22,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from coordination.errors import TableError
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.file_groups import Group
 from sink.hudi.options import arrow_codec
+from sink.hudi.table import Table
 from sink.relanding.history import History
 from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite

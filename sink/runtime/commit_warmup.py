@@ -24,11 +24,11 @@ from coordination.errors import Unavailable
 from coordination.state.model import Checkpoint
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
 from sink.hudi.options import partition_columns, populate_meta_fields
+from sink.hudi.table import Table, TableOutcome
 from sink.runtime.pools import CoalescedRun
 from sink.runtime.sink import Sink
-from sink.schema import META_COLUMNS, TableSchema
+from sink.schema.table_schema import META_COLUMNS, TableSchema
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.redaction import Properties
 from sink.write.base_file import base_file_stat

@@ -40,7 +40,7 @@ from sink.bad_records.table import ErrorsTable, QuarantineMissing
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.kafka import LogSource, UnknownTopic
 from sink.clients.spark_pools import enter_commit_pool
-from sink.hudi import Table, TableOutcome
+from sink.hudi.table import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.metrics import SinkMetrics

@@ -31,9 +31,9 @@ from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogSource
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.lock import lock_path as table_lock_path
 from sink.hudi.shared_lock import LockIdentity
+from sink.hudi.table import Table
 from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
 from sink.runtime.audit_service import audit_service

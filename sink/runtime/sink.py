@@ -31,9 +31,9 @@ from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.options import require_usable
+from sink.hudi.table import Table
 from sink.operations.adoption import warn_of_foreign_offsets
 from sink.operations.table_version import require_own_table
 from sink.runtime.admission import AdmissionControl
@@ -43,7 +43,7 @@ from sink.runtime.notes import LandedOffsets, Observer
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
 from sink.runtime.spreading import IMPAIRED_SECONDS
 from sink.runtime.waiting import until_stopped
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
 from sink.telemetry.logs import ContextThread, bound, in_context

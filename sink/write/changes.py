@@ -27,7 +27,7 @@ from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.quoting import quoted, quoting
 from sink.layout.partition_paths import Groups
-from sink.schema import IS_DELETED, KEY, TableSchema, arrow_schema
+from sink.schema.table_schema import IS_DELETED, KEY, TableSchema, arrow_schema
 from sink.write.delete_marks import MarkedRowDecoder
 from sink.write.record_columns import BadRows, Decode, RowSpec, added_columns, require_shown_times
 

@@ -50,7 +50,7 @@ from sink.hudi.options import (
 )
 from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
 from sink.write.filled_topics import FilledTopics, UnfilledWarnings

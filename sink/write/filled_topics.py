@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import structlog
 
 from sink.decode.formats import RAW
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 from sink.write.record_columns import RowSpec
 
 LOG = structlog.get_logger("sink.worker")

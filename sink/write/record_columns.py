@@ -26,7 +26,7 @@ from sink.decode.time_texts import FIRST_MICRO, LAST_MICRO
 from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.partition_times import BadPartition
 from sink.layout.record_keys import RecordKeys
-from sink.schema import HEADERS, KEY, TableSchema, arrow_type
+from sink.schema.table_schema import HEADERS, KEY, TableSchema, arrow_type
 from sink.write.headers_column import unreadable_headers
 
 _Made = TypeVar("_Made")

@@ -26,7 +26,6 @@ from sink.decode.field_names import columns_of_fields
 from sink.decode.fingerprints import fingerprint
 from sink.decode.formats import WIRE
 from sink.decode.registry import RegisteredSchema, UnknownSchema, registry
-from sink.hudi import Table
 from sink.hudi.options import (
     change_columns,
     merges_on_read,
@@ -36,12 +35,13 @@ from sink.hudi.options import (
     partition_time,
     require_usable,
 )
+from sink.hudi.table import Table
 from sink.infer.json_samples import nameable
 from sink.infer.record_types import landing_types, selected
 from sink.infer.registered import columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
-from sink.schema import TableSchema, check_columns, parse_ddl
 from sink.schema.evolution import Compatibility, evolved
+from sink.schema.table_schema import TableSchema, check_columns, parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning, sentences
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sink.layout.partition_paths import Groups
-from sink.schema import META_COLUMNS
+from sink.schema.table_schema import META_COLUMNS
 from sink.storage.files import Storage
 from sink.write.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.parquet_layout import Layout, choose_layout

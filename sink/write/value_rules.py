@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.decode.fields import Choices, Columns, Field, ValueRules
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 
 
 def value_rules(settings: Settings) -> ValueRules:

@@ -25,8 +25,8 @@ import yaml
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TableView, TopicPartition, WriteTask
 from sink.clients.spark import start_session
 from sink.config import Settings
-from sink.hudi import Table
-from sink.schema import META_COLUMNS, TableSchema, parse_ddl
+from sink.hudi.table import Table
+from sink.schema.table_schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.parquet_layout import choose_layout

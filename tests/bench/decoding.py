@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.bench.orders import DDL, order
 from tests.bench.workloads import AVRO
 from tests.columns_kit import columns

@@ -20,8 +20,8 @@ from pathlib import Path
 from coordination.state.model import TableView
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.spark import start_session
-from sink.hudi import Table
-from sink.schema import parse_ddl
+from sink.hudi.table import Table
+from sink.schema.table_schema import parse_ddl
 from tests.integration.table_kit import DDL, Driver, checkpoint, table_settings
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import MotoServer, Store

@@ -20,7 +20,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from tests.bench.many_lab import PATIENCE, create_topics, print_event, servers
 from tests.bench.topic_formats import PATTERNS, Serialize, event, serializer
 from tests.chaos.auditor.tables import rows_of

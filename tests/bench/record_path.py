@@ -25,7 +25,7 @@ from sink.decode.json_columns import FastParser
 from sink.layout.joined_texts import joined
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad

@@ -16,7 +16,7 @@ import pyarrow as pa
 from coordination.errors import SinkError
 from sink.decode.formats import ValueFormat
 from sink.devtools.page_parts import ROOT, table, values
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.value_rules import value_rules
 from tests.reports.case_kit import CASES, Case, landed, settings_of_text
 

@@ -40,8 +40,8 @@ from sink.http.server import WorkerHttp
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
-from sink.schema import parse_ddl
 from sink.schema.bounds import SchemaBounds
+from sink.schema.table_schema import parse_ddl
 from sink.telemetry.redaction import redact_text
 from tests.columns_kit import columns
 from tests.http_fleet import StubFacts, settings_in

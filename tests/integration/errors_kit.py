@@ -12,8 +12,8 @@ from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TopicPartition
 from sink.bad_records.table import ErrorsTable
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table, TableOutcome
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from coordination.state.model import LogView
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table, TableOutcome
 from sink.write.engine import ArrowEngine, RowEngine, WriteResult
 from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.sinktable import tasks_of

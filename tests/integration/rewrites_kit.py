@@ -24,8 +24,8 @@ import structlog
 from kazoo.client import KazooClient
 
 from sink.clients.spark import start_session
-from sink.hudi import Table
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table
 from sink.write.row_spec import table_schema
 from tests.one_sink import load
 

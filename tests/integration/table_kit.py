@@ -23,12 +23,12 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView,
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.spark import start_session
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.table import Table
 from sink.hudi.table_services import HudiTableServices
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.write.row_spec import table_schema
 from tests.integration.sinktable import own_lock
 from tests.one_sink import load

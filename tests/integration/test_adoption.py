@@ -23,8 +23,8 @@ from coordination.state.model import TopicPartition
 from sink import cli
 from sink.audit.report import FindingKind
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table
 from sink.operations.adoption import (
     CONNECT,
     STREAMER_V1,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, stats_of, tasks_for, tasks_of
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.engine import ArrowEngine
 
 pytestmark = pytest.mark.integration

@@ -28,9 +28,9 @@ from confluent_kafka.admin import (
 from rich.console import Console
 
 from coordination.errors import ConfigError
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
 from sink.audit.failures import TryAgain
-from sink.audit.log import LogReader, as_kafka_prints
+from sink.audit.log import LogReader, TopicAccess, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
 from sink.commands.auditor import sink_errors
 from sink.devtools.local.kafka import KafkaServer

@@ -19,14 +19,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
 from sink.audit.checkpoints import TopicPartition as AuditedPartition
 from sink.audit.coverage import WHOLE, Coverage
-from sink.audit.log import as_kafka_prints
+from sink.audit.log import TopicAccess, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table
 from sink.write.engine import ArrowEngine
 from sink.write.row_spec import table_schema
 from tests.handmade import kinds, sentences

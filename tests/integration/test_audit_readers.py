@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.readers import READERS, SPARK
 from sink.audit.report import FindingKind, Report
 from tests.handmade import kinds, sentences

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.report import FindingKind, Report
 from tests.handmade import kinds, sentences
 

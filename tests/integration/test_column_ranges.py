@@ -19,12 +19,12 @@ from table_kit import SINK, allow, checkpoint, table_settings
 
 from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
 from sink.hudi.base_file_stats import base_file_stats
 from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
+from sink.hudi.table import Table, TableOutcome
 from sink.layout.column_ranges import KEY
-from sink.schema import META_COLUMNS, TableSchema, parse_ddl
+from sink.schema.table_schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.parquet_layout import choose_layout

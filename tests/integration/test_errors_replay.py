@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.operations.timeline_snapshot import read_timeline_snapshot

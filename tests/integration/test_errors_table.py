@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable, QuarantineMissing
 from sink.clients.zookeeper import connected
-from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table, TableOutcome
 from sink.write.engine import ENGINES
 from sink.write.record_headers import UNREADABLE
 from sink.write.row_spec import table_schema

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.clients.java import spark_jars
 from sink.config.hudi_keys import KEYS
 from sink.devtools.hudi_keys import differences

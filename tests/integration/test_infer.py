@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sink import cli
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.one_sink import load
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import note_attempt
+from sink.hudi.table import TableOutcome
 from sink.hudi.timeline import SINK_KEY
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import SINK, allow, checkpoint

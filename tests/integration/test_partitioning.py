@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, TableError
-from sink.audit import audit
-from sink.hudi import Table, TableOutcome
+from sink.audit.audit import audit
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import Table, TableOutcome
 from sink.layout.partition_times import PRESETS, PartitionTime
 from sink.write.row_spec import table_schema
 from sink.write.slice_files import METAFILE

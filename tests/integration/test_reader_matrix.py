@@ -23,8 +23,8 @@ from sinktable import FIRST_TIMESTAMP, make_settings, produce, tasks_of
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
 from sink.config import Settings
-from sink.hudi import Table
-from sink.schema import TableSchema, parse_ddl
+from sink.hudi.table import Table
+from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.engine import ArrowEngine, RowEngine
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

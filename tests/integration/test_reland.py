@@ -18,8 +18,9 @@ import pytest
 
 from coordination.planning.relanding import OffsetRange
 from coordination.state.model import Checkpoint
-from sink.audit import Report, audit
+from sink.audit.audit import audit
 from sink.audit.log import TopicAccess
+from sink.audit.report import Report
 from sink.clients.kafka import Log
 from sink.commands.reland import parse_ranges
 from sink.operations.timeline_snapshot import read_timeline_snapshot

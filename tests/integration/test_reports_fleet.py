@@ -12,8 +12,9 @@ import yaml
 from confluent_kafka import Producer
 from hudi import HudiTableBuilder
 
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
 from sink.audit.errors import errors_of
+from sink.audit.log import TopicAccess
 from tests.conftest import temporary_chroot, topics
 from tests.many_sinks import ManySinks
 from tests.reports.case_kit import CASES, Case, compared, content

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hudi import HudiTableBuilder
 
-from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.leftovers import note_rollback
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
 from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from coordination.errors import BadRecord, ConfigError
 from coordination.state.model import WriteTask
 from sink.config import Settings
-from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
-from sink.schema import TableSchema, parse_ddl
+from sink.hudi.table import Table, TableOutcome
+from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.engine import ArrowEngine, RowEngine
 from tests.integration.sinktable import make_settings, produce, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected

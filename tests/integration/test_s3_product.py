@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.layout.quarantine import QUARANTINE

@@ -22,10 +22,10 @@ from coordination.zookeeper.records import AuditRecord
 from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
 from sink.clients.zookeeper import connected
 from sink.config import Settings
-from sink.hudi import TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
+from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.runtime import table_service_runner

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from coordination.errors import Conflict, Corrupt, OtherVersion, TableError, Unavailable
 from coordination.state.model import InstantState, TableView
 from sink.audit.timeline import metadata_of
-from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
 from sink.hudi.lock import TableLocks, lock_path
 from sink.hudi.options import commit_options
-from sink.schema import parse_ddl
+from sink.hudi.table import Table, TableOutcome
+from sink.schema.table_schema import parse_ddl
 from sink.storage.files import PROBE_PREFIX
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import (

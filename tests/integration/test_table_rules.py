@@ -10,9 +10,9 @@ from kazoo.client import KazooClient
 
 from coordination.errors import TableError, Unavailable
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult
-from sink.hudi import TableOutcome
 from sink.hudi.options import IN_PROCESS_LOCK
 from sink.hudi.shared_lock import LockIdentity
+from sink.hudi.table import TableOutcome
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import Driver, allow, checkpoint
 

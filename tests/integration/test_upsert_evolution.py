@@ -13,7 +13,7 @@ import pytest
 from hudi import HudiTableBuilder
 
 from coordination.errors import TableError
-from sink.audit import audit
+from sink.audit.audit import audit
 from tests.integration.table_kit import SINK, connected
 from tests.integration.upsert_kit import (
     BUCKETS,

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from coordination.errors import TableError
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.config import Settings
 from sink.hudi.existing_rows import rows_conflict
 from sink.operations.validation import validate

@@ -12,10 +12,10 @@ import pytest
 
 from coordination.errors import BadRecord, TableError, Unavailable
 from sink import cli
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.report import FindingKind
-from sink.hudi import TableOutcome
 from sink.hudi.lock import TableLocks
+from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.runtime.commit_warmup import rehearse
 from sink.write.row_spec import table_schema

@@ -19,11 +19,11 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.state.model import LogView, PartitionCheckpoint, Slice, TopicPartition
-from sink.audit import audit
-from sink.hudi import Table, TableOutcome
+from sink.audit.audit import audit
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options
+from sink.hudi.table import Table, TableOutcome
 from sink.write.engine import UpsertEngine, WriteResult
 from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.conftest import METADATA

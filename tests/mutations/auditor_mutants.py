@@ -14,8 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-import sink.audit
-from sink.audit import beside_rows, chain, columns, digests, files
+from sink.audit import audit, beside_rows, chain, columns, digests, files
 from sink.audit.checkpoints import TopicPartition
 from sink.audit.content import bad_rows, bloom, cells, changes, indexes, places, records
 from sink.audit.content.expected import KEY, PATH
@@ -202,9 +201,9 @@ BLIND = (
     Blind(
         "an errors table whose rows do not count",
         "errors row missing",
-        _nothing(sink.audit, "add_errors", _NO_ERRORS),
+        _nothing(audit, "add_errors", _NO_ERRORS),
     ),
     Blind("a chain without ends", "checkpoint altered", _nothing(chain, "_check_partition", ())),
     Blind("files that nobody looks for", "file missing", _nothing(files, "_check_file")),
-    Blind("a view that is not compared", "metadata table stale", _nothing(sink.audit, "check_view", ())),
+    Blind("a view that is not compared", "metadata table stale", _nothing(audit, "check_view", ())),
 )

@@ -21,7 +21,9 @@ from unittest.mock import patch
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from sink.audit import TopicAccess, audit, log
+from sink.audit import log
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from sink.audit.report import Report
 
 KEPT = Path(__file__).parents[1] / "data" / "mutations"

@@ -26,7 +26,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from sink.config import Settings
 from sink.hudi.options import ordering_fields, require_usable
-from sink.schema import IS_DELETED
+from sink.schema.table_schema import IS_DELETED
 from sink.write.changes import Changes
 from sink.write.kafka_reader import message_columns
 from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad

@@ -38,10 +38,10 @@ from coordination.state.model import (
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import start_session
 from sink.config import Settings
-from sink.hudi import Table
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.table import Table
 from sink.storage.access import hadoop_options
 from sink.telemetry.failpoints import DIRECTORY
 from sink.write.engine import engine_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.log import TopicAccess
 from tests.one_sink import load
 from tests.rewrites.host import Died, Host, failed, ranges_of, wait_until

@@ -17,7 +17,7 @@ from coordination.planning.relanding import CommittedSlice, OffsetRange, Relandi
 from coordination.state.messages import Complete, Done
 from coordination.state.model import Checkpoint, Slice, TableView, TopicPartition
 from coordination.state.tree import KeeperView, Op
-from sink.hudi import TableOutcome
+from sink.hudi.table import TableOutcome
 from sink.operations.operator_commit import Office
 from tests.simulation.process import CONFIG
 from tests.simulation.table import SimInstant, slices_of

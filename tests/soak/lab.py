@@ -24,7 +24,8 @@ import fastavro
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from sink.audit import TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer

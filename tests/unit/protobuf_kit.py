@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, ValueRules
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 
 Field = descriptor_pb2.FieldDescriptorProto

@@ -13,7 +13,7 @@ import pytest
 
 from coordination.errors import TableError
 from sink import cli
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.failures import CannotAudit, TryAgain
 from sink.audit.report import FindingKind
 from sink.audit.timeline import active_names, read_timeline

@@ -8,11 +8,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
-from sink.audit import TopicAccess
 from sink.audit.checkpoints import TopicPartition
 from sink.audit.consumer import TopicConsumer
 from sink.audit.failures import CannotAudit
-from sink.audit.log import LogRange, LogReader
+from sink.audit.log import LogRange, LogReader, TopicAccess
 
 SOURCE = TopicPartition("orders", 0)
 

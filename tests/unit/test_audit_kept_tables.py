@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sink.audit import audit
+from sink.audit.audit import audit
 from sink.audit.report import FindingKind
 from tests.mutations.kept import reading
 from tests.mutations.old_tables import BROKEN, broken_log, has_log, unpack_broken

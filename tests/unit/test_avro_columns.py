@@ -21,8 +21,8 @@ from sink.decode.avro_columns import AvroReader
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.records import SchemaMismatch
-from sink.schema import parse_ddl
 from sink.schema.avro import struct_of_avro
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -23,10 +23,10 @@ from sink.audit.decode.rules import Bad, Rules
 from sink.decode.cursors import TOO_LONG
 from sink.decode.fields import Choices, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
 from sink.schema.avro import record_columns
 from sink.schema.avro_types import parse_avro
 from sink.schema.bounds import LARGEST
+from sink.schema.table_schema import parse_ddl
 
 ONE_COLUMN = (
     ValueRules(

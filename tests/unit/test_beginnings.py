@@ -10,7 +10,7 @@ from avro_cases import zigzag
 from protobuf_kit import Proto
 
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
 FRAMED = b"\0\0\0\0\7\n"

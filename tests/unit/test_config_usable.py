@@ -16,7 +16,7 @@ from sink.config import Settings
 from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, preflight_errors, service_options
 from sink.hudi.placement import BUCKETS, LOCK, notes, placements
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.engine import ENGINES
 from tests.one_sink import load
 

@@ -15,7 +15,7 @@ from sink.audit.decode.json_values import json_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.decode.connect_json import ConnectDecoder
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 from tests.unit.change_kit import changes_of, separated, settings_of
 

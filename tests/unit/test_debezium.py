@@ -16,7 +16,7 @@ from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.decode.debezium import EventDecoder, row_of_event
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.unit.change_kit import DDL, changes_of, separated, settings_of
 
 POSTGRES = {

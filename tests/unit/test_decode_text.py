@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sink.decode.json_records import JsonDecoder
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 
 

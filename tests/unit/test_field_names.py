@@ -20,7 +20,7 @@ from sink.config import Settings
 from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.row_spec import row_spec, table_schema
 from tests.unit.change_kit import changes_of, settings_of
 

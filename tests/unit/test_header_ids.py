@@ -20,7 +20,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.records import Decoded
 from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.changes import Changes
 from sink.write.record_columns import separate_bad
 from sink.write.row_spec import change_spec, table_schema

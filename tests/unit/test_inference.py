@@ -27,8 +27,8 @@ from sink.infer.json_samples import Inferred, nameable
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
 from sink.operations.samples import Span, spans
-from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
 from tests.columns_kit import columns
 from tests.inference_kit import infer_json

@@ -22,7 +22,7 @@ from sink.decode.json_layouts import LayoutParser
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_records import JsonDecoder
 from sink.decode.json_values import record_decoder
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 from tests.columns_kit import columns
 
 DDL = (

@@ -19,8 +19,8 @@ from sink.infer.json_keywords import DECIMAL
 from sink.infer.json_samples import nameable
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.registered import SchemaSelection, columns_of_registered
-from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
+from sink.schema.table_schema import parse_ddl
 
 NULL = {"type": "null", "title": "Not included"}
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}

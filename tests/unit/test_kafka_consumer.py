@@ -9,8 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink import librdkafka
-from sink.audit import TopicAccess
-from sink.audit.log import LogReader
+from sink.audit.log import LogReader, TopicAccess
 from sink.clients.kafka import Log
 from sink.commands.auditor import sink_errors
 from sink.config import Settings

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.kafka_reader import message_columns
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 

@@ -16,7 +16,7 @@ from coordination.state.model import LogView
 from coordination.state.tree import Halt
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema
-from sink.hudi import Table
+from sink.hudi.table import Table
 from sink.operations.remedies import halt_remedy
 from sink.write import row_spec
 from sink.write.row_spec import ColumnResolver

@@ -21,7 +21,7 @@ from sink.audit.decode.protobuf_values import protobuf_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 
 MESSAGES = 250 if settings.default.max_examples <= 20 else 1000
 TEXTS = [

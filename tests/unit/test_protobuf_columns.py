@@ -40,7 +40,7 @@ from sink.decode.fields import Choices, ValueRules
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.protobuf_types import NestedMessages, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
-from sink.schema import stored_type
+from sink.schema.table_schema import stored_type
 from tests.columns_kit import columns
 
 

@@ -20,7 +20,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.proto_files import MissingCompiler
 from sink.decode.records import Decoded
 from sink.decode.registry import RegisteredSchema, RegistryAccess, RegistryUnavailable, UnknownSchema
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.unit.protobuf_kit import Proto
 
 ORDER = {

@@ -12,7 +12,7 @@ from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.headers_column import unreadable_headers
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader

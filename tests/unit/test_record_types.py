@@ -15,7 +15,7 @@ from sink.config import Settings
 from sink.decode import formats
 from sink.decode.registry import RegisteredSchema
 from sink.infer.record_types import selected
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.write import row_spec
 from tests.unit.change_kit import settings_of
 

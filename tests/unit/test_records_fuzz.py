@@ -23,7 +23,7 @@ from sink.decode.fields import NO_RULES, Choices, ValueRules
 from sink.decode.json_columns import FastParser
 from sink.decode.json_records import JsonDecoder
 from sink.decode.json_values import record_decoder
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 from tests.columns_kit import columns
 
 FLAT = (

@@ -27,7 +27,7 @@ from sink.decode.registry import (
     registry,
 )
 from sink.devtools.local.servers import LOOPBACK, free_ports
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, StubRegistry
 
 LOGGER = "sink.decode.registry"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.schema import TableSchema, parse_ddl
+from sink.schema.table_schema import TableSchema, parse_ddl
 
 
 def test_every_type_of_the_grammar_is_read():

@@ -26,8 +26,8 @@ from sink.decode.registry import RegisteredSchema, RegistryAccess
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
-from sink.schema import parse_ddl
 from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 
 BOUNDS = SchemaBounds()

@@ -14,8 +14,8 @@ from sink.decode.registry import RegisteredSchema
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
-from sink.schema import parse_ddl
 from sink.schema.bounds import SchemaBounds, SchemaTooLarge
+from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import MOST_SENTENCES, SchemaWarning, sentences
 from sink.write import row_spec
 

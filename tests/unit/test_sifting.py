@@ -21,7 +21,7 @@ from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import RecordKeys
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from tests.unit.protobuf_kit import Proto
 

@@ -9,7 +9,7 @@ from settings_kit import minimal_settings
 
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema
-from sink.schema import TableSchema
+from sink.schema.table_schema import TableSchema
 from sink.write.row_spec import table_schema
 
 DDL = "id bigint, ts timestamp, message string"

@@ -17,7 +17,7 @@ from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import BrokenSchema, RegisteredSchema, Registry, RegistryAccess, UnknownSchema
 from sink.decode.unknown_ids import MOST, SECONDS, UnknownIds
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
 

@@ -9,7 +9,7 @@ from settings_kit import minimal_settings
 
 from coordination.errors import ConfigError
 from sink.decode.fields import NO_PATH, NO_RULES, Columns
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write.row_spec import row_spec
 from sink.write.value_rules import left_open, value_rules
 

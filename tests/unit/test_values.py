@@ -32,8 +32,8 @@ from sink.decode.formats import ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.decode.registry import RegisteredSchema
 from sink.infer.json_schema import columns_of_json_schema
-from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import SchemaWarning, sentences
 from sink.write.value_rules import value_rules
 

@@ -14,7 +14,7 @@ from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
-from sink.schema import parse_ddl
+from sink.schema.table_schema import parse_ddl
 from sink.write import slice_task, task_input
 from sink.write.record_columns import RowSpec
 from sink.write.slice_files import FileLimits

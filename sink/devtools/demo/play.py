@@ -21,7 +21,9 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.incarnations import worker_of
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
-from sink.audit import Report, TopicAccess, audit
+from sink.audit.audit import audit
+from sink.audit.log import TopicAccess
+from sink.audit.report import Report
 from sink.clients.child_environment import overrides_a_setting
 from sink.clients.java import spark_jars
 from sink.commands.auditor import sink_errors
