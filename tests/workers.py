@@ -19,7 +19,7 @@ class Part(Enum):
     GROUP = "GROUP"
 
 
-class WorkerProcess(workers.WorkerProcess):
+class WorkerProcess(workers.LocalWorker):
     @property
     def jvm_pid(self) -> int | None:
         """The process id of the JVM of the worker's Spark driver; None if there is none now."""

@@ -60,7 +60,7 @@ Decode = Callable[[bytes, str, int], T]
 Decoded = Callable[[str, Callable[[bytes, str, int], Any]], Any]
 
 
-class Reader(ABC, Generic[T]):
+class SnapshotReader(ABC, Generic[T]):
     """Decodes snapshots, and decodes again only the znodes that changed since the last one."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Reader(ABC, Generic[T]):
         """Makes the view. `decoded(path, decode)` is the value of a znode, which is decoded once for each version."""
 
 
-class TreeReader(Reader[KeeperView]):
+class TreeReader(SnapshotReader[KeeperView]):
     def node_read(self, path: str) -> NodeRead | None:
         return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
@@ -172,7 +172,7 @@ class ParticipantView:
     """Whether an operator wants this incarnation to leave."""
 
 
-class ParticipantViewReader(Reader[ParticipantView]):
+class ParticipantViewReader(SnapshotReader[ParticipantView]):
     def __init__(self, incarnation: str) -> None:
         super().__init__()
         self.incarnation = incarnation

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from coordination.state import tree
-from coordination.state.reading import Decoded, Reader, TreeReader
+from coordination.state.reading import Decoded, SnapshotReader, TreeReader
 from coordination.state.tree import KeeperView, NodeRead, Snapshot
 from coordination.zookeeper.records import AuditAnswer, CatalogState, build_answer, build_state, decode
 from coordination.zookeeper.table_service_lock import TableServiceRun, build_run
@@ -34,7 +34,7 @@ class FullTree:
         return frozenset(partition.topic for partition in self.view.states)
 
 
-class FullTreeReader(Reader[FullTree]):
+class FullTreeReader(SnapshotReader[FullTree]):
     def __init__(self) -> None:
         super().__init__()
         self._tree_reader = TreeReader()

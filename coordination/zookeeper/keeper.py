@@ -31,7 +31,7 @@ from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
 from coordination.state.model import Member
-from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
+from coordination.state.reading import ParticipantView, ParticipantViewReader, SnapshotReader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
 from coordination.zookeeper.full_tree import FullTree, FullTreeReader
 
@@ -124,14 +124,14 @@ class Keeper:
             self._participant_reader = ParticipantViewReader(incarnation)
         return self._read(self._participant_reader)
 
-    def _read(self, reader: Reader[T]) -> T:
+    def _read(self, reader: SnapshotReader[T]) -> T:
         return result_of(self._steps(reader))
 
-    def _steps(self, reader: Reader[T]) -> Steps[T]:
+    def _steps(self, reader: SnapshotReader[T]) -> Steps[T]:
         with self._reading:
             return (yield from self._read_settled(reader))
 
-    def _read_settled(self, reader: Reader[T]) -> Steps[T]:
+    def _read_settled(self, reader: SnapshotReader[T]) -> Steps[T]:
         for attempt in range(3):
             try:
                 return reader.read((yield from self._snapshot(reader)))
@@ -172,7 +172,7 @@ class Keeper:
             self._forget(op.path for op in ops if not isinstance(op, Check))
         _raise_refusal(ops, answers)
 
-    def _snapshot(self, reader: Reader[Any]) -> Steps[dict[str, Node]]:
+    def _snapshot(self, reader: SnapshotReader[Any]) -> Steps[dict[str, Node]]:
         snapshot: dict[str, Node] = {}
         listed: dict[str, tuple[str, ...]] = yield from self._list(("",))
         level = list(listed.get("", ()))

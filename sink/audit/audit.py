@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sink.audit.beside_rows import BesideRows
 from sink.audit.chain import Chain, check_chain
-from sink.audit.checkpoints import Checkpoint, TopicPartition
+from sink.audit.checkpoints import AuditedCheckpoint, LogPartition
 from sink.audit.compare import (
     LogCheck,
     RangeGroup,
@@ -157,7 +157,7 @@ class _Comparison:
 
     state: TableState
     chain: Chain
-    newest: Checkpoint
+    newest: AuditedCheckpoint
     asked: _Asked
     ledger: OffsetLedger
     scratch: Path
@@ -194,7 +194,7 @@ class _Comparison:
             ledger.sweep()
         else:
             log, content = self._read_log(asked.access, slices, read, groups, errors.total() + replayed)
-        missing: dict[TopicPartition, int] = {}
+        missing: dict[LogPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, content, findings)
         elif provenance:

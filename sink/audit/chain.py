@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from sink.audit.checkpoints import (
     NO_TRANSACTION,
-    Checkpoint,
-    Gap,
-    PartitionCheckpoint,
-    SliceResult,
-    TopicPartition,
+    AuditedCheckpoint,
+    AuditedEnd,
+    AuditedGap,
+    AuditedResult,
+    LogPartition,
 )
 from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import Commit, ReplayedRun
@@ -27,12 +27,12 @@ from sink.audit.timeline import Commit, ReplayedRun
 class CommittedRange:
     """A slice that a commit added, with the commit's transaction number and instant."""
 
-    result: SliceResult
+    result: AuditedResult
     number: int
     instant: str
 
     @property
-    def source(self) -> TopicPartition:
+    def source(self) -> LogPartition:
         return self.result.slice.source
 
     def __str__(self) -> str:
@@ -57,16 +57,16 @@ class Chain:
 
     findings: tuple[AuditFinding, ...]
     ranges: tuple[CommittedRange, ...]
-    newest: Checkpoint | None
+    newest: AuditedCheckpoint | None
     links: int
-    beginnings: Mapping[TopicPartition, Beginning]
+    beginnings: Mapping[LogPartition, Beginning]
 
 
 def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
     """Checks the checkpoints of `sink` in `commits`, which are in order of completion."""
     findings: list[AuditFinding] = []
-    links: list[tuple[Commit, Checkpoint]] = []
-    first_by_number: dict[int, tuple[Commit, Checkpoint]] = {}
+    links: list[tuple[Commit, AuditedCheckpoint]] = []
+    first_by_number: dict[int, tuple[Commit, AuditedCheckpoint]] = {}
     for commit in commits:
         checkpoint = commit.checkpoints.get(sink)
         if checkpoint is None:
@@ -81,7 +81,7 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
             findings.append(AuditFinding(FindingKind.REPEATED_NUMBER, sentence))
     by_number = sorted(links, key=lambda link: link[1].number)
     again = [run for commit, _ in links if sink in commit.relanded for run in commit.relanded[sink].runs]
-    previous: tuple[Commit, Checkpoint] | None = None
+    previous: tuple[Commit, AuditedCheckpoint] | None = None
     for link in by_number:
         findings += _check_link(previous, link, again)
         previous = link
@@ -94,9 +94,9 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
     return Chain(tuple(findings), ranges, previous[1] if previous else None, len(by_number), beginnings)
 
 
-def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Beginning]:
+def _beginnings(checkpoints: Sequence[AuditedCheckpoint]) -> dict[LogPartition, Beginning]:
     """Returns the first offset of each partition. `checkpoints` are in order of their numbers."""
-    beginnings: dict[TopicPartition, Beginning] = {}
+    beginnings: dict[LogPartition, Beginning] = {}
     topics: set[str] = set()
     for checkpoint in checkpoints:
         starts = {source: end.end for source, end in checkpoint.ends.items()}
@@ -115,7 +115,7 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
     return beginnings
 
 
-def _published_again(original: Checkpoint, repeated: Checkpoint, commit: Commit) -> bool:
+def _published_again(original: AuditedCheckpoint, repeated: AuditedCheckpoint, commit: Commit) -> bool:
     """Returns whether a commit repeats a checkpoint without rows, as the sink does before archiving passes it."""
     return (
         commit.inserted == 0
@@ -126,7 +126,9 @@ def _published_again(original: Checkpoint, repeated: Checkpoint, commit: Commit)
 
 
 def _check_link(
-    previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint], again: Sequence[ReplayedRun]
+    previous: tuple[Commit, AuditedCheckpoint] | None,
+    link: tuple[Commit, AuditedCheckpoint],
+    again: Sequence[ReplayedRun],
 ) -> Iterator[AuditFinding]:
     """`again` are the offsets that repairs have landed again: there the rows count, not what was once written."""
     commit, checkpoint = link
@@ -170,7 +172,7 @@ def _check_link(
         )
 
 
-def _check_identity(previous: Checkpoint, current: Checkpoint, subject: str) -> Iterator[AuditFinding]:
+def _check_identity(previous: AuditedCheckpoint, current: AuditedCheckpoint, subject: str) -> Iterator[AuditFinding]:
     """Checks that topic id and cluster only change with the generation: otherwise offsets mean other records."""
     for source in previous.ends.keys() & current.ends.keys():
         if current.ends[source].generation > previous.ends[source].generation:
@@ -188,14 +190,16 @@ def _check_identity(previous: Checkpoint, current: Checkpoint, subject: str) -> 
             )
 
 
-def _check_partitions(previous: Checkpoint | None, current: Checkpoint, subject: str) -> Iterator[AuditFinding]:
+def _check_partitions(
+    previous: AuditedCheckpoint | None, current: AuditedCheckpoint, subject: str
+) -> Iterator[AuditFinding]:
     ends_before = previous.ends if previous else {}
-    steps: dict[TopicPartition, list[tuple[int, int, int]]] = defaultdict(list)
+    steps: dict[LogPartition, list[tuple[int, int, int]]] = defaultdict(list)
     for piece in (result.slice for result in current.results):
         steps[piece.source].append((piece.start, piece.end, piece.generation))
     sources_without_end = steps.keys() - current.ends.keys()
     for gap in set(current.gaps) - set(previous.gaps if previous else ()):
-        steps[TopicPartition(gap.topic, gap.partition)].append((gap.start, gap.end, -1))
+        steps[LogPartition(gap.topic, gap.partition)].append((gap.start, gap.end, -1))
     for source in sorted(ends_before.keys() - current.ends.keys()):
         yield AuditFinding(
             FindingKind.PARTITION_DROPPED, f"{subject} no longer has {source}, which was at {ends_before[source].end}"
@@ -207,9 +211,9 @@ def _check_partitions(previous: Checkpoint | None, current: Checkpoint, subject:
 
 
 def _check_partition(
-    source: TopicPartition,
-    previous: PartitionCheckpoint | None,
-    current: PartitionCheckpoint,
+    source: LogPartition,
+    previous: AuditedEnd | None,
+    current: AuditedEnd,
     steps: Sequence[tuple[int, int, int]],
     subject: str,
 ) -> Iterator[AuditFinding]:
@@ -253,5 +257,5 @@ def _check_partition(
         yield AuditFinding(FindingKind.RESET, f"{subject}: {source} was set from {position} to {current.end}")
 
 
-def _gap_order(gap: Gap) -> tuple[str, int, int]:
+def _gap_order(gap: AuditedGap) -> tuple[str, int, int]:
     return gap.topic, gap.partition, gap.start

@@ -23,7 +23,7 @@ _MOST_INFLATED = 100 << 20
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class TopicPartition:
+class LogPartition:
     topic: str
     partition: int
 
@@ -32,7 +32,7 @@ class TopicPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class AuditedSlice:
     """Offsets `[start, end)` of one partition."""
 
     topic: str
@@ -47,31 +47,31 @@ class Slice:
             raise ValueError(f"{self} is not a slice")
 
     @property
-    def source(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
+    def source(self) -> LogPartition:
+        return LogPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
 
 
 @dataclass(frozen=True, slots=True)
-class SliceResult:
+class AuditedResult:
     """A written slice: its records in the table, its bad ones in the errors table, and the digest of all."""
 
-    slice: Slice
+    slice: AuditedSlice
     records: int
     digest: int
     errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionCheckpoint:
+class AuditedEnd:
     end: int
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class AuditedGap:
     """Offsets `[start, end)` that the log lost before they were read."""
 
     topic: str
@@ -79,13 +79,13 @@ class Gap:
     start: int
     end: int
 
-    def covers(self, other: Gap) -> bool:
+    def covers(self, other: AuditedGap) -> bool:
         is_same_partition = (other.topic, other.partition) == (self.topic, self.partition)
         return is_same_partition and self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class AuditedCheckpoint:
     """The offsets in a commit: `ends` of all partitions, `results` of the slices that this very commit added, `gaps`
     since the first commit, `topics` with their ids, `schemas` the fingerprints by id. `rest` is only compared."""
 
@@ -95,14 +95,14 @@ class Checkpoint:
     number: int
     base: int
     topics: Mapping[str, str]
-    ends: Mapping[TopicPartition, PartitionCheckpoint]
-    results: tuple[SliceResult, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    ends: Mapping[LogPartition, AuditedEnd]
+    results: tuple[AuditedResult, ...] = ()
+    gaps: tuple[AuditedGap, ...] = ()
     schemas: Mapping[str, str] = field(default_factory=dict)
     rest: tuple[Any, ...] = ()
 
 
-def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
+def checkpoint_of(document_text: str, origin: str) -> AuditedCheckpoint:
     """Parses the JSON of a checkpoint, which `origin` names. Raises ValueError and `OtherFormat`."""
     try:
         if document_text.startswith("zlib:"):
@@ -116,13 +116,13 @@ def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
             raise OtherFormat(origin, document["format"])
         topics: dict[str, str] = document["topics"]
         ends = {
-            TopicPartition(topic, int(partition)): PartitionCheckpoint(require_int(end), require_int(generation))
+            LogPartition(topic, int(partition)): AuditedEnd(require_int(end), require_int(generation))
             for topic, partitions in document["ends"].items()
             for partition, (end, generation) in partitions.items()
         }
         results = tuple(
-            SliceResult(
-                Slice(
+            AuditedResult(
+                AuditedSlice(
                     topic,
                     require_int(partition),
                     require_int(start),
@@ -137,10 +137,10 @@ def checkpoint_of(document_text: str, origin: str) -> Checkpoint:
             for topic, partition, start, end, generation, records, digest, errors in document["results"]
         )
         gaps = tuple(
-            Gap(topic, require_int(partition), require_int(start), require_int(end))
+            AuditedGap(topic, require_int(partition), require_int(start), require_int(end))
             for topic, partition, start, end in document["gaps"]
         )
-        return Checkpoint(
+        return AuditedCheckpoint(
             sink=document["sink"],
             cluster=document["cluster"],
             epoch=require_int(document["epoch"]),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import Checkpoint, TopicPartition
+from sink.audit.checkpoints import AuditedCheckpoint, LogPartition
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.report import (
@@ -33,7 +33,7 @@ NOTHING = SourceCounts(0, None, None, 0, 0)
 class RangeGroup:
     """Ranges of one partition that overlap (after a reset); nearly always a single range."""
 
-    source: TopicPartition
+    source: LogPartition
     low: int
     high: int
     ranges: tuple[CommittedRange, ...]
@@ -57,7 +57,7 @@ class RangeGroup:
 class LogCheck:
     """The comparison with the log: spans by partition, and the topics' cleanup policies."""
 
-    spans: Mapping[TopicPartition, LogRange]
+    spans: Mapping[LogPartition, LogRange]
     cleanup: Mapping[str, Cleanup]
     digests: DigestCount = field(default_factory=DigestCount)
 
@@ -135,11 +135,11 @@ def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit]
 
 def check_ranges(
     ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, files: NamedFiles, findings: AuditFindings
-) -> dict[TopicPartition, int]:
+) -> dict[LogPartition, int]:
     """Returns the missing rows of each partition, by the counts of the write statuses and, if it was read, the log."""
     missing_findings = AuditFindings()
     missing_repairs: list[RangeGroup] = []
-    short: dict[TopicPartition, int] = defaultdict(int)
+    short: dict[LogPartition, int] = defaultdict(int)
     for group, rows in zip(groups, ledger.landed_in([(g.source, g.low, g.high) for g in groups]), strict=True):
         if rows != group.records and log is None:
             missing_repairs.append(group)
@@ -180,13 +180,13 @@ def check_ranges(
 
 def holes_in_log(
     ledger: OffsetLedger, log: LogCheck, groups: Sequence[RangeGroup], provenance: bool
-) -> dict[TopicPartition, LogRange]:
+) -> dict[LogPartition, LogRange]:
     """Returns the offsets of rows (or counted records) that the log does not deliver. The audit reads them again with
     aborted records, to see which were aborted."""
     if provenance:
         source_holes = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
         return {source: LogRange(holes.low, holes.high) for source, holes in source_holes.items() if holes}
-    ranges: dict[TopicPartition, LogRange] = {}
+    ranges: dict[LogPartition, LogRange] = {}
     for group, logged in _logged(ledger, groups):
         if log.compares(group) and logged < group.records:
             range_so_far = ranges.get(group.source, LogRange(group.low, group.high))
@@ -207,7 +207,7 @@ def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> N
         _note_hole(source, holes.offsets - aborted, log, findings)
 
 
-def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: AuditFindings) -> None:
+def _note_hole(source: LogPartition, offsets: int, log: LogCheck, findings: AuditFindings) -> None:
     if offsets > 0:
         compacted = log.cleanup.get(source.topic) is Cleanup.COMPACT
         findings.add(
@@ -284,15 +284,15 @@ def _check_counts(ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCh
 
 def partition_rows(
     ledger: OffsetLedger,
-    newest: Checkpoint,
-    missing: Mapping[TopicPartition, int],
+    newest: AuditedCheckpoint,
+    missing: Mapping[LogPartition, int],
     groups: Sequence[RangeGroup],
     provenance: bool,
-    errors: Mapping[TopicPartition, int],
+    errors: Mapping[LogPartition, int],
 ) -> tuple[PartitionRow, ...]:
     """Returns a row for each partition: with provenance the rows found, else the records counted."""
-    gaps: dict[TopicPartition, int] = defaultdict(int)
-    records: dict[TopicPartition, int] = defaultdict(int)
+    gaps: dict[LogPartition, int] = defaultdict(int)
+    records: dict[LogPartition, int] = defaultdict(int)
     for group in groups:
         gaps[group.source] += group.gaps
         records[group.source] += group.records

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 
 _ALL = 1 << 32
 
@@ -21,7 +21,7 @@ class Coverage:
     if empty. `sample`: the share of the ranges whose contents are compared; the log is read all the same."""
 
     since: str = ""
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[LogPartition] = frozenset()
     sample: float = 1.0
 
     @property
@@ -32,11 +32,11 @@ class Coverage:
     def is_suffix(self) -> bool:
         return not self.partitions and self.sample >= 1.0
 
-    def has_log(self, source: TopicPartition, instant: str) -> bool:
+    def has_log(self, source: LogPartition, instant: str) -> bool:
         """Whether the log of a range is read that this commit added."""
         return instant >= self.since and (not self.partitions or source in self.partitions)
 
-    def has_contents(self, source: TopicPartition, instant: str) -> bool:
+    def has_contents(self, source: LogPartition, instant: str) -> bool:
         """Whether the contents of such a range are compared: the same ones each time."""
         return self.has_log(source, instant) and zlib.crc32(f"{source} {instant}".encode()) < self.sample * _ALL
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import SliceResult, TopicPartition
+from sink.audit.checkpoints import AuditedResult, LogPartition
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, DigestCount, FindingKind
@@ -71,19 +71,19 @@ class LogDigests:
     def __init__(self, ranges: Sequence[CommittedRange], left_out: int = 0) -> None:
         self._ranges = ranges
         self._left_out = left_out
-        bounds: dict[TopicPartition, list[int]] = {}
+        bounds: dict[LogPartition, list[int]] = {}
         for slice_ in (entry.result.slice for entry in ranges):
             bounds.setdefault(slice_.source, []).extend((slice_.start, slice_.end))
         self._sums = {source: _Sums(source.topic, source.partition, found) for source, found in bounds.items()}
 
-    def add(self, source: TopicPartition, records: LogRecords) -> None:
+    def add(self, source: LogPartition, records: LogRecords) -> None:
         """Adds records that the log delivered: each of them once."""
         if records.offsets and (sums := self._sums.get(source)) is not None:
             sums.add(records)
 
     def compare(
         self,
-        spans: Mapping[TopicPartition, LogRange],
+        spans: Mapping[LogPartition, LogRange],
         topic_ids: Mapping[str, str | None],
         cleanup: Mapping[str, Cleanup],
         findings: AuditFindings,
@@ -116,7 +116,7 @@ class LogDigests:
         return DigestCount(same, different, dict(reasons))
 
 
-def _missing(result: SliceResult, span: LogRange, cleanup: Cleanup | None) -> NotCompared:
+def _missing(result: AuditedResult, span: LogRange, cleanup: Cleanup | None) -> NotCompared:
     """Tells why the log has fewer records than the commit counts."""
     if result.slice.start < span.start:
         return NotCompared.EXPIRED

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hudi import HudiReadOptions
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.failures import CannotAudit
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import PROVENANCE, OffsetLedger
@@ -58,7 +58,7 @@ def add_errors(
     ledger: OffsetLedger,
     findings: AuditFindings,
     access: Access,
-) -> tuple[Counter[TopicPartition], int]:
+) -> tuple[Counter[LogPartition], int]:
     """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table. Returns their
     number by partition, and the number of replayed ones.
 
@@ -71,7 +71,7 @@ def add_errors(
     if not +counted:
         return Counter(), 0
     runs = [(sink, run) for commit in commits for sink, sink_runs in commit.replayed.items() for run in sink_runs]
-    reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
+    reading = _ErrorsReading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
     file = ledger.add(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
         raise CannotAudit(f"{base_path}: {file.error}")
@@ -91,7 +91,7 @@ def add_errors(
     return reading.by_source, reading.replayed
 
 
-class _Reading:
+class _ErrorsReading:
     """Reads the errors table and counts its rows. `unreplayed_batches` may be called again."""
 
     def __init__(
@@ -106,7 +106,7 @@ class _Reading:
         self._committed = pa.array(sorted(map(_SEPARATOR.join, committed)), pa.string())
         self._runs = runs
         self.by_commit: Counter[tuple[str, str]] = Counter()
-        self.by_source: Counter[TopicPartition] = Counter()
+        self.by_source: Counter[LogPartition] = Counter()
         self.replayed = self.waiting = 0
 
     def unreplayed_batches(self) -> Iterator[pa.RecordBatch]:
@@ -125,7 +125,7 @@ class _Reading:
             self.replayed += int(replayed.sum())
             batch = batch.filter(pa.array(~replayed))
             pairs = zip(batch.column(PROVENANCE[0]).to_pylist(), batch.column(PROVENANCE[1]).to_pylist(), strict=True)
-            self.by_source.update(TopicPartition(*pair) for pair in pairs)
+            self.by_source.update(LogPartition(*pair) for pair in pairs)
             yield batch
 
     def _replayed(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -28,7 +28,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.consumer import TopicConsumer, admin_client, as_kafka_prints, damage_of
 from sink.audit.failures import TryAgain
 from sink.audit.log_records import LogRecords
@@ -77,7 +77,7 @@ class LogRange:
     end: int
 
 
-Receiver = Callable[[TopicPartition, LogRecords], None]
+Receiver = Callable[[LogPartition, LogRecords], None]
 
 
 class LogReader:
@@ -114,7 +114,7 @@ class LogReader:
             states[name] = TopicState(self._topic_ids[name], partitions, self._cleanup(name))
         return states
 
-    def span(self, source: TopicPartition) -> LogRange:
+    def span(self, source: LogPartition) -> LogRange:
         """Returns the offsets that the log still has."""
         partition = KafkaPartition(source.topic, source.partition)
         try:
@@ -122,12 +122,12 @@ class LogReader:
         except KafkaException as error:
             raise self._unavailable(error) from error
 
-    def read(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> dict[TopicPartition, int]:
+    def read(self, ranges: Mapping[LogPartition, LogRange], receive: Receiver) -> dict[LogPartition, int]:
         """Delivers the records of every range in pieces, rising. Returns the partitions whose log ends too early.
         Raises TryAgain if a topic is no longer the one that `topics` described."""
         return self._read(self._consumer, ranges, receive)
 
-    def read_uncommitted(self, ranges: Mapping[TopicPartition, LogRange], receive: Receiver) -> None:
+    def read_uncommitted(self, ranges: Mapping[LogPartition, LogRange], receive: Receiver) -> None:
         """Delivers the records of every range, also aborted ones."""
         if not ranges:
             return
@@ -135,10 +135,10 @@ class LogReader:
             self._read(consumer, ranges, receive)
 
     def _read(
-        self, consumer: TopicConsumer, ranges: Mapping[TopicPartition, LogRange], receive: Receiver
-    ) -> dict[TopicPartition, int]:
+        self, consumer: TopicConsumer, ranges: Mapping[LogPartition, LogRange], receive: Receiver
+    ) -> dict[LogPartition, int]:
         pending = {source: span for source, span in ranges.items() if span.start < span.end}
-        short: dict[TopicPartition, int] = {}
+        short: dict[LogPartition, int] = {}
         if not pending:
             return short
         consumer.bind({source.topic: self._topic_ids[source.topic] for source in pending})
@@ -166,18 +166,18 @@ class LogReader:
         self,
         consumer: TopicConsumer,
         messages: Sequence[Message],
-        pending: dict[TopicPartition, LogRange],
+        pending: dict[LogPartition, LogRange],
         receive: Receiver,
-    ) -> dict[TopicPartition, int]:
-        short: dict[TopicPartition, int] = {}
+    ) -> dict[LogPartition, int]:
+        short: dict[LogPartition, int] = {}
         delivered: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
-        ended: list[tuple[TopicPartition, int]] = []
+        ended: list[tuple[LogPartition, int]] = []
         parts = (map(part, messages) for part in (Message.topic, Message.partition, Message.error))
         for message, topic, partition, error in zip(messages, *parts, strict=True):
             if error is None:
                 delivered[topic, partition].append(message)
             elif (damage := damage_of(message)) is not None or error.code() == KafkaError._PARTITION_EOF:
-                source = TopicPartition(str(message.topic()), int(message.partition() or 0))
+                source = LogPartition(str(message.topic()), int(message.partition() or 0))
                 offset = int(message.offset() or 0)
                 if damage is not None and source in pending and offset < pending[source].end:
                     raise damage
@@ -186,7 +186,7 @@ class LogReader:
             elif not error.retriable():
                 raise KafkaException(error)
         for (topic, partition), records in delivered.items():
-            source = TopicPartition(topic, partition)
+            source = LogPartition(topic, partition)
             span = pending.get(source)
             if span is None:
                 continue
@@ -218,6 +218,6 @@ class LogReader:
         return TryAgain(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}). Check address and access.")
 
 
-def _finish(consumer: TopicConsumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
+def _finish(consumer: TopicConsumer, source: LogPartition, pending: dict[LogPartition, LogRange]) -> None:
     del pending[source]
     consumer.pause([KafkaPartition(source.topic, source.partition)])

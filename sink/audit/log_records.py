@@ -13,7 +13,7 @@ Headers = Sequence[tuple[str, bytes | None]] | None
 """None where a name cannot be read."""
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Records as columns, which are as long as each other. `timestamps` are in milliseconds."""
 
     offsets: Sequence[int]
@@ -58,9 +58,9 @@ class LogRecords:
                 found.append(None)
         return found
 
-    def part(self, low: int, high: int) -> Columns:
+    def part(self, low: int, high: int) -> RecordColumns:
         """Returns the records of `[low, high)`, by their positions here."""
-        return Columns(
+        return RecordColumns(
             self.offsets[low:high],
             self.timestamps[low:high],
             self.keys[low:high],

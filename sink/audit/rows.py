@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from hudi import HudiRecordBatchStream, HudiTable
 from numpy.typing import NDArray
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.storage.hudi_rs import MirroredTable, raised_by_hudi
 
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
@@ -72,7 +72,7 @@ Stream = Callable[[], HudiRecordBatchStream | Iterator[pa.RecordBatch]]
 class Segment:
     """Offsets `[low, high)` of one partition with the same counts."""
 
-    source: TopicPartition
+    source: LogPartition
     low: int
     high: int
     landed: int
@@ -118,29 +118,29 @@ class OffsetLedger:
     def __init__(self, scratch: Path) -> None:
         self._connection = duckdb.connect(str(scratch / "audit.duckdb"), config={"memory_limit": MEMORY})
         self._connection.execute(_TABLES)
-        self._sources: dict[TopicPartition, int] = {}
+        self._sources: dict[LogPartition, int] = {}
         self._files: list[tuple[str, Stream]] = []
         self._spans: list[tuple[int, int, int, int]] = []
-        self._buffered: dict[TopicPartition, list[NDArray[np.int64]]] = {}
+        self._buffered: dict[LogPartition, list[NDArray[np.int64]]] = {}
         self._buffered_rows = 0
 
     def close(self) -> None:
         self._connection.close()
 
-    def source(self, source: TopicPartition) -> int:
+    def source(self, source: LogPartition) -> int:
         return self._sources.setdefault(source, len(self._sources))
 
-    def add_ranges(self, ranges: Iterable[tuple[TopicPartition, int, int]]) -> None:
+    def add_ranges(self, ranges: Iterable[tuple[LogPartition, int, int]]) -> None:
         rows = [(self.source(source), low, high) for source, low, high in ranges]
         if rows:
             sources, lows, highs = (pa.array(column, pa.int64()) for column in zip(*rows, strict=True))
             self._append("ranges", {"source": sources, "low": lows, "high": highs})
 
-    def add_records(self, source: TopicPartition, offsets: Sequence[int]) -> None:
+    def add_records(self, source: LogPartition, offsets: Sequence[int]) -> None:
         """Adds offsets that the log delivered, rising."""
         self._add_offsets("records", source, offsets)
 
-    def add_stored(self, source: TopicPartition, offsets: Sequence[int]) -> None:
+    def add_stored(self, source: LogPartition, offsets: Sequence[int]) -> None:
         """Adds offsets that the log has, committed or aborted, rising."""
         self._add_offsets("stored", source, offsets)
 
@@ -177,7 +177,7 @@ class OffsetLedger:
         rows = self._connection.execute(query).fetchall()
         return [Segment(names[row[0]], *row[1:]) for row in rows], int(total[0]), int(total[1])
 
-    def holes(self, source: TopicPartition, start: int, end: int) -> Holes | None:
+    def holes(self, source: LogPartition, start: int, end: int) -> Holes | None:
         """Returns the holes within `[start, end)`; None if there are none."""
         low, high = f"greatest(low, {start})", f"least(high, {end})"
         row = self._row(
@@ -186,7 +186,7 @@ class OffsetLedger:
         )
         return None if row[0] is None else Holes(*map(int, row))
 
-    def offsets_by_source(self, condition: str, weight: str = "1") -> dict[TopicPartition, int]:
+    def offsets_by_source(self, condition: str, weight: str = "1") -> dict[LogPartition, int]:
         names = {number: source for source, number in self._sources.items()}
         query = f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
         return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
@@ -208,7 +208,7 @@ class OffsetLedger:
                 return True
         return False
 
-    def counts(self) -> dict[TopicPartition, SourceCounts]:
+    def counts(self) -> dict[LogPartition, SourceCounts]:
         """Returns the counts of each partition. Duplicates are rows beyond the number of ranges at their offset."""
         query = """
             SELECT source, coalesce(sum((high - low) * landed), 0),
@@ -221,18 +221,18 @@ class OffsetLedger:
         rows = self._connection.execute(query).fetchall()
         return {names[row[0]]: SourceCounts(int(row[1]), row[2], row[3], *map(int, row[4:])) for row in rows}
 
-    def landed_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
+    def landed_in(self, groups: Sequence[tuple[LogPartition, int, int]]) -> list[int]:
         """Returns the rows of each `[low, high)`; an offset counts at most as often as ranges cover it.
 
         The ends of every group must be ends of ranges, which no segment crosses.
         """
         return self._sum_in(groups, "least(s.landed, s.covered)")
 
-    def logged_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
+    def logged_in(self, groups: Sequence[tuple[LogPartition, int, int]]) -> list[int]:
         """Returns the log's records in each `[low, high)`, under the same condition."""
         return self._sum_in(groups, "s.logged")
 
-    def stored_in(self, source: TopicPartition, low: int, high: int) -> int:
+    def stored_in(self, source: LogPartition, low: int, high: int) -> int:
         """Returns the number of offsets in `[low, high)` that the log has, committed or aborted."""
         row = self._row(
             f"SELECT coalesce(sum(least(high, {high}) - greatest(low, {low})), 0) FROM stored "
@@ -245,12 +245,12 @@ class OffsetLedger:
         [row] = self._connection.execute(query).fetchall()
         return tuple(row)
 
-    def _add_offsets(self, table: str, source: TopicPartition, offsets: Sequence[int]) -> None:
+    def _add_offsets(self, table: str, source: LogPartition, offsets: Sequence[int]) -> None:
         low, high = _runs(np.asarray(offsets, dtype=np.int64))
         keys = np.full(len(low), self.source(source), dtype=np.int64)
         self._append(table, {"source": pa.array(keys), "low": pa.array(low), "high": pa.array(high)})
 
-    def _sum_in(self, groups: Sequence[tuple[TopicPartition, int, int]], weight: str) -> list[int]:
+    def _sum_in(self, groups: Sequence[tuple[LogPartition, int, int]], weight: str) -> list[int]:
         keys = [self.source(source) for source, _, _ in groups]
         bounds = pa.table(
             {
@@ -303,7 +303,7 @@ def provenance_of(table: HudiTable | MirroredTable) -> bool:
     return set(table.get_schema().names).issuperset(PROVENANCE)
 
 
-def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64]], int]:
+def _split(batch: pa.RecordBatch) -> tuple[dict[LogPartition, NDArray[np.int64]], int]:
     """Returns offsets by partition, and the number of rows that lack a coordinate."""
     topic, partition, offset = (batch.column(name) for name in PROVENANCE)
     complete = pc.and_(pc.and_(pc.is_valid(topic), pc.is_valid(partition)), pc.is_valid(offset))
@@ -316,7 +316,7 @@ def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64
     offsets = offset.to_numpy(zero_copy_only=False).astype(np.int64)
     parts = {}
     for pair in np.unique(pairs):
-        source = TopicPartition(topics.dictionary[int(pair) >> 32].as_py(), int(pair) & 0xFFFFFFFF)
+        source = LogPartition(topics.dictionary[int(pair) >> 32].as_py(), int(pair) & 0xFFFFFFFF)
         parts[source] = offsets[pairs == pair]
     return parts, unplaced
 

@@ -19,7 +19,7 @@ import fastavro
 import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
-from sink.audit.checkpoints import Checkpoint, Slice, checkpoint_of, require_int
+from sink.audit.checkpoints import AuditedCheckpoint, AuditedSlice, checkpoint_of, require_int
 from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.table_files import TableFiles
 
@@ -64,7 +64,7 @@ class ReplayedRun:
     low: int
     high: int
 
-    def covers_part_of(self, piece: Slice) -> bool:
+    def covers_part_of(self, piece: AuditedSlice) -> bool:
         own = (self.topic, self.topic_id, self.partition, self.generation)
         is_same = own == (piece.topic, piece.topic_id, piece.partition, piece.generation)
         return is_same and self.low < piece.end and piece.start < self.high
@@ -89,7 +89,7 @@ class Commit:
     operation: str
     files: tuple[WrittenFile, ...]
     replaced: frozenset[tuple[str, str]]
-    checkpoints: Mapping[str, Checkpoint]
+    checkpoints: Mapping[str, AuditedCheckpoint]
     unreadable: Mapping[str, str]
     """The sinks whose checkpoint cannot be read, with the reason."""
     replayed: Mapping[str, tuple[ReplayedRun, ...]] = field(default_factory=dict)
@@ -252,7 +252,7 @@ def _commit(base_path: str, instant: str, completed: str, action: str, content: 
         for partition_path, file_ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
         for file_id in file_ids
     )
-    checkpoints: dict[str, Checkpoint] = {}
+    checkpoints: dict[str, AuditedCheckpoint] = {}
     unreadable: dict[str, str] = {}
     replayed: dict[str, tuple[ReplayedRun, ...]] = {}
     relanded: dict[str, Relanded] = {}

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from sink.audit.chain import Beginning, Chain, CommittedRange
-from sink.audit.checkpoints import Checkpoint, TopicPartition
+from sink.audit.checkpoints import AuditedCheckpoint, LogPartition
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.digests import LogDigests
@@ -29,7 +29,7 @@ class LogComparison:
     """Adds the log's records to the ledger, which has the table's rows and ranges."""
 
     chain: Chain
-    newest: Checkpoint
+    newest: AuditedCheckpoint
     groups: Sequence[RangeGroup]
     provenance: bool
     ledger: OffsetLedger
@@ -38,7 +38,7 @@ class LogComparison:
     """Gets the records, too."""
     coverage: Coverage = WHOLE
     progress: Progress = silent
-    log_ranges: dict[TopicPartition, LogRange] = field(default_factory=dict)
+    log_ranges: dict[LogPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
         """Reads the log, sweeps the ledger to find the holes of the log, and reads those with aborted records."""
@@ -53,7 +53,7 @@ class LogComparison:
             digests = LogDigests(ranges, len(self.chain.ranges) - len(ranges))
             read, total = 0, sum(span.end - span.start for span in self.log_ranges.values())
 
-            def receive(source: TopicPartition, records: LogRecords) -> None:
+            def receive(source: LogPartition, records: LogRecords) -> None:
                 nonlocal read
                 self.ledger.add_records(source, records.offsets)
                 digests.add(source, records)
@@ -81,17 +81,17 @@ class LogComparison:
         self._note_unknown_policies(states)
         return check
 
-    def _first_offsets(self, ranges: Sequence[CommittedRange]) -> Mapping[TopicPartition, int]:
+    def _first_offsets(self, ranges: Sequence[CommittedRange]) -> Mapping[LogPartition, int]:
         """Returns the first offset of each partition whose log is read: its first one, if all of it is."""
         if self.coverage.is_whole:
             return {source: beginning.offset for source, beginning in self.chain.beginnings.items()}
-        firsts: dict[TopicPartition, int] = {}
+        firsts: dict[LogPartition, int] = {}
         for entry in ranges:
             start = entry.result.slice.start
             firsts[entry.source] = min(start, firsts.get(entry.source, start))
         return firsts
 
-    def _add_range(self, reader: LogReader, source: TopicPartition, state: TopicState, first: int) -> None:
+    def _add_range(self, reader: LogReader, source: LogPartition, state: TopicState, first: int) -> None:
         recorded = self.newest.topics.get(source.topic)
         if state.topic_id is None or source.partition not in state.partitions:
             if state.topic_id == recorded and self.newest.ends[source].end == 0:
@@ -110,7 +110,7 @@ class LogComparison:
                 self._report_skipped(source, start, beginning)
             self.log_ranges[source] = LogRange(min(max(start, first), end), end)
 
-    def _report_skipped(self, source: TopicPartition, start: int, beginning: Beginning) -> None:
+    def _report_skipped(self, source: LogPartition, start: int, beginning: Beginning) -> None:
         """Reports offsets before the first range. A log's start only rises, so the log had them when the sink began."""
         unread = f"{source}[{start}, {beginning.offset}) is in the log, but before the partition's first range"
         if beginning.added:
@@ -125,7 +125,7 @@ class LogComparison:
                 "auto.offset.reset=latest or `sink reset` moved it there; else they are lost",
             )
 
-    def _remaining_span(self, reader: LogReader, source: TopicPartition, span: LogRange, first: int) -> LogRange:
+    def _remaining_span(self, reader: LogReader, source: LogPartition, span: LogRange, first: int) -> LogRange:
         """Returns the part of the span that the log had both before and after the read."""
         start = min(max(reader.span(source).start, span.start), span.end)
         if first < start:
@@ -146,7 +146,7 @@ class LogComparison:
 
 
 def note_unread(
-    reader: LogReader, states: Mapping[str, TopicState], newest: Checkpoint | None, findings: AuditFindings
+    reader: LogReader, states: Mapping[str, TopicState], newest: AuditedCheckpoint | None, findings: AuditFindings
 ) -> None:
     """Notes partitions that no checkpoint names: the sink has not read them yet."""
     ends = newest.ends if newest else {}
@@ -160,7 +160,7 @@ def note_unread(
         if recorded.get(name, state.topic_id) != state.topic_id:
             continue
         for partition in sorted(state.partitions):
-            source = TopicPartition(name, partition)
+            source = LogPartition(name, partition)
             if source in ends:
                 continue
             span = reader.span(source)

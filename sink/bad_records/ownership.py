@@ -26,7 +26,7 @@ FIX = "Set errors.table.base.path to an empty directory of this sink's own."
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SinkPlace:
     """Where a sink of this name lives: its znode and its table."""
 
     znode: str
@@ -38,7 +38,7 @@ class Owner:
     """The identity of the lock, and each sink that has written, by name."""
 
     lock: str
-    sinks: Mapping[str, Place] = field(default_factory=dict)
+    sinks: Mapping[str, SinkPlace] = field(default_factory=dict)
 
     def encode(self) -> str:
         sinks = {name: [place.znode, place.base_path] for name, place in sorted(self.sinks.items())}
@@ -47,14 +47,14 @@ class Owner:
     @classmethod
     def decode(cls, text: str) -> Owner:
         document = json.loads(text)
-        return cls(document["lock"], {name: Place(*place) for name, place in document["sinks"].items()})
+        return cls(document["lock"], {name: SinkPlace(*place) for name, place in document["sinks"].items()})
 
 
-def place_of(settings: Settings) -> Place:
-    return Place(settings.root_znode, canonical(settings.base_path))
+def place_of(settings: Settings) -> SinkPlace:
+    return SinkPlace(settings.root_znode, canonical(settings.base_path))
 
 
-def owner_with(owner: Owner | None, lock: str | None, name: str, place: Place, table: str) -> Owner:
+def owner_with(owner: Owner | None, lock: str | None, name: str, place: SinkPlace, table: str) -> Owner:
     """Returns the owner that the next commit names.
 
     `owner`: what the commits name, None before the first. `lock`: the identity of this ensemble's lock, None if it has

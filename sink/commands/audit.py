@@ -27,7 +27,7 @@ from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_
 from sink.commands.progress import shown_progress
 from sink.commands.times import parse_time
 from sink.config import Settings
-from sink.operations.chosen import Answer, listed_names, side_by_side
+from sink.operations.chosen import SinkAnswer, listed_names, side_by_side
 from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def audit(
 
 def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Coverage:
     # Imported here, as below.
-    from sink.audit.checkpoints import TopicPartition
+    from sink.audit.checkpoints import LogPartition
     from sink.audit.coverage import Coverage
 
     chosen = set()
@@ -104,7 +104,7 @@ def _coverage(since: str | None, partitions: Sequence[str], sample: str) -> Cove
         match = _PARTITION.match(text)
         if match is None:
             raise ConfigError(f"--partition {text!r} is not TOPIC:PARTITION, like orders:3")
-        chosen.add(TopicPartition(match["topic"], int(match["partition"])))
+        chosen.add(LogPartition(match["topic"], int(match["partition"])))
     match = _SHARE.match(sample)
     share = float(match["percent"]) / 100 if match else 0.0
     if not 0.0 < share <= 1.0:
@@ -153,7 +153,7 @@ def audit_sink(
         )
 
 
-def _print_reports(answers: Sequence[Answer[Report]]) -> None:
+def _print_reports(answers: Sequence[SinkAnswer[Report]]) -> None:
     out = console()
     for answer in answers:
         out.print(Text(f"sink {answer.name}", style="bold"))
@@ -167,7 +167,7 @@ def _print_reports(answers: Sequence[Answer[Report]]) -> None:
     out.print(Text(f"{proven} of {len(answers)} sinks hold every record exactly once", style=style))
 
 
-def _print_json(answers: Sequence[Answer[Report]]) -> None:
+def _print_json(answers: Sequence[SinkAnswer[Report]]) -> None:
     sinks = [
         {
             "sink": answer.name,

@@ -20,7 +20,7 @@ from sink.commands.common import ConfigOption
 from sink.telemetry.terminal import quiet
 
 if TYPE_CHECKING:
-    from sink.operations.diagnosis import Part
+    from sink.operations.diagnosis import ReportPart
 
 ARCHIVES = (".tar.gz", ".tgz")
 
@@ -72,11 +72,11 @@ def _write(output: Path, content: bytes) -> None:
         raise ConfigError(f"--output: {output} cannot be written ({error.strerror}). Choose another file.") from error
 
 
-def as_text(parts: Sequence[Part]) -> str:
+def as_text(parts: Sequence[ReportPart]) -> str:
     return "".join(f"===== {part.name}\n{part.text}\n" for part in parts)
 
 
-def as_archive(parts: Sequence[Part], name: str) -> bytes:
+def as_archive(parts: Sequence[ReportPart], name: str) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for part in parts:

@@ -39,7 +39,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 app = typer.Typer(help="List the bad records of the errors table, or replay them.", invoke_without_command=True)
 
 
-class Group(str, Enum):
+class ErrorGroup(str, Enum):
     REASON = "reason"
     KIND = "kind"
     TOPIC = "topic"
@@ -99,7 +99,7 @@ def errors(
     sink: SinkOption = None,
     chosen: RecordOptions,
     replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
-    group_by: Annotated[Group | None, typer.Option(help="Count them instead.", show_default=False)] = None,
+    group_by: Annotated[ErrorGroup | None, typer.Option(help="Count them instead.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="How many rows to show.", min=1, max=100_000)] = 20,
     as_json: JsonOption = False,
 ) -> None:

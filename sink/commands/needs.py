@@ -17,7 +17,7 @@ from coordination.state.incarnations import worker_of
 from coordination.state.tree import KeeperView
 from sink.commands.common import text_table
 from sink.config import Settings
-from sink.operations.health import Evidence, Judgement, duration, judge
+from sink.operations.health import HealthEvidence, Judgement, duration, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import FORMAT, Status
 from sink.telemetry.backlog import Trend, last_commit
@@ -70,7 +70,7 @@ class SinkReport:
 
 def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> SinkReport:
     """Judges a sink. `trend` has seen the view."""
-    evidence = Evidence(settings, time.time(), view, status, trend=trend)
+    evidence = HealthEvidence(settings, time.time(), view, status, trend=trend)
     return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 

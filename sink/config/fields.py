@@ -13,7 +13,7 @@ from sink.config.values import require_str
 SINCE = "0.1"
 
 
-class Group(BaseModel):
+class SettingGroup(BaseModel):
     """Settings of one subject. Immutable; only `Settings`, which inherits all groups, is ever created or printed."""
 
     model_config = ConfigDict(

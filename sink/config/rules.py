@@ -18,7 +18,7 @@ from sink.config.values import flag
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SettingRule:
     """A pass-through setting that may only have the `allowed` values (lower case); without any, it may not be set."""
 
     allowed: tuple[str, ...]
@@ -35,35 +35,39 @@ _ENCODING = "a table service or Hudi's writer would write values in a form that 
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _HUDI_IN_SPARK = "Hudi needs its own there"
 
-RULES: Mapping[str, Rule] = {
-    "kafka.isolation.level": Rule(("read_committed",), "records of aborted transactions would reach the table"),
-    "kafka.enable.auto.commit": Rule(("false",), "offsets live in the table's commits, nowhere else"),
-    "kafka.enable.auto.offset.store": Rule(("false",), "offsets live in the table's commits, nowhere else"),
-    "kafka.auto.offset.reset": Rule(
+RULES: Mapping[str, SettingRule] = {
+    "kafka.isolation.level": SettingRule(("read_committed",), "records of aborted transactions would reach the table"),
+    "kafka.enable.auto.commit": SettingRule(("false",), "offsets live in the table's commits, nowhere else"),
+    "kafka.enable.auto.offset.store": SettingRule(("false",), "offsets live in the table's commits, nowhere else"),
+    "kafka.auto.offset.reset": SettingRule(
         (),
         "a silent reset would lose or repeat records; the sink's own setting"
         " auto.offset.reset decides where a new topic starts",
     ),
-    "kafka.allow.auto.create.topics": Rule(("false",), "a mistyped topic would be created and stay empty"),
-    "kafka.check.crcs": Rule(("true",), "a byte that changed on a broker's disk would land"),
-    "kafka.key.deserializer": Rule((), "key.format decides it"),
-    "kafka.value.deserializer": Rule((), "value.format decides it"),
-    "kafka.interceptor.classes": Rule((), "an interceptor may change or drop records unseen"),
-    "spark.speculation": Rule(("false",), "a second attempt of a task in one instant writes the same file group"),
-    "spark.sql.session.timeZone": Rule(("utc",), "times are written and read in UTC"),
-    "spark.sql.caseSensitive": Rule(("false",), "names of columns are told apart without regard to case"),
-    "spark.sql.parquet.outputTimestampType": Rule(("timestamp_micros",), _ENCODING),
-    "spark.sql.parquet.writeLegacyFormat": Rule(("false",), _ENCODING),
-    "spark.sql.parquet.datetimeRebaseModeInRead": Rule(("corrected",), _ENCODING),
-    "spark.sql.parquet.datetimeRebaseModeInWrite": Rule(("corrected",), _ENCODING),
-    "spark.hadoop.parquet.avro.write-old-list-structure": Rule(("false",), _ENCODING),
-    "spark.serializer": Rule(("org.apache.spark.serializer.kryoserializer",), "Hudi needs Kryo"),
-    "spark.kryo.registrator": Rule(("org.apache.spark.hoodiesparkkryoregistrar",), _HUDI_IN_SPARK),
-    "spark.sql.extensions": Rule(("org.apache.spark.sql.hudi.hoodiesparksessionextension",), _HUDI_IN_SPARK),
-    "spark.sql.catalog.spark_catalog": Rule(("org.apache.spark.sql.hudi.catalog.hoodiecatalog",), _HUDI_IN_SPARK),
-    "hoodie.auto.commit": Rule(("false",), _ONE_INSTANT),
-    "hoodie.allow.multi.write.on.same.instant": Rule((), _ONE_INSTANT),
-    "hoodie.meta.sync.enable": Rule(
+    "kafka.allow.auto.create.topics": SettingRule(("false",), "a mistyped topic would be created and stay empty"),
+    "kafka.check.crcs": SettingRule(("true",), "a byte that changed on a broker's disk would land"),
+    "kafka.key.deserializer": SettingRule((), "key.format decides it"),
+    "kafka.value.deserializer": SettingRule((), "value.format decides it"),
+    "kafka.interceptor.classes": SettingRule((), "an interceptor may change or drop records unseen"),
+    "spark.speculation": SettingRule(
+        ("false",), "a second attempt of a task in one instant writes the same file group"
+    ),
+    "spark.sql.session.timeZone": SettingRule(("utc",), "times are written and read in UTC"),
+    "spark.sql.caseSensitive": SettingRule(("false",), "names of columns are told apart without regard to case"),
+    "spark.sql.parquet.outputTimestampType": SettingRule(("timestamp_micros",), _ENCODING),
+    "spark.sql.parquet.writeLegacyFormat": SettingRule(("false",), _ENCODING),
+    "spark.sql.parquet.datetimeRebaseModeInRead": SettingRule(("corrected",), _ENCODING),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": SettingRule(("corrected",), _ENCODING),
+    "spark.hadoop.parquet.avro.write-old-list-structure": SettingRule(("false",), _ENCODING),
+    "spark.serializer": SettingRule(("org.apache.spark.serializer.kryoserializer",), "Hudi needs Kryo"),
+    "spark.kryo.registrator": SettingRule(("org.apache.spark.hoodiesparkkryoregistrar",), _HUDI_IN_SPARK),
+    "spark.sql.extensions": SettingRule(("org.apache.spark.sql.hudi.hoodiesparksessionextension",), _HUDI_IN_SPARK),
+    "spark.sql.catalog.spark_catalog": SettingRule(
+        ("org.apache.spark.sql.hudi.catalog.hoodiecatalog",), _HUDI_IN_SPARK
+    ),
+    "hoodie.auto.commit": SettingRule(("false",), _ONE_INSTANT),
+    "hoodie.allow.multi.write.on.same.instant": SettingRule((), _ONE_INSTANT),
+    "hoodie.meta.sync.enable": SettingRule(
         ("false",), "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
     ),
 }

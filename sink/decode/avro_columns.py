@@ -27,7 +27,7 @@ from sink.decode.json_values import columns_of
 from sink.decode.record_types import avro_type, require_type
 from sink.decode.records import SchemaMismatch, UnfitSchema
 from sink.schema.avro_types import AvroSchema, kind_of, parse_avro, type_label
-from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.table_schema import stored_type
 
 
@@ -54,9 +54,9 @@ class AvroReader:
             record = {"type": "record", "fields": [{"name": columns.fields[0].name, "type": schema.root}]}
         elif types is not None:
             require_type(avro_type(record), types, columns)
-        place = Place.root(bounds)
+        place = SchemaPlace.root(bounds)
         try:
-            self._read_columns = _Compiler(schema, columns.exact_case).columns_reader(record, columns.fields, place)
+            self._read_columns = _AvroCompiler(schema, columns.exact_case).columns_reader(record, columns.fields, place)
         except RecursionError:
             raise place.too_deep() from None
 
@@ -67,7 +67,7 @@ class AvroReader:
         return columns
 
 
-class _Compiler:
+class _AvroCompiler:
     """Makes functions of a writer's types, which read values into columns."""
 
     def __init__(self, schema: AvroSchema, exact_case: bool) -> None:
@@ -77,7 +77,7 @@ class _Compiler:
         self._symbols: dict[str, pa.StringArray] = {}
 
     def columns_reader(
-        self, record: Any, fields: Sequence[Field], place: Place
+        self, record: Any, fields: Sequence[Field], place: SchemaPlace
     ) -> Callable[[Cursors, Rows], list[pa.Array]]:
         """Returns what reads records into the columns of `fields`."""
         columns = {field.name: field for field in fields}
@@ -96,7 +96,7 @@ class _Compiler:
             steps.append((missing.name, partial(read_nulls, stored_type(missing.kind))))
         return partial(_read_columns, steps, [*columns])
 
-    def _matched(self, record: Any, columns: dict[str, Field], place: Place) -> dict[str, str]:
+    def _matched(self, record: Any, columns: dict[str, Field], place: SchemaPlace) -> dict[str, str]:
         """Returns the column of each of the writer's fields that fills one."""
         folded = {} if self._exact_case else {name.lower(): name for name in columns}
         try:
@@ -104,7 +104,7 @@ class _Compiler:
         except Undecodable as error:
             raise UnfitSchema(f"record {place.path!r}: {error}" if place.path else str(error)) from None
 
-    def reader(self, schema: Any, field: Field, place: Place) -> Read:
+    def reader(self, schema: Any, field: Field, place: SchemaPlace) -> Read:
         schema, kind = self._schema.resolve(schema), field.kind
         if isinstance(schema, list):
             return self._union_reader(schema, field, place)
@@ -137,7 +137,7 @@ class _Compiler:
             self._symbols[name] = pa.array(schema["symbols"], pa.string())
         return self._symbols[name]
 
-    def _union_reader(self, schema: list[Any], field: Field, place: Place) -> Read:
+    def _union_reader(self, schema: list[Any], field: Field, place: SchemaPlace) -> Read:
         """A branch that does not fit the column fails the rows with that branch."""
         branches: list[Read] = []
         refused: SchemaMismatch | None = None
@@ -157,7 +157,7 @@ class _Compiler:
             raise refused
         return partial(_read_unions, branches, stored_type(field.kind))
 
-    def _require_common_field(self, branch: Any, field: Field, place: Place) -> None:
+    def _require_common_field(self, branch: Any, field: Field, place: SchemaPlace) -> None:
         """Refuses one of several records if it fills nothing of the column: it is a record of another kind."""
         columns = {inner.name: inner for inner in field.inner}
         if kind_of(branch) == "record" and not self._matched(branch, columns, place):

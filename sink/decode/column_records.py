@@ -45,20 +45,20 @@ class UnusableSchema(Exception):
     """A registered schema that is not valid, or of another kind than value.format."""
 
 
-class Reader(Protocol):
+class ColumnReader(Protocol):
     """Reads records of one writer's schema into the table's value columns."""
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]: ...
 
 
-ReaderOf = Callable[[SchemaId, tuple[int, ...]], Reader]
+ReaderOf = Callable[[SchemaId, tuple[int, ...]], ColumnReader]
 """Makes a reader from a schema id and the indexes of the message in its file, which are empty except for Protobuf."""
 
 
 class ColumnDecoder(Decoder):
     """Decodes values of one schema, without a header. With `may_be_empty` a value of no bytes is valid."""
 
-    def __init__(self, columns: Columns, reader: Reader, may_be_empty: bool) -> None:
+    def __init__(self, columns: Columns, reader: ColumnReader, may_be_empty: bool) -> None:
         self._columns = columns
         self._reader = reader
         self._may_be_empty = may_be_empty
@@ -76,7 +76,7 @@ class WireDecoder(Decoder):
         self._columns = columns
         self._reader_of = reader_of
         self._message_paths = message_paths
-        self._readers: dict[_Key, Reader] = {}
+        self._readers: dict[_Key, ColumnReader] = {}
         self._reasons: dict[_Key, str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
@@ -98,7 +98,7 @@ class WireDecoder(Decoder):
         ]
         return _decoded(cursors, read_columns, self._columns)
 
-    def _reader(self, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader | str:
+    def _reader(self, schema_id: SchemaId, message_path: tuple[int, ...]) -> ColumnReader | str:
         """Returns the reader of a schema, or why all records of that schema are bad."""
         key = schema_id, message_path
         known = self._readers.get(key) or self._reasons.get(key)

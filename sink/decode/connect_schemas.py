@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.fields import Columns, Field, Rule, Unit
+from sink.decode.fields import Columns, Field, FieldRule, Unit
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 UNITS: Mapping[str, Unit] = {
@@ -67,7 +67,7 @@ def _by_schema(field: Field, schema: Any, exact_case: bool) -> Field:
     return replace(field, rule=_rule(field.rule, schema))
 
 
-def _rule(rule: Rule, schema: Any) -> Rule:
+def _rule(rule: FieldRule, schema: Any) -> FieldRule:
     name = _member(schema, "name")
     if name == DECIMAL:
         scale = _member(_member(schema, "parameters"), "scale")

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Flags, flags
-from sink.decode.fields import Columns, Field, Path, Rule
+from sink.decode.fields import Columns, Field, FieldRule, Path
 from sink.decode.records import BadValue, Decoded, Decoder
 from sink.schema.table_schema import stored_type
 
@@ -143,7 +143,7 @@ def _one(name: str, parts: Sequence[_Placed]) -> Field:
     """Returns the field that is read for all columns of it and in it."""
     whole = [replace(field, name=name) for path, field in parts if not path]
     deeper = [(path, field) for path, field in parts if path]
-    first = whole[0] if whole else Field(name, T.StructType(), True, Rule(), name)
+    first = whole[0] if whole else Field(name, T.StructType(), True, FieldRule(), name)
     kinds = {type(field.kind) for field in [first, *whole]} | ({T.StructType} if deeper else set())
     # Null is bad for all of them where it is for one.
     first = replace(first, nullable=all(field.nullable for field in [first, *whole]))

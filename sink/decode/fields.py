@@ -49,7 +49,7 @@ class Choices(Generic[_Choice]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FieldRule:
     """How the values of one field are read. None: the values that need it are bad."""
 
     time_unit: Unit | None = None
@@ -77,10 +77,10 @@ class ValueRules:
     names: tuple[tuple[str, Path], ...] = ()
     """The field of each column that has another name, by the column's path."""
 
-    def at(self, path: str) -> Rule:
+    def at(self, path: str) -> FieldRule:
         """Returns the rule of a field."""
         units = self.time_unit.at(path), self.date_unit.at(path)
-        return Rule(*units, self.decimal_format.at(path), infinity=self.infinity, rounds=self.rounds)
+        return FieldRule(*units, self.decimal_format.at(path), infinity=self.infinity, rounds=self.rounds)
 
 
 NO_RULES = ValueRules()
@@ -93,7 +93,7 @@ class Field:
     name: str
     kind: T.DataType
     nullable: bool
-    rule: Rule
+    rule: FieldRule
     path: str
     """The path of its column. Elements and values have that of their array or map."""
     inner: tuple[Field, ...] = ()

@@ -16,9 +16,9 @@ from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import (
     ColumnDecoder,
+    ColumnReader,
     NumberDecoder,
     RawDecoder,
-    Reader,
     Unframed,
     UnusableSchema,
     WireDecoder,
@@ -118,7 +118,7 @@ class ValueFormat:
 
     def _registered(
         self, columns: Columns, schema_id: SchemaId, message_path: tuple[int, ...], takes_bare: bool = False
-    ) -> Reader:
+    ) -> ColumnReader:
         assert self.access is not None
         try:
             registered = registry(self.access).schema(schema_id)
@@ -137,7 +137,7 @@ class ValueFormat:
         registered: RegisteredSchema,
         message: str | tuple[int, ...],
         takes_bare: bool = False,
-    ) -> Reader:
+    ) -> ColumnReader:
         """Makes a reader for values of a registered schema. `message` has the full name or the indexes of Protobuf's
         message. Raises SchemaMismatch and UnusableSchema; MissingCompiler and Unavailable, which tell nothing of the
         schema."""

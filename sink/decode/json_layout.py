@@ -20,19 +20,19 @@ _BARE = re.compile(rb"[^\x00-\x20\",:{}\[\]\\]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A value in a layout: between the text with this number and the next one. `quoted`: the value is a string."""
 
     number: int
     quoted: bool
 
 
-Members = Mapping[str, "Span | Members"]
+Members = Mapping[str, "TextSpan | Members"]
 """The members of an object by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class JsonLayout:
     """`texts` are all bytes of a record except its values."""
 
     texts: tuple[bytes, ...]
@@ -44,7 +44,7 @@ class Layout:
         return sum(text.count(b'"') for text in self.texts)
 
 
-def layout_of(record: bytes) -> Layout | None:
+def layout_of(record: bytes) -> JsonLayout | None:
     """Returns the layout, or None if the record is not an object or has arrays, escapes, control characters, or a name
     twice."""
     spans: list[tuple[int, int, bool]] = []
@@ -57,7 +57,7 @@ def layout_of(record: bytes) -> Layout | None:
     begins = [0, *(stop for _, stop, _ in spans)]
     stops = [*(start for start, _, _ in spans), len(record)]
     texts = tuple(record[begin:stop] for begin, stop in zip(begins, stops, strict=True))
-    return Layout(texts, members) if max(map(len, texts)) <= LONGEST else None
+    return JsonLayout(texts, members) if max(map(len, texts)) <= LONGEST else None
 
 
 class _NoLayout(Exception):
@@ -66,7 +66,7 @@ class _NoLayout(Exception):
 
 def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: int) -> tuple[Members, int]:
     """Reads the object at `at`. Returns its members and where it ends."""
-    members: dict[str, Span | Members] = {}
+    members: dict[str, TextSpan | Members] = {}
     at = _skip_sign(record, at, b"{")
     if record[at : at + 1] == b"}":
         return members, at + 1
@@ -78,7 +78,7 @@ def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: 
         if record[at : at + 1] == b"{":
             members[member], at = _members(record, at, spans, depth - 1)
         else:
-            members[member] = Span(len(spans), record[at : at + 1] == b'"')
+            members[member] = TextSpan(len(spans), record[at : at + 1] == b'"')
             at = _value(record, at, spans)
         at = _skip_blanks(record, at)
         if record[at : at + 1] == b"}":

@@ -19,7 +19,7 @@ from sink.decode.cursors import Bytes, Flags, cut, flags
 from sink.decode.fields import Columns, Field
 from sink.decode.json_columns import NotExact, exact_rows, read_type, unit_of
 from sink.decode.json_hazards import are_short_decimals
-from sink.decode.json_layout import Layout, Members, Span, layout_of
+from sink.decode.json_layout import JsonLayout, Members, TextSpan, layout_of
 from sink.decode.json_matches import BatchText, Matched, Positions, Scratch
 from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
@@ -63,7 +63,7 @@ class LayoutParser:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._layouts: list[Layout] = []
+        self._layouts: list[JsonLayout] = []
         self._scratch = Scratch()
         self._pause = 0
 
@@ -76,7 +76,7 @@ class LayoutParser:
         if batch is None:
             return []
         parsed: list[ParsedRows] = []
-        counted: dict[Layout, int] = {}
+        counted: dict[JsonLayout, int] = {}
         unparsed = batch.plain
         for layout in self._candidates(batch, unparsed):
             matched = batch.matches(layout, unparsed)
@@ -93,7 +93,7 @@ class LayoutParser:
             self._pause = _PAUSE
         return parsed
 
-    def _candidates(self, batch: BatchText, unparsed: Flags) -> Iterator[Layout]:
+    def _candidates(self, batch: BatchText, unparsed: Flags) -> Iterator[JsonLayout]:
         """Yields the known layouts, then new ones, from values that no known layout matches."""
         yield from tuple(self._layouts)
         for _ in range(_NEW):
@@ -105,7 +105,7 @@ class LayoutParser:
             self._layouts.append(layout)
             yield layout
 
-    def _parse_layout(self, batch: BatchText, layout: Layout, matched: Matched) -> ParsedRows | None:
+    def _parse_layout(self, batch: BatchText, layout: JsonLayout, matched: Matched) -> ParsedRows | None:
         """Returns the rows of all matched values, or else of those whose bare values certainly fit."""
         cut_columns = _CutColumns(batch, layout, matched, self._columns)
         try:
@@ -120,7 +120,7 @@ class LayoutParser:
 class _CutColumns:
     """Cuts the columns out of values of one layout, equal to those that `FastParser` would read."""
 
-    def __init__(self, batch: BatchText, layout: Layout, matched: Matched, columns: Columns) -> None:
+    def __init__(self, batch: BatchText, layout: JsonLayout, matched: Matched, columns: Columns) -> None:
         self._columns = columns
         self._batch = batch
         self._layout = layout
@@ -157,20 +157,20 @@ class _CutColumns:
         except Undecodable:
             raise NotExact from None
 
-    def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[Span, Field | None]]:
+    def _bare(self, members: Members, fields: Sequence[Field]) -> Iterator[tuple[TextSpan, Field | None]]:
         """Yields the spans of bare values, with their field, if it fills a column."""
         chosen = self._chosen(members, fields)
         by_member = {chosen[field.name]: field for field in fields if field.name in chosen}
         for name, member in members.items():
             field = by_member.get(name)
-            if not isinstance(member, Span):
+            if not isinstance(member, TextSpan):
                 yield from self._bare(member, field.inner if field and isinstance(field.kind, T.StructType) else ())
             elif not member.quoted:
                 yield member, field
 
-    def _check(self, member: Span | Members) -> None:
+    def _check(self, member: TextSpan | Members) -> None:
         """Checks that a member without a column is valid JSON."""
-        if not isinstance(member, Span):
+        if not isinstance(member, TextSpan):
             for inner in member.values():
                 self._check(inner)
         elif not member.quoted:
@@ -180,11 +180,11 @@ class _CutColumns:
                 self._require_json_numbers(member, texts, ~is_word, integers=False)
                 texts.filter(pa.array(~is_word)).cast(pa.float64())
 
-    def _member(self, field: Field, member: Span | Members | None) -> pa.Array:
+    def _member(self, field: Field, member: TextSpan | Members | None) -> pa.Array:
         kind = field.kind
         if member is None:
             return pa.nulls(self._count, read_type(field, frozenset(), {}))
-        if not isinstance(member, Span):
+        if not isinstance(member, TextSpan):
             if not isinstance(kind, T.StructType):
                 raise NotExact
             inner = self._object(field.inner, member)
@@ -206,7 +206,7 @@ class _CutColumns:
             return self._written(member, texts)
         raise NotExact
 
-    def _written(self, span: Span, texts: pa.StringArray) -> pa.StringArray:
+    def _written(self, span: TextSpan, texts: pa.StringArray) -> pa.StringArray:
         """Returns numbers and booleans as texts."""
         is_word = flags(pc.is_in(texts, _WORDS))
         if not is_word.all():
@@ -214,7 +214,7 @@ class _CutColumns:
             texts.filter(pa.array(~is_word)).cast(pa.float64())
         return pc.if_else(pc.equal(texts, "null"), None, texts)
 
-    def _numbers(self, span: Span, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    def _numbers(self, span: TextSpan, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         nulls = pc.equal(texts, "null")
         integers = pa.types.is_integer(kind)
         if pa.types.is_decimal(kind) and not are_short_decimals(texts):
@@ -225,7 +225,9 @@ class _CutColumns:
         self._require_json_numbers(span, texts, ~flags(nulls), integers)
         return pc.if_else(nulls, None, texts).cast(kind)
 
-    def _require_json_numbers(self, span: Span, texts: pa.StringArray, selected: Flags | None, integers: bool) -> None:
+    def _require_json_numbers(
+        self, span: TextSpan, texts: pa.StringArray, selected: Flags | None, integers: bool
+    ) -> None:
         """Raises NotExact for numbers that Arrow's cast accepts and JSON does not: leading zeros, `.5`, `5.`,
         hexadecimal digits, names of infinity. Texts that the cast refuses may pass."""
         data, starts, ends = self._batch.data, self._matched.starts[span.number], self._matched.ends[span.number]
@@ -250,7 +252,7 @@ class _CutColumns:
         if exponents.any() and (exponents[1:] & (joined[:-1] == _POINT)).any():
             raise NotExact
 
-    def _texts(self, span: Span) -> pa.StringArray:
+    def _texts(self, span: TextSpan) -> pa.StringArray:
         matched = self._matched
         return cut(self._batch.data, matched.starts[span.number], matched.ends[span.number], pa.string())
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sink.decode.cursors import Bytes, Flags, flags
-from sink.decode.json_layout import LONGEST, Layout
+from sink.decode.json_layout import LONGEST, JsonLayout
 
 Positions = npt.NDArray[np.int64]
 
@@ -121,7 +121,7 @@ class BatchText:
     def value(self, position: int) -> bytes:
         return self.data[self._starts[position] : self._ends[position]].tobytes()
 
-    def matches(self, layout: Layout, candidates: Flags) -> Matched | None:
+    def matches(self, layout: JsonLayout, candidates: Flags) -> Matched | None:
         """Returns the values that match the layout, of those that `candidates` flags."""
         first_quotes, counts = self._value_quotes(layout.quotes)
         rows = np.flatnonzero(candidates & (counts == layout.quotes))
@@ -130,7 +130,7 @@ class BatchText:
         matched = self._compared(layout, rows, first_quotes[rows])
         return matched if len(matched.positions) else None
 
-    def _compared(self, layout: Layout, rows: Positions, first_quotes: Positions) -> Matched:
+    def _compared(self, layout: JsonLayout, rows: Positions, first_quotes: Positions) -> Matched:
         starts: list[Positions] = []
         ends: list[Positions] = []
         is_match = np.ones(len(rows), np.bool_)

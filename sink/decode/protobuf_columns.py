@@ -27,7 +27,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
-from sink.decode.fields import Columns, Field, Rule
+from sink.decode.fields import Columns, Field, FieldRule
 from sink.decode.protobuf_descriptors import Fields, descriptor_of, map_entry, type_text
 from sink.decode.protobuf_fields import FieldKey, Scanner, Wire
 from sink.decode.protobuf_json import JSON_TYPES, json_texts
@@ -66,7 +66,7 @@ from sink.decode.protobuf_values import (
     enum_symbols,
 )
 from sink.decode.records import SchemaMismatch
-from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.table_schema import arrow_type, stored_type
 from sink.schema.warnings import shown_path
 
@@ -90,7 +90,9 @@ class ProtobufReader:
     ) -> None:
         descriptor = descriptor_of(descriptors, message)
         try:
-            self._message = _Compiler(target.exact_case).message(descriptor, target.fields, Place.root(bounds), 0)
+            self._message = _ProtobufCompiler(target.exact_case).message(
+                descriptor, target.fields, SchemaPlace.root(bounds), 0
+            )
         finally:
             enum_symbols.cache_clear()
 
@@ -101,14 +103,14 @@ class ProtobufReader:
         return columns
 
 
-class _Compiler:
+class _ProtobufCompiler:
     """Makes readers of message types. `depth` counts the messages around a field."""
 
     def __init__(self, exact_case: bool) -> None:
         self._exact_case = exact_case
 
     def message(
-        self, descriptor: Descriptor, target: Sequence[Field], place: Place, depth: int, entry: bool = False
+        self, descriptor: Descriptor, target: Sequence[Field], place: SchemaPlace, depth: int, entry: bool = False
     ) -> Message:
         """Returns a message type as the columns of `target`. `entry`: it is the entry of a map."""
         fields = Fields(descriptor, self._exact_case)
@@ -149,11 +151,13 @@ class _Compiler:
             closed,
         )
 
-    def _field(self, declared: FieldDescriptor, column: Field, place: Place, depth: int, entry: bool) -> FieldReader:
+    def _field(
+        self, declared: FieldDescriptor, column: Field, place: SchemaPlace, depth: int, entry: bool
+    ) -> FieldReader:
         kind = column.kind
         entries = map_entry(declared)
         if entries is not None and isinstance(kind, T.MapType):
-            key = Field("key", T.StringType(), False, Rule(), column.path)
+            key = Field("key", T.StringType(), False, FieldRule(), column.path)
             target = (key, column.element)
             return partial(read_map, self.message(entries, target, place, depth + 1, entry=True), stored_type(kind))
         if declared.is_repeated and entries is None and isinstance(kind, T.ArrayType):
@@ -168,7 +172,7 @@ class _Compiler:
         raise SchemaMismatch(place.path, type_text(declared), kind.simpleString())
 
     def _converter(
-        self, declared: FieldDescriptor, field: Field, place: Place, depth: int, key: bool = False
+        self, declared: FieldDescriptor, field: Field, place: SchemaPlace, depth: int, key: bool = False
     ) -> Convert | None:
         """Returns what converts the values of a field; None if the column cannot hold them."""
         kind = field.kind
@@ -189,11 +193,11 @@ class _Compiler:
             return None
         return partial(convert_numbers, of_bits, kind) if isinstance(kind, columns) else None
 
-    def _nested(self, message: Descriptor, field: Field, place: Place, depth: int) -> MergingConvert | None:
+    def _nested(self, message: Descriptor, field: Field, place: SchemaPlace, depth: int) -> MergingConvert | None:
         kind, name = field.kind, message.full_name
 
         def nested(compose: Composer, **fields: T.DataType) -> MergingConvert:
-            target = [Field(name, kind, False, Rule(), field.path) for name, kind in fields.items()]
+            target = [Field(name, kind, False, FieldRule(), field.path) for name, kind in fields.items()]
             return composed(self.message(message, target, place, depth + 1), compose)
 
         if isinstance(kind, T.StructType):
@@ -214,7 +218,7 @@ class _Compiler:
         return None
 
 
-def _missing(declared: FieldDescriptor, column: Field, place: Place, entry: bool) -> Missing:
+def _missing(declared: FieldDescriptor, column: Field, place: SchemaPlace, entry: bool) -> Missing:
     """Returns what a message without the field has in the column."""
     if declared.message_type is not None or (declared.has_presence and not declared.has_default_value and not entry):
         return Missing(reason=None if column.nullable else "it is not set, and NOT NULL")

@@ -22,7 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler
 
-from sink.http.answers import Answer, UnknownSink, refusal
+from sink.http.answers import HttpAnswer, UnknownSink, refusal
 from sink.telemetry.known_hosts import KnownHosts, WrongHost
 from sink.telemetry.logs import ContextThread
 
@@ -46,7 +46,7 @@ BURST_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 0.1
 
 
-class Limits:
+class Connections:
     """`open` has all connections, oldest first; `busy` has those that wait for an answer. One thread uses it."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Handler(RequestHandler):
 
     SUPPORTED_METHODS: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")  # type: ignore[misc]
 
-    limits: Limits
+    limits: Connections
     hosts: KnownHosts
 
     def initialize(self, *_: Any, **shared: Any) -> None:
@@ -95,7 +95,7 @@ class Handler(RequestHandler):
     def argument(self, name: str) -> str:
         return self.get_query_argument(name, "", strip=True)
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, answer: HttpAnswer) -> None:
         """Sends the answer. Closes the connection of a client that does not read it in time."""
         body = answer.body
         self.set_status(answer.status)
@@ -153,7 +153,7 @@ class NotFoundHandler(Handler):
 class BoundedServer(HTTPServer):
     """Closes the oldest idle connection for a new one if there are too many."""
 
-    limits: Limits
+    limits: Connections
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         self.limits.throttle()
@@ -216,7 +216,7 @@ class ServerThread:
         # Tornado would log the requests of strangers.
         for name in ("tornado.access", "tornado.general", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        limits = Limits()
+        limits = Connections()
         self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
         shared = {"limits": limits, "hosts": self._hosts}
         application = Application(

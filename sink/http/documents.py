@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from sink.http.fleet import Fleet, SinkNow
+from sink.http.fleet import FleetReading, SinkNow
 from sink.operations.health import Judgement
 from sink.operations.remedies import finding
 from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, ended_status
@@ -30,7 +30,7 @@ def to_bytes(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
+def health(fleet: FleetReading, names: Iterable[str]) -> tuple[bool, bytes]:
     """Returns whether all these sinks are healthy, and the document. A worker without sinks is not healthy."""
     age = time.monotonic() - fleet.read_at
     sinks: dict[str, Any] = {}
@@ -48,19 +48,19 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
     return not reasons, to_bytes({**document, "reasons": reasons, "sinks": sinks})
 
 
-def status(fleet: Fleet, names: Iterable[str]) -> bytes:
+def status(fleet: FleetReading, names: Iterable[str]) -> bytes:
     """Returns `sink status --json` of each sink, with the trends of repeated looks."""
     head = to_bytes({"format": FORMAT, "worker": fleet.worker, "version": sink_version(), "at": fleet.at})
     return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet, name)) for name in names) + b"]}"
 
 
-def history(fleet: Fleet, names: Iterable[str]) -> bytes:
+def history(fleet: FleetReading, names: Iterable[str]) -> bytes:
     """Returns the last transactions of each sink, newest first."""
     sinks = {name: [asdict(ended) for ended in _ended(fleet.sinks.get(name))] for name in names}
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
-def overview(fleet: Fleet, names: Iterable[str]) -> bytes:
+def overview(fleet: FleetReading, names: Iterable[str]) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
     age = round(time.monotonic() - fleet.read_at, 1)
@@ -73,7 +73,7 @@ def _ended(sink: SinkNow | None) -> Iterator[EndedStatus]:
     return (ended_status(summary) for summary in reversed(() if view is None else view.ledger.history))
 
 
-def _status(fleet: Fleet, name: str) -> dict[str, Any]:
+def _status(fleet: FleetReading, name: str) -> dict[str, Any]:
     health_document = _health(fleet.judgement(name))
     sink = fleet.sinks.get(name)
     evidence = None if sink is None else sink.evidence
@@ -125,7 +125,7 @@ def _health(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _line(fleet: Fleet, name: str) -> dict[str, Any]:
+def _line(fleet: FleetReading, name: str) -> dict[str, Any]:
     sink = fleet.sinks.get(name)
     evidence, trend = (None, Trend(0.0)) if sink is None else (sink.evidence, sink.trend)
     commit = None if evidence is None or evidence.view is None else last_commit(evidence.view)

@@ -27,7 +27,7 @@ from coordination.zookeeper.worker_summaries import WorkerSummaries
 from sink.config import Settings
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
-from sink.operations.health import Evidence, Judgement, judge
+from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import OutsideStatus, build, outside_workers
 from sink.telemetry.backlog import Trend
@@ -94,13 +94,13 @@ def _hosts(summaries: WorkerSummaries) -> dict[str, dict[str, HostedRecord]]:
 class SinkNow:
     """The last reading of one sink."""
 
-    evidence: Evidence
+    evidence: HealthEvidence
     judgement: Judgement
     trend: Trend
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetReading:
     """`at` is the wall clock of the reading, `read_at` the monotonic one."""
 
     worker: str
@@ -148,9 +148,9 @@ class FleetWatch:
         self._waking = threading.Condition()
         self._ended = False
         self._started = False
-        self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
+        self._fleet = FleetReading(facts.worker, time.time(), -IDLE_SECONDS)
 
-    def last_reading(self) -> Fleet:
+    def last_reading(self) -> FleetReading:
         """Returns the last reading. Waits for a moment if there is none yet, or none since the last pause."""
         now = time.monotonic()
         with self._waking:
@@ -216,7 +216,7 @@ class FleetWatch:
             if name not in sinks
         }
         with self._waking:
-            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks, misconfigured)
+            self._fleet = FleetReading(self._facts.worker, wall, time.monotonic(), sinks, misconfigured)
             self._waking.notify_all()
 
     def _follow_sinks(self) -> None:
@@ -264,7 +264,7 @@ class FleetWatch:
     def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
         hosted, tree = watched.hosted, watched.tree
         settings, silent = hosted.settings, tuple(self._facts.liveness())
-        evidence = Evidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
+        evidence = HealthEvidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if tree is not None:
             log = self._logs.answer_for(name)
             watched.trend.observe(tree.view, log if isinstance(log, LogView) else None, wall)

@@ -15,7 +15,7 @@ Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class BaseFile:
+class NewestBaseFile:
     """The newest base file of a group, and the commit that wrote it."""
 
     path: str
@@ -28,7 +28,7 @@ class BaseFile:
 class FileGroups:
     """Call `add` with each commit, in the order of completion."""
 
-    base_files: dict[Group, BaseFile] = field(default_factory=dict)
+    base_files: dict[Group, NewestBaseFile] = field(default_factory=dict)
     _logs: dict[Group, list[str]] = field(default_factory=dict)
     """When the log files of each group were completed whose rows are in no base file."""
 
@@ -49,7 +49,7 @@ class FileGroups:
                     self._logs.setdefault(group, []).append(commit.completed)
                     continue
                 size, rows = stat["fileSizeInBytes"] or 0, stat["numWrites"] or 0
-                self.base_files[group] = BaseFile(stat["path"], size, rows, commit.instant)
+                self.base_files[group] = NewestBaseFile(stat["path"], size, rows, commit.instant)
                 # A base file holds the rows of logs that had completed when its instant was requested.
                 self._logs[group] = [completed for completed in self._logs.get(group, ()) if completed > commit.instant]
         for folder, file_ids in (commit.metadata.get("partitionToReplaceFileIds") or {}).items():

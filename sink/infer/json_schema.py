@@ -33,7 +33,7 @@ from sink.infer.json_keywords import (
     value_schemas,
 )
 from sink.infer.json_metaschemas import check_schema
-from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace, SchemaTooLarge
 from sink.schema.warnings import SchemaWarning, shown_reason
 
 _T = TypeVar("_T")
@@ -108,8 +108,8 @@ def _type_of_root(
     # Once and for all: the resolver would search all of it for each name that it does not know.
     registry: Registry[Schema] = Registry().with_resources(named_resources).crawl()
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
-    walk = _Walk(registry.resolver(location), (), _Context(specification, warnings))
-    return walk.type_of(root.contents, Place.root(bounds))
+    walk = _JsonSchemaWalk(registry.resolver(location), (), _Context(specification, warnings))
+    return walk.type_of(root.contents, SchemaPlace.root(bounds))
 
 
 def _dialect(contents: Any) -> str:
@@ -155,7 +155,7 @@ class _Context:
         return found
 
 
-class _Walk:
+class _JsonSchemaWalk:
     """Walks through a schema and its subschemas."""
 
     def __init__(
@@ -169,12 +169,12 @@ class _Walk:
         """The ids of the enclosing schemas."""
         self._context = context
 
-    def type_of(self, schema: Any, place: Place) -> T.DataType:
+    def type_of(self, schema: Any, place: SchemaPlace) -> T.DataType:
         """Returns the type. Raises ConfigError if the schema has no type, or several."""
         walk, target = self._resolve(schema, place)
         return walk._type_of(target, place)
 
-    def column_of(self, schema: Any, place: Place) -> T.DataType:
+    def column_of(self, schema: Any, place: SchemaPlace) -> T.DataType:
         try:
             return self.type_of(schema, place)
         except SchemaTooLarge:
@@ -182,7 +182,7 @@ class _Walk:
         except ConfigError as error:
             return self._as_text(error, place)
 
-    def _resolve(self, schema: Any, place: Place) -> tuple[_Walk, Mapping[str, Any]]:
+    def _resolve(self, schema: Any, place: SchemaPlace) -> tuple[_JsonSchemaWalk, Mapping[str, Any]]:
         """Resolves `$ref`. Returns the schema, and the walk there."""
         if not isinstance(schema, dict):
             raise NoType
@@ -203,10 +203,10 @@ class _Walk:
             raise ConfigError("it contains itself")
         return self._inner_walk(resolved.resolver, schema)._resolve(resolved.contents, place.step())
 
-    def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
-        return _Walk(resolver, (*self._enclosing, id(schema)), self._context)
+    def _inner_walk(self, resolver: Any, schema: Mapping[str, Any]) -> _JsonSchemaWalk:
+        return _JsonSchemaWalk(resolver, (*self._enclosing, id(schema)), self._context)
 
-    def _type_of(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
+    def _type_of(self, schema: Mapping[str, Any], place: SchemaPlace) -> T.DataType:
         name = self._context.fact(type_name, schema)
         of_all, of_some = self._context.fact(typed_branches, schema)
         branches = [*of_all, *of_some]
@@ -220,8 +220,8 @@ class _Walk:
             return T.ArrayType(self.column_of(schema.get("items"), place.element()))
         return scalar(name, schema)
 
-    def _object(self, schema: Mapping[str, Any], place: Place) -> T.DataType:
-        found: dict[str, list[tuple[Any, _Walk]]] = {}
+    def _object(self, schema: Mapping[str, Any], place: SchemaPlace) -> T.DataType:
+        found: dict[str, list[tuple[Any, _JsonSchemaWalk]]] = {}
         others: dict[str, None] = {}
         own_name = self._context.fact(type_name, schema)
         for name, property_schema, walk in self._properties(schema, place, others, own_name):
@@ -240,7 +240,7 @@ class _Walk:
             [T.StructField(name, self._common(schemas, place.field(name))) for name, schemas in found.items()]
         )
 
-    def _common(self, schemas: Sequence[tuple[Any, _Walk]], place: Place) -> T.DataType:
+    def _common(self, schemas: Sequence[tuple[Any, _JsonSchemaWalk]], place: SchemaPlace) -> T.DataType:
         """Returns the type that holds the values of all of these schemas."""
         if len(schemas) == 1:
             (schema, walk), *_ = schemas
@@ -257,13 +257,13 @@ class _Walk:
         except ConfigError as error:
             return self._as_text(error, place)
 
-    def _as_text(self, error: ConfigError, place: Place) -> T.DataType:
+    def _as_text(self, error: ConfigError, place: SchemaPlace) -> T.DataType:
         self._context.warnings.append(f"{place} is STRING, the JSON of its values: {shown_reason(str(error))}")
         return T.StringType()
 
     def _properties(
-        self, schema: Mapping[str, Any], place: Place, others: dict[str, None], name: str | None
-    ) -> Iterator[tuple[str, Any, _Walk]]:
+        self, schema: Mapping[str, Any], place: SchemaPlace, others: dict[str, None], name: str | None
+    ) -> Iterator[tuple[str, Any, _JsonSchemaWalk]]:
         """Yields the properties of the schema and of all its branches. Adds to `others` the keywords by which it may
         have other members. `name` is the type of the object around it: where it has none, each branch has to be an
         object."""
@@ -277,8 +277,8 @@ class _Walk:
         yield from self._of_branches(of_some, place, others, name)
 
     def _of_branches(
-        self, branches: Sequence[Any], place: Place, others: dict[str, None], name: str | None
-    ) -> Iterator[tuple[str, Any, _Walk]]:
+        self, branches: Sequence[Any], place: SchemaPlace, others: dict[str, None], name: str | None
+    ) -> Iterator[tuple[str, Any, _JsonSchemaWalk]]:
         for branch in branches:
             walk, target = self._resolve(branch, place.step())
             own = self._context.fact(type_name, target)

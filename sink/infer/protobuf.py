@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from sink.decode.protobuf_descriptors import descriptor_of, map_entry
 from sink.decode.protobuf_json import JSON_TYPES
 from sink.decode.protobuf_types import WRAPPERS
-from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.warnings import OmittedField, SchemaWarning
 
 _Type = FieldDescriptor
@@ -49,12 +49,12 @@ def columns_of_message(
     """
     warnings: list[SchemaWarning] = []
     descriptor = descriptor_of(descriptors, message)
-    struct = _struct(descriptor, Place.root(bounds), (), warnings)
+    struct = _struct(descriptor, SchemaPlace.root(bounds), (), warnings)
     return descriptor.full_name, struct or T.StructType([]), tuple(warnings)
 
 
 def _struct(
-    message: Descriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    message: Descriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.StructType | None:
     """Returns the columns; None if no field can be a column. `enclosing` are the enclosing messages."""
     fields = []
@@ -66,7 +66,7 @@ def _struct(
 
 
 def _type(
-    field: FieldDescriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
@@ -79,7 +79,7 @@ def _type(
 
 
 def _single_type(
-    field: FieldDescriptor, place: Place, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
+    field: FieldDescriptor, place: SchemaPlace, enclosing: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.DataType | None:
     message = field.message_type
     if message is None:

@@ -28,7 +28,7 @@ ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CatchUpTarget:
     """The offsets to be committed of each partition, `[start, end)`, without empty ranges. Those of open Kafka
     transactions belong to it: they are acknowledged. `held_back` has the offset of each such transaction.
     """
@@ -71,7 +71,7 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
     return state.end if state is not None and state.topic_id == topic_id else 0
 
 
-def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
+def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> CatchUpTarget:
     """Returns the offsets up to the present high watermark of each partition, or up to its first record of the time
     `at`: records of open Kafka transactions are acknowledged, and waited for. Raises ConfigError for another cluster
     than the sink reads.
@@ -86,7 +86,7 @@ def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None =
     }
     logs = {partition: log_range for partition, log_range in log_ranges.items() if log_range.end > log_range.start}
     readable = {partition: log_view.partitions[partition].end for partition in logs}
-    return Target(logs, {partition: end for partition, end in readable.items() if end < logs[partition].end})
+    return CatchUpTarget(logs, {partition: end for partition, end in readable.items() if end < logs[partition].end})
 
 
 def _target_end(log_range: PartitionLog, first_later: int | None) -> int:
@@ -107,7 +107,7 @@ def positions_at(log: Log, log_view: LogView, at: float) -> dict[TopicPartition,
 
 
 def wait_for(
-    control: SinkControl, target: Target, seconds: float, hurry: bool = False, stop: Event | None = None
+    control: SinkControl, target: CatchUpTarget, seconds: float, hurry: bool = False, stop: Event | None = None
 ) -> str:
     """Waits until the target is reached, or `stop` is set. With `hurry` it asks the sink to commit at once, without
     regard to its interval.

@@ -172,7 +172,7 @@ def listed_names(sinks: Sequence[Settings], more_names: Iterable[str] = ()) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[_Result]):
+class SinkAnswer(Generic[_Result]):
     """The outcome for one sink; `error` if it failed. A misconfigured sink has no settings."""
 
     name: str
@@ -183,17 +183,17 @@ class Answer(Generic[_Result]):
 
 def side_by_side(
     chosen_sinks: KnownSinks, act: Callable[[Settings], _Result], at_once: int = SIDE_BY_SIDE
-) -> list[Answer[_Result]]:
+) -> list[SinkAnswer[_Result]]:
     """Calls `act` for each sink, `at_once` in parallel. The answers have the order of the sinks."""
 
-    def answer(settings: Settings) -> Answer[_Result]:
+    def answer(settings: Settings) -> SinkAnswer[_Result]:
         try:
-            return Answer(settings.name, settings, act(settings))
+            return SinkAnswer(settings.name, settings, act(settings))
         except SinkError as error:
-            return Answer(settings.name, settings, error=error)
+            return SinkAnswer(settings.name, settings, error=error)
 
-    failures: list[Answer[_Result]] = [
-        Answer(name, error=ConfigError(reason)) for name, reason in chosen_sinks.misconfigured.items()
+    failures: list[SinkAnswer[_Result]] = [
+        SinkAnswer(name, error=ConfigError(reason)) for name, reason in chosen_sinks.misconfigured.items()
     ]
     with ThreadPoolExecutor(at_once, "sinks") as pool:
         return [*pool.map(answer, chosen_sinks.sinks), *failures]

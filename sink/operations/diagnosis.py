@@ -40,22 +40,22 @@ LOGS_LEFT_OUT = "left out: while settings cannot be used, no secret of theirs is
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReportPart:
     """One file of the report."""
 
     name: str
     text: str
 
 
-def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
+def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[ReportPart]:
     """Gathers the report. `logs`: log files in addition to those in `log.dir`."""
     redactor = Redactor()
     gathered = [_gather_part("versions.txt", _versions)]
     try:
         fleet = load_fleet(config, strict=False)
     except (SinkError, OSError) as error:
-        gathered.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
-        gathered.append(Part("logs.txt", LOGS_LEFT_OUT))
+        gathered.append(ReportPart("settings.txt", f"cannot be used:\n{error}\n"))
+        gathered.append(ReportPart("logs.txt", LOGS_LEFT_OUT))
     else:
         redactor = Redactor(fleet.secrets)
         gathered.append(_gather_part("settings.txt", partial(_settings, fleet)))
@@ -63,19 +63,19 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
         try:
             sinks = known_sinks(fleet).sinks
         except SinkError as error:
-            gathered.append(Part("patterns.txt", f"could not be gathered: {error}\n"))
+            gathered.append(ReportPart("patterns.txt", f"could not be gathered: {error}\n"))
         with SharedJvms() as jvms, ThreadPoolExecutor(SIDE_BY_SIDE, "sinks") as pool:
             gathered += chain.from_iterable(pool.map(partial(_parts_of_sink, jvms.running), sinks))
         directories = {Path(process.log_dir) for process in (fleet.process, *sinks)}
         gathered += _logs(sorted(directories), logs)
-    return [Part(part.name, redactor.text(part.text)) for part in gathered]
+    return [ReportPart(part.name, redactor.text(part.text)) for part in gathered]
 
 
-def _gather_part(name: str, gather: Callable[[], str]) -> Part:
+def _gather_part(name: str, gather: Callable[[], str]) -> ReportPart:
     try:
-        return Part(name, gather())
+        return ReportPart(name, gather())
     except Exception as error:  # noqa: BLE001 (a report is needed most if nothing works)
-        return Part(name, f"could not be gathered: {type(error).__name__}: {error}\n")
+        return ReportPart(name, f"could not be gathered: {type(error).__name__}: {error}\n")
 
 
 def _versions() -> str:
@@ -112,7 +112,7 @@ def _settings(fleet: Fleet) -> str:
     return json.dumps(documents, indent=2, default=str) + "\n"
 
 
-def _parts_of_sink(jvm: Jvm, settings: Settings) -> list[Part]:
+def _parts_of_sink(jvm: Jvm, settings: Settings) -> list[ReportPart]:
     return [
         _gather_part(f"{settings.name}/validate.txt", partial(_checks, settings, jvm)),
         _gather_part(f"{settings.name}/status.json", partial(_status, settings)),
@@ -134,7 +134,7 @@ def _status(settings: Settings) -> str:
     return json.dumps(look.reading.status.to_json(), indent=2) + "\n"
 
 
-def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[Part]:
+def _logs(directories: Sequence[Path], extra_files: Sequence[Path]) -> Iterator[ReportPart]:
     """Yields the last lines of `extra_files` and of the newest log files."""
     written_at: dict[Path, float] = {}
     for file in (file for directory in directories for file in directory.glob("*.log")):

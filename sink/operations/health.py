@@ -42,7 +42,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class HealthEvidence:
     """The facts about a sink. `unread` is the reason if there is no `view`."""
 
     settings: Settings
@@ -73,7 +73,7 @@ def newest_time(view: KeeperView) -> float:
     return max((max(times.values(), default=0.0) for times in chain(ended, entered)), default=0.0)
 
 
-def judge(evidence: Evidence) -> Judgement:
+def judge(evidence: HealthEvidence) -> Judgement:
     if evidence.view is None or evidence.status is None:
         unread = evidence.unread or finding("not-read", "nothing was read of this sink yet")
         return Judgement((unread,), tuple(_waits(evidence)))
@@ -83,7 +83,7 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+def _reasons(evidence: HealthEvidence, view: KeeperView, status: Status) -> Iterator[Finding]:
     if evidence.unread is not None:
         yield evidence.unread
     refusals = _refusals(evidence)
@@ -103,7 +103,7 @@ def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[F
     yield from _open_transactions(evidence, are_too_long=True)
 
 
-def _overdue_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
+def _overdue_services(evidence: HealthEvidence, status: Status) -> Iterator[Finding]:
     run = status.services or TableServiceRun()
     reasons = {service.name: service.reason for service in run.failed}
     for name in _names_of_overdue(evidence, run):
@@ -112,7 +112,7 @@ def _overdue_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
         yield finding("service-overdue", f"{_title(name)} due for {time_due} without success; {outcome}")
 
 
-def _names_of_overdue(evidence: Evidence, run: TableServiceRun) -> tuple[str, ...]:
+def _names_of_overdue(evidence: HealthEvidence, run: TableServiceRun) -> tuple[str, ...]:
     limit = evidence.settings.services_overdue_ms / 1000
     return tuple(name for name, since in run.due_since.items() if evidence.wall - since > limit)
 
@@ -121,7 +121,7 @@ def _title(service: str) -> str:
     return "the table services have been" if service == RUN else f"the table service {service} has been"
 
 
-def _open_transactions(evidence: Evidence, are_too_long: bool) -> Iterator[Finding]:
+def _open_transactions(evidence: HealthEvidence, are_too_long: bool) -> Iterator[Finding]:
     """Yields one finding for the open Kafka transactions that have been seen for longer than the setting allows, or for
     the other ones. It names the oldest.
     """
@@ -143,7 +143,7 @@ def _open_transactions(evidence: Evidence, are_too_long: bool) -> Iterator[Findi
     yield finding("open-transaction", f"{text}; allowed are {duration(limit)}" if are_too_long else text)
 
 
-def _refusals(evidence: Evidence) -> list[Finding]:
+def _refusals(evidence: HealthEvidence) -> list[Finding]:
     """Returns the reasons of workers that refuse the sink for its settings or its table, if no worker takes part."""
     if evidence.status is None or evidence.view is None or evidence.view.members:
         return []
@@ -154,7 +154,7 @@ def _refusals(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _overdue(evidence: Evidence, view: KeeperView, status: Status, is_certain: bool = True) -> Iterator[Finding]:
+def _overdue(evidence: HealthEvidence, view: KeeperView, status: Status, is_certain: bool = True) -> Iterator[Finding]:
     """Yields that a commit is overdue: reasons if it is certain, a note if records may have waited for too long."""
     limit, committed = evidence.settings.commit_allowance, last_commit(view)
     if committed is not None and evidence.wall - committed <= limit:
@@ -171,7 +171,7 @@ def _overdue(evidence: Evidence, view: KeeperView, status: Status, is_certain: b
         yield finding("not-committing", f"{text}, allowed are {duration(limit)}")
 
 
-def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+def _notes(evidence: HealthEvidence, view: KeeperView, status: Status) -> Iterator[Finding]:
     if evidence.paused:
         yield finding("paused", evidence.paused)
     elif view.halt is None:
@@ -213,7 +213,7 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")
 
 
-def _failed_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
+def _failed_services(evidence: HealthEvidence, status: Status) -> Iterator[Finding]:
     run = status.services or TableServiceRun()
     overdue = _names_of_overdue(evidence, run)
     for service in run.failed:
@@ -222,7 +222,7 @@ def _failed_services(evidence: Evidence, status: Status) -> Iterator[Finding]:
             yield finding("service-failed", f"{service.name}{where}: {service.reason}")
 
 
-def _retention(evidence: Evidence) -> Iterator[Finding]:
+def _retention(evidence: HealthEvidence) -> Iterator[Finding]:
     """Warns if half of a partition's retention has passed and the backlog will not land in the other half, or if nine
     tenths have passed.
     """
@@ -245,7 +245,7 @@ def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
     return trend.age.at_most > LATE * seconds or (trend.age.at_most > EARLY * seconds and lands_too_late)
 
 
-def _waits(evidence: Evidence) -> Iterator[Finding]:
+def _waits(evidence: HealthEvidence) -> Iterator[Finding]:
     yield from (finding("silent", reason) for reason in evidence.silent)
     yield from (finding("waits", trouble) for trouble in evidence.troubles)
     refusals = {refusal.text for refusal in _refusals(evidence)}

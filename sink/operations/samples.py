@@ -95,7 +95,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SampledRange:
     """Offsets `[start, end)` to read, and at most `max_records` of their records."""
 
     start: int
@@ -114,7 +114,7 @@ def read_sample(settings: Settings, topics: Sequence[str], request: SampleReques
     return replace(sample, held_back={p: log for p, log in view.partitions.items() if log.held_back})
 
 
-def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
+def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, SampledRange]:
     """Divides `records` evenly between partitions. Longer partitions get the share that short ones cannot fill."""
     sizes = {partition: log.end - log.start for partition, log in view.partitions.items() if log.end > log.start}
     remaining, chosen_spans = records, {}
@@ -123,16 +123,18 @@ def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartit
         log = view.partitions[partition]
         if most:
             start = log.start if from_beginning else log.end - most
-            chosen_spans[partition] = Span(start, log.end, most)
+            chosen_spans[partition] = SampledRange(start, log.end, most)
         remaining -= most
     return chosen_spans
 
 
-def _read(settings: Settings, view: LogView, wanted: Mapping[TopicPartition, Span], request: SampleRequest) -> Sample:
+def _read(
+    settings: Settings, view: LogView, wanted: Mapping[TopicPartition, SampledRange], request: SampleRequest
+) -> Sample:
     """Reads from the topics of the view, by their ids. Raises WrongLog for any others."""
     if not wanted:
         return Sample()
-    reading, started = _Reading(wanted), time.monotonic()
+    reading, started = _SampleReading(wanted), time.monotonic()
     last_message_at, cut = started, ""
     most = max(span.max_records for span in wanted.values())
     consumer = _consumer(settings, most)
@@ -158,17 +160,17 @@ def _read(settings: Settings, view: LogView, wanted: Mapping[TopicPartition, Spa
     return Sample(reading.batches(reads_headers(settings)), cut)
 
 
-def _bound_reached(reading: _Reading, started: float, request: SampleRequest) -> str:
+def _bound_reached(reading: _SampleReading, started: float, request: SampleRequest) -> str:
     """Returns the bound that ends the sample, or an empty text."""
     if reading.size >= request.bytes_max:
         return f"no more than {request.bytes_max // _MIB} MiB"
     return f"no more within {request.seconds:.0f} s" if time.monotonic() - started > request.seconds else ""
 
 
-class _Reading:
+class _SampleReading:
     """Collects the sample, and tracks which partitions have more to read."""
 
-    def __init__(self, wanted: Mapping[TopicPartition, Span]) -> None:
+    def __init__(self, wanted: Mapping[TopicPartition, SampledRange]) -> None:
         self.pending = dict(wanted)
         self.size = 0
         """The bytes of keys and values, and one for each record."""

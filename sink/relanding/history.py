@@ -14,7 +14,7 @@ from coordination.planning.relanding import CommittedSlice, OffsetRange
 from coordination.state.codec import decode_checkpoint
 from sink.config import Settings
 from sink.hudi.commits import StoredCommit, completed_commits, readable
-from sink.hudi.file_groups import BaseFile, FileGroups, Group
+from sink.hudi.file_groups import FileGroups, Group, NewestBaseFile
 from sink.storage.table_files import open_table
 
 REPLAYED_KEY, RELANDED_KEY = "sink.replayed.", "sink.relanded."
@@ -31,7 +31,7 @@ class History:
     of_sinks: frozenset[str]
     committed: tuple[CommittedSlice, ...]
     replayed: tuple[OffsetRange, ...]
-    live: Mapping[Group, BaseFile]
+    live: Mapping[Group, NewestBaseFile]
     logged: frozenset[Group]
     removals: tuple[str, ...]
 

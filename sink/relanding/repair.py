@@ -26,8 +26,8 @@ from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun
 from sink.relanding.history import History
 from sink.relanding.placement import placed, with_groups
-from sink.relanding.survey import NUMBER, Survey
-from sink.relanding.table_rows import Affected, TableRows, of_offsets
+from sink.relanding.survey import NUMBER, RepairSurvey
+from sink.relanding.table_rows import Affected, RelandedRows, of_offsets
 from sink.relanding.winners import winners
 from sink.schema.table_schema import TableSchema
 from sink.write.changes import LOG_POSITION
@@ -61,7 +61,7 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRepair:
     stats: tuple[str, ...]
     schemas: tuple[tuple[str, str], ...]
     records: int
@@ -91,8 +91,8 @@ class Repair(ABC):
             raise TableError(resolved.schema_conflict)
         self.columns = resolved.columns
         self._spec = engine_of(at.spark, at.settings, at.schema).spec(self.columns)
-        self._rows = TableRows(at.spark, at.settings, at.table, at.history)
-        self._survey = Survey(at.spark, at.inputs, self._spec, plan.needed, plan.pieces, at.log.cluster)
+        self._rows = RelandedRows(at.spark, at.settings, at.table, at.history)
+        self._survey = RepairSurvey(at.spark, at.inputs, self._spec, plan.needed, plan.pieces, at.log.cluster)
         self._known_bad: Mapping[Slice, Collection[int]] = self._bad_of(plan.needed)
         self._damaged = self._rows.damaged()
 
@@ -101,7 +101,7 @@ class Repair(ABC):
         """Reads what is there. Call it before `write`."""
 
     @abstractmethod
-    def write(self, begun: Begun) -> Written:
+    def write(self, begun: Begun) -> WrittenRepair:
         """Writes the files of the commit."""
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class AppendRepair(Repair):
             )
         return self._previewed(self._affected, self._records, landed, refusals)
 
-    def write(self, begun: Begun) -> Written:
+    def write(self, begun: Begun) -> WrittenRepair:
         at, pieces = self._at, self._plan.pieces
         condition = of_offsets(self._offsets)
         stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, lambda rows: rows.where(~condition))
@@ -205,7 +205,7 @@ class AppendRepair(Repair):
             raise Conflict("the log gave other records than when it was looked at; nothing was changed. Try again.")
         if existing := at.table.existing_file_ids(written.stats):
             raise TableError(f"the table already holds file ids of this repair ({', '.join(existing[:3])})")
-        return Written((*stats, *written.stats), written.schemas, landed, tuple(map(_run, pieces)))
+        return WrittenRepair((*stats, *written.stats), written.schemas, landed, tuple(map(_run, pieces)))
 
 
 class KeyedRepair(Repair):
@@ -239,7 +239,7 @@ class KeyedRepair(Repair):
             refusals.append(f"other writers have deleted rows, and not all are known to be there: {removals}")
         return self._previewed(self._affected, self._records, landed, refusals)
 
-    def write(self, begun: Begun) -> Written:
+    def write(self, begun: Begun) -> WrittenRepair:
         at = self._at
         rows = self._winners.select(*self._spec.schema.spark.names)
         keep = lambda frame: self._having(frame, "left_anti")  # noqa: E731
@@ -252,7 +252,7 @@ class KeyedRepair(Repair):
             columns = at.schema.with_columns(self.columns).avro(at.settings.table_name)
             hudi = at.table.steps.with_options(at.table.steps.options, columns)
             stats += hudi.bulk_insert_rows(rows.coalesce(1)._jdf, begun.instant)
-        return Written(tuple(stats), self._survey.schemas, 0, self._runs())
+        return WrittenRepair(tuple(stats), self._survey.schemas, 0, self._runs())
 
     def close(self) -> None:
         for name in ("_changes", "_concerned", "_winners"):

@@ -27,7 +27,7 @@ NUMBER = "_sink_number"
 _TOLERATED = 1 << 31
 
 
-class Survey:
+class RepairSurvey:
     """The records of slices. `frame` has the columns of the spec, and `NUMBER`. After an action on it `found` says what
     the log has; `close` lets go of what it holds."""
 

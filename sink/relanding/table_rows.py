@@ -46,7 +46,7 @@ class Affected:
         return sum(self.groups.values())
 
 
-class TableRows:
+class RelandedRows:
     """`history` names the files that readers see."""
 
     def __init__(self, spark: SparkSession, settings: Settings, table: Table, history: History) -> None:

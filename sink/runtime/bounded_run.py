@@ -22,7 +22,7 @@ from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings
-from sink.operations.catching_up import TOPIC_GONE, Target, target_of, wait_for
+from sink.operations.catching_up import TOPIC_GONE, CatchUpTarget, target_of, wait_for
 from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
 from sink.operations.table_version import require_own_table
@@ -115,7 +115,7 @@ class BoundedRun:
             LOG.exception("run.failed", sink=settings.name, reason=repr(error))
             self._failures[settings.name] = Unavailable(f"a defect: {error!r}")
 
-    def _target(self, settings: Settings, control: SinkControl) -> Target:
+    def _target(self, settings: Settings, control: SinkControl) -> CatchUpTarget:
         """Reads the target before the wait begins: later records do not belong to it."""
         with self._looking:
             # The run may end before the sink has opened its table.

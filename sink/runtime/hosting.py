@@ -31,7 +31,7 @@ STEP_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Changes:
+class FleetChanges:
     """`fleet` is the configuration that the process has from now on: the new one, without the refused changes."""
 
     fleet: Fleet
@@ -46,7 +46,9 @@ class Changes:
 _MISSING = "it is missing, but a part of the configuration cannot be used. Fix that part, and reload again."
 
 
-def changes_of(old: Fleet, new: Fleet, running: Mapping[str, Settings], discovered: Sequence[Settings] = ()) -> Changes:
+def changes_of(
+    old: Fleet, new: Fleet, running: Mapping[str, Settings], discovered: Sequence[Settings] = ()
+) -> FleetChanges:
     """Compares two configurations. `running`: the sinks of the process; `discovered`: those of topics that match a
     pattern, hosted or not.
 
@@ -87,7 +89,7 @@ def changes_of(old: Fleet, new: Fleet, running: Mapping[str, Settings], discover
     sinks = tuple(running.get(settings.name, settings) for settings in new.sinks if settings.name not in left_out)
     sinks += tuple(running[name] for name in sorted(kept_names))
     hosted = old.process.model_copy(update={"hosted": new.process.hosted})
-    return Changes(
+    return FleetChanges(
         replace(new, process=hosted, sinks=sinks, patterns=old.patterns),
         tuple(name for name in added if name not in unreachable),
         tuple(sorted(removed - kept_names)),

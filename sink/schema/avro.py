@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.avro_types import AvroSchema, kind_of, logical_type, parse_avro, type_label
-from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace, SchemaTooLarge
 from sink.schema.warnings import OmittedField, SchemaWarning
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -139,20 +139,20 @@ def record_columns(
         raise ConfigError(
             f"the Avro schema is not a record, but {type_label(record)}. Give a record: its fields become the columns."
         )
-    place = Place.root(bounds)
+    place = SchemaPlace.root(bounds)
     try:
-        return _Walk(schema, warnings, of_table).struct(record, place)
+        return _AvroWalk(schema, warnings, of_table).struct(record, place)
     except RecursionError:
         raise place.too_deep() from None
 
 
 class _NoColumn(ConfigError):
-    def __init__(self, place: Place, reason: str) -> None:
+    def __init__(self, place: SchemaPlace, reason: str) -> None:
         super().__init__(f"{str(place) or 'the record'}: {reason}")
         self.reason = reason
 
 
-class _Walk:
+class _AvroWalk:
     """Walks through the fields of a record, inner ones too."""
 
     def __init__(self, schema: AvroSchema, warnings: list[SchemaWarning] | None, of_table: bool) -> None:
@@ -161,7 +161,7 @@ class _Walk:
         self._of_table = of_table
         self._enclosing: list[str] = []
 
-    def struct(self, record: Mapping[str, Any], place: Place) -> T.StructType:
+    def struct(self, record: Mapping[str, Any], place: SchemaPlace) -> T.StructType:
         """Returns the fields that can be columns, without inner fields that cannot."""
         fields = []
         self._enclosing.append(record["name"])
@@ -182,7 +182,7 @@ class _Walk:
             raise _NoColumn(place, "it has no fields that can be columns; Parquet has no such columns")
         return T.StructType(fields)
 
-    def _column(self, schema: Any, place: Place) -> tuple[T.DataType, bool]:
+    def _column(self, schema: Any, place: SchemaPlace) -> tuple[T.DataType, bool]:
         """Returns the type of a column, and whether null is allowed."""
         if isinstance(schema, list):
             for _ in schema:
@@ -206,7 +206,7 @@ class _Walk:
             raise _NoColumn(place, f"Avro type {type_label(schema)} cannot be a column of a table")
         return _column_or_refusal(schema, place), False
 
-    def _union(self, branches: list[Any], place: Place) -> T.DataType:
+    def _union(self, branches: list[Any], place: SchemaPlace) -> T.DataType:
         """Returns the type of a column that holds the values of all branches, which have no types inside."""
         if not branches:
             raise _NoColumn(place, _ALWAYS_NULL)
@@ -246,7 +246,7 @@ def simple_column(schema: Any) -> T.DataType | None:
     return None if column_type is None else column_type()
 
 
-def _column_or_refusal(schema: Any, place: Place) -> T.DataType:
+def _column_or_refusal(schema: Any, place: SchemaPlace) -> T.DataType:
     kind, logical = simple_column(schema), logical_type(schema)
     if kind is None and logical == "decimal":
         raise _NoColumn(place, f"{type_label(schema)} has more than {MAX_PRECISION} digits behind the point")

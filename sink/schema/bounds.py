@@ -1,8 +1,8 @@
 """Bounds of schemas that strangers register: how many columns and levels a schema may unfold to.
 
 A few lines can refer to each other so that they unfold to more columns than any memory holds. So each walk through a
-schema (Avro, JSON Schema, Protobuf) starts at `Place.root` and takes every step by asking a place for the next one,
-which counts it. A walker needs the place for its messages anyway; it has no other way to go on.
+schema (Avro, JSON Schema, Protobuf) starts at `SchemaPlace.root` and takes every step by asking a place for the next
+one, which counts it. A walker needs the place for its messages anyway; it has no other way to go on.
 
 Guarantee: a walk ends after `columns` fields, `levels` nested types and `STEPS` times as many references and branches,
 however the schema unfolds, and no path is longer than `LONGEST_PATH`. Texts of more than `characters`, a schema's and
@@ -117,7 +117,7 @@ class _Count:
         self.fields = self.steps = 0
 
 
-class Place:
+class SchemaPlace:
     """A place in a schema: its path from the root, and its text as messages show it. Only a place makes the next."""
 
     __slots__ = ("_count", "_level", "path")
@@ -127,14 +127,14 @@ class Place:
         self.path = path
 
     @classmethod
-    def root(cls, bounds: SchemaBounds) -> Place:
+    def root(cls, bounds: SchemaBounds) -> SchemaPlace:
         """Returns where a walk starts. A walk that is given a place must not start another one."""
         return cls(_Count(bounds), "", 0)
 
     def __str__(self) -> str:
         return shown_path(self.path)
 
-    def field(self, name: str) -> Place:
+    def field(self, name: str) -> SchemaPlace:
         """Returns the place of a field, which counts as a column."""
         count = self._count
         count.fields += 1
@@ -146,17 +146,17 @@ class Place:
         check_name(name, self.path)
         return self._next(f"{self.path}.{name}" if self.path else name)
 
-    def element(self) -> Place:
+    def element(self) -> SchemaPlace:
         """Returns the place of an array's elements."""
         self._count_step()
         return self._next(f"{self.path}[]")
 
-    def value(self) -> Place:
+    def value(self) -> SchemaPlace:
         """Returns the place of a map's values."""
         self._count_step()
         return self._next(f"{self.path}{{}}")
 
-    def step(self) -> Place:
+    def step(self) -> SchemaPlace:
         """Returns the same place, behind a reference or in one of several branches."""
         self._count_step()
         return self
@@ -170,7 +170,7 @@ class Place:
                 f" branches. Register a smaller schema, or raise {COLUMNS} ({count.bounds.columns:,})."
             )
 
-    def _next(self, path: str) -> Place:
+    def _next(self, path: str) -> SchemaPlace:
         if self._level >= self._count.bounds.levels:
             raise self.too_deep()
         if len(path) > LONGEST_PATH:
@@ -178,7 +178,7 @@ class Place:
                 f"{_shown(self.path)}the path of a column has {len(path):,} characters, and {LONGEST_PATH:,} are"
                 " allowed. Register shorter names."
             )
-        return Place(self._count, path, self._level + 1)
+        return SchemaPlace(self._count, path, self._level + 1)
 
     def too_deep(self) -> SchemaTooLarge:
         """Returns the error for a walk whose references follow each other without an end that Python reaches."""

@@ -50,7 +50,7 @@ _REFUSED = {
 
 def parse_struct(ddl: str) -> T.StructType:
     """Parses the columns of a DDL text; like Spark it allows `struct<...>` around them."""
-    reader = _Reader(ddl)
+    reader = _DdlReader(ddl)
     if [word.lower() for word, _ in reader.tokens[:2]] == ["struct", "<"]:
         kind = reader.kind()
         assert isinstance(kind, T.StructType)
@@ -80,7 +80,7 @@ def _type_ddl(kind: T.DataType) -> str:
     return kind.simpleString().upper()
 
 
-class _Reader:
+class _DdlReader:
     """A recursive descent parser; `position` counts words."""
 
     def __init__(self, ddl: str) -> None:

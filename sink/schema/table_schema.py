@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
-from sink.schema.bounds import LARGEST, Place, SchemaBounds
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.ddl import parse_struct
 from sink.schema.storage_types import storage_struct, storage_type
 from sink.schema.warnings import OmittedField
@@ -226,10 +226,10 @@ def _nullable(struct: T.StructType) -> T.StructType:
 
 def check_columns(struct: T.StructType, bounds: SchemaBounds) -> None:
     """Checks the names of all columns, and their number and depth. Raises ConfigError."""
-    _check_names(struct, Place.root(bounds))
+    _check_names(struct, SchemaPlace.root(bounds))
 
 
-def _check_names(kind: T.DataType, place: Place) -> None:
+def _check_names(kind: T.DataType, place: SchemaPlace) -> None:
     if isinstance(kind, T.ArrayType):
         _check_names(kind.elementType, place.step())
     elif isinstance(kind, T.MapType):

@@ -126,7 +126,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(_Reader(self._call(lambda: self._client.read(path)), self._address), mode="r")
+        return pa.PythonFile(_HdfsReader(self._call(lambda: self._client.read(path)), self._address), mode="r")
 
     def open_output_stream(self, path: str, _metadata: object = None) -> pa.NativeFile:
         from hdfs_native import WriteOptions
@@ -161,7 +161,7 @@ def _translated(address: str) -> Iterator[None]:
         raise _as_os_error(error, address) from error
 
 
-class _Reader(io.RawIOBase):
+class _HdfsReader(io.RawIOBase):
     """A file to read from datanodes; the client knows the locations of its blocks since it opened the file."""
 
     def __init__(self, file: Any, address: str) -> None:

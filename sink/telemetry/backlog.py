@@ -178,7 +178,7 @@ class PartitionTrend:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BacklogSample:
     at: float
     """Wall clock."""
     lag: int | None
@@ -194,7 +194,7 @@ class Trend:
         self.open_transactions = OpenTransactions()
         self._points: dict[TopicPartition, deque[tuple[float, int, int]]] = {}
         """Occasional samples of `(time, committed, end)`."""
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES)
+        self.samples: deque[BacklogSample] = deque(maxlen=SAMPLES)
         self.partitions: Mapping[TopicPartition, PartitionTrend] = {}
         self.age = NONE_WAITS
         """The age of the oldest record that has not landed."""
@@ -222,7 +222,7 @@ class Trend:
         commit = last_commit(view)
         commit_age = None if commit is None else max(0.0, wall - commit)
         if log is None:
-            self._sample(Sample(wall, None, None, commit_age))
+            self._sample(BacklogSample(wall, None, None, commit_age))
             return
         self.open_transactions.look(log.partitions, wall, begun)
         lags = {partition: readable_lag(view.states.get(partition), ends) for partition, ends in log.partitions.items()}
@@ -239,9 +239,9 @@ class Trend:
             del self._points[removed]
         self.partitions = trends
         acknowledged = sum(lag(view.states.get(partition), ends) for partition, ends in log.partitions.items())
-        self._sample(Sample(wall, acknowledged, self.age.known, commit_age))
+        self._sample(BacklogSample(wall, acknowledged, self.age.known, commit_age))
 
-    def _sample(self, sample: Sample) -> None:
+    def _sample(self, sample: BacklogSample) -> None:
         if not self.samples or sample.at - self.samples[-1].at >= SAMPLE_SECONDS * 0.8:
             self.samples.append(sample)
 

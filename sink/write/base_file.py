@@ -20,7 +20,7 @@ from coordination.state.model import WriteTask
 from sink.layout.column_ranges import KEY, nan_columns, ranges_of
 from sink.layout.file_ids import file_id
 from sink.storage.files import Storage
-from sink.write.parquet_layout import PAGES, Layout
+from sink.write.parquet_layout import PAGES, ParquetLayout
 
 TIMELINE = ".hoodie/timeline"
 # Without this version Spark refuses dates before 1582 and times before 1900: it cannot know in which calendar they
@@ -101,7 +101,7 @@ class BaseFile:
     def is_open(self) -> bool:
         return self._parquet is not None
 
-    def open(self, layout: Layout, codec: str) -> None:
+    def open(self, layout: ParquetLayout, codec: str) -> None:
         self._storage.create(self._marker).close()
         self._stream = self._storage.create(self._file_path)
         self._parquet = pq.ParquetWriter(

@@ -174,7 +174,7 @@ class ChangeSpec(RowSpec):
         return T.StructType([*self.schema.spark.fields, *LOG_POSITION.fields])
 
     def decoder(self) -> Decode:
-        return Changes(self).decode_batch
+        return ChangeDecoder(self).decode_batch
 
     def place(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Groups]:
         deleted = flags(rows.column(IS_DELETED))
@@ -219,7 +219,7 @@ class _Decoded:
     """Where it is known."""
 
 
-class Changes:
+class ChangeDecoder:
     """Decodes changes. Not thread-safe."""
 
     def __init__(self, spec: ChangeSpec) -> None:

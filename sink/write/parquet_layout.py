@@ -30,7 +30,7 @@ _GAIN = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ParquetLayout:
     """The encodings of the columns: dictionary, delta, or plain."""
 
     schema: pa.Schema
@@ -38,7 +38,7 @@ class Layout:
     encodings: Mapping[str, str]
 
 
-def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> Layout:
+def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> ParquetLayout:
     """Chooses the layout. `delta` columns rise from row to row; `prefixed` columns have texts with a common beginning.
     Neither gets a dictionary."""
     sample = rows.slice(0, _SAMPLE)
@@ -51,7 +51,7 @@ def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str])
             chosen.append(field.name)
         elif _is_denser_as_delta(sample.column(field.name)):
             encodings[field.name] = _DELTA
-    return Layout(
+    return ParquetLayout(
         rows.schema,
         tuple(chosen),
         {name: kind for name, kind in encodings.items() if name in rows.schema.names},

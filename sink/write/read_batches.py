@@ -23,7 +23,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """Rows `[start, stop)` of a batch. They belong to the slice at position `slice` in the task."""
 
     slice: int
@@ -37,7 +37,7 @@ class ReadBatch:
 
     records: pa.RecordBatch
     topic: str
-    parts: tuple[Part, ...]
+    parts: tuple[BatchPart, ...]
 
 
 class SliceIndex:
@@ -49,7 +49,7 @@ class SliceIndex:
             by_source[piece.topic, piece.partition].append((piece.start, piece.end, position))
         self._ranges = {source: np.array(sorted(rows), np.int64).T for source, rows in by_source.items()}
 
-    def parts(self, topic: str, partition: int, offsets: Offsets) -> Iterator[Part]:
+    def parts(self, topic: str, partition: int, offsets: Offsets) -> Iterator[BatchPart]:
         """Cuts rows of one partition where slices end. Raises SinkError for a row that belongs to no slice."""
         starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
         columns = np.searchsorted(starts, offsets, "right") - 1
@@ -58,7 +58,7 @@ class SliceIndex:
         bounds = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(bounds):
             if start < stop:
-                yield Part(int(positions[columns[start]]), start, stop)
+                yield BatchPart(int(positions[columns[start]]), start, stop)
 
 
 class BatchBuilder:
@@ -68,10 +68,10 @@ class BatchBuilder:
         self._bytes_max = bytes_max
         self._topic = ""
         self._pieces: list[pa.RecordBatch] = []
-        self._parts: list[Part] = []
+        self._parts: list[BatchPart] = []
         self._rows = self._bytes = 0
 
-    def add(self, topic: str, piece: pa.RecordBatch, parts: Iterator[Part]) -> Iterator[ReadBatch]:
+    def add(self, topic: str, piece: pa.RecordBatch, parts: Iterator[BatchPart]) -> Iterator[ReadBatch]:
         """Adds a piece; yields the batch before it, if that is full. Rows of `parts` count from the piece's start."""
         full = self._rows + piece.num_rows > BATCH_ROWS or self._bytes + piece.nbytes > self._bytes_max
         if self._pieces and (full or topic != self._topic):
@@ -79,7 +79,7 @@ class BatchBuilder:
         self._topic = topic
         self._pieces.append(piece)
         for part in parts:
-            self._add_part(Part(part.slice, part.start + self._rows, part.stop + self._rows))
+            self._add_part(BatchPart(part.slice, part.start + self._rows, part.stop + self._rows))
         self._rows += piece.num_rows
         self._bytes += piece.nbytes
 
@@ -91,9 +91,9 @@ class BatchBuilder:
             self._pieces, self._parts, self._rows, self._bytes = [], [], 0, 0
             yield batch
 
-    def _add_part(self, part: Part) -> None:
+    def _add_part(self, part: BatchPart) -> None:
         last = self._parts[-1] if self._parts else None
         if last is not None and last.slice == part.slice and last.stop == part.start:
-            self._parts[-1] = Part(last.slice, last.start, part.stop)
+            self._parts[-1] = BatchPart(last.slice, last.start, part.stop)
         else:
             self._parts.append(part)

@@ -30,7 +30,7 @@ from sink.layout.partition_paths import Groups
 from sink.schema.table_schema import META_COLUMNS
 from sink.storage.files import Storage
 from sink.write.base_file import Attempt, BaseFile, InstantGuard
-from sink.write.parquet_layout import Layout, choose_layout
+from sink.write.parquet_layout import ParquetLayout, choose_layout
 
 METAFILE = ".hoodie_partition_metadata"
 DELTA = ("_kafka_offset", "_kafka_timestamp")
@@ -152,7 +152,7 @@ class SliceFiles:
         self._pending_bytes = 0
         self._open: OrderedDict[str, BaseFile] = OrderedDict()
         self._rolls: dict[str, int] = {}
-        self._layout: Layout | None = None
+        self._layout: ParquetLayout | None = None
         self._listed_at = float("-inf")
 
     def add(self, rows: pa.RecordBatch, groups: Groups) -> None:

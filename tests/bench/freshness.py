@@ -19,7 +19,7 @@ from pathlib import Path
 
 from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.timeline import active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab
@@ -148,7 +148,7 @@ def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent_records
     for record in sent_records:
         by_partition.setdefault(record.partition, []).append(record)
     for partition, records in by_partition.items():
-        covered = [_end(commit.checkpoints[fleet.name].ends, TopicPartition(topic, partition)) for commit in commits]
+        covered = [_end(commit.checkpoints[fleet.name].ends, LogPartition(topic, partition)) for commit in commits]
         for record in records:
             index = bisect_right(covered, record.offset)
             if index == len(covered):
@@ -157,6 +157,6 @@ def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent_records
     return latencies
 
 
-def _end(ends_by_source: Mapping[TopicPartition, object], source: TopicPartition) -> int:
+def _end(ends_by_source: Mapping[LogPartition, object], source: LogPartition) -> int:
     state = ends_by_source.get(source)
     return getattr(state, "end", 0)

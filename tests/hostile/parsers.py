@@ -26,7 +26,7 @@ from sink import config
 from sink.audit.timeline import metadata_of
 from sink.config.values import topic_regex
 from sink.decode.avro_columns import AvroReader
-from sink.decode.column_records import ColumnDecoder, Reader, UnusableSchema, WireDecoder
+from sink.decode.column_records import ColumnDecoder, ColumnReader, UnusableSchema, WireDecoder
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, Columns
 from sink.decode.fingerprints import fingerprint
@@ -166,7 +166,7 @@ def json_schema(data: bytes) -> object:
     return columns_of_json_schema(RegisteredSchema(1, "JSON", text), [], BOUNDS)
 
 
-def _reader_of(schema_id: object, message_path: tuple[int, ...]) -> Reader:
+def _reader_of(schema_id: object, message_path: tuple[int, ...]) -> ColumnReader:
     if schema_id == 7 and message_path in ((), (0,)):
         return _avro()._reader
     raise UnknownSchema("there is no such schema")

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit.audit import audit
-from sink.audit.checkpoints import TopicPartition as AuditedPartition
+from sink.audit.checkpoints import LogPartition as AuditedPartition
 from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.log import TopicAccess, as_kafka_prints
 from sink.audit.report import DigestCount, FindingKind, Report

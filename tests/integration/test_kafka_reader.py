@@ -17,7 +17,7 @@ from coordination.errors import DamagedLog, DataLoss, Unavailable, WrongLog
 from coordination.planning import log_continuity
 from coordination.state.log_records import ReadRange
 from coordination.state.model import NO_ANCHOR, PartitionState, Slice, TopicPartition, WriteTask
-from sink.audit.checkpoints import TopicPartition as AuditedPartition
+from sink.audit.checkpoints import LogPartition as AuditedPartition
 from sink.audit.failures import CannotAudit
 from sink.audit.log import LogRange, LogReader, TopicAccess
 from sink.devtools.local.kafka import KafkaServer

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from coordination.errors import SinkError
 from coordination.state import codec, tree
 from coordination.state.model import Member
-from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
+from coordination.state.reading import ParticipantViewReader, SnapshotReader, TreeReader
 from coordination.state.tree import Check, Create, Delete, Node, Op, Set
 from coordination.zookeeper.keeper import Keeper, result_of
 from tests.simulation.keeper import SimKeeper
@@ -62,11 +62,11 @@ class Tree(Protocol):
 
     def write(self, worker: str, ops: tuple[Op, ...]) -> None: ...
 
-    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]: ...
+    def nodes(self, reader: SnapshotReader[Any]) -> Mapping[str, Node]: ...
 
 
 class Reading(Keeper):
-    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+    def nodes(self, reader: SnapshotReader[Any]) -> Mapping[str, Node]:
         return result_of(self._snapshot(reader))
 
 
@@ -103,7 +103,7 @@ class Real:
     def write(self, worker: str, ops: tuple[Op, ...]) -> None:
         self._keepers[worker].write(ops)
 
-    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+    def nodes(self, reader: SnapshotReader[Any]) -> Mapping[str, Node]:
         return self._reader.nodes(reader)
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Simulated:
         assert self._sessions[worker] in self._keeper.alive
         self._keeper.write(ops)
 
-    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+    def nodes(self, reader: SnapshotReader[Any]) -> Mapping[str, Node]:
         latest = self._keeper.latest
         snapshot, began, ended = self._keeper.torn_snapshot(Random(0), latest, reader)
         assert began == ended == latest

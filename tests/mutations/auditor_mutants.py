@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sink.audit import audit, beside_rows, chain, columns, digests, files
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content import bad_rows, bloom, cells, changes, indexes, places, records
 from sink.audit.content.expected import KEY, PATH
 from sink.audit.decode import json_values
@@ -24,7 +24,7 @@ from tests.mutations.cells import Cell, place
 from tests.mutations.edit import Edited, rows_of, with_cell
 
 _ONE = np.uint64(1)
-_NO_ERRORS: tuple[Counter[TopicPartition], int] = (Counter(), 0)
+_NO_ERRORS: tuple[Counter[LogPartition], int] = (Counter(), 0)
 Patch = Callable[[Any, str, Any], None]
 
 
@@ -197,7 +197,9 @@ BLIND = (
     Blind("ranges that hold whatever they say", "statistics altered", _nothing(indexes.Extent, "within", True)),
     Blind("a metadata table that is not read", "metadata table altered", _nothing(beside_rows, "check_metadata_table")),
     Blind("columns that no rewrite takes back", "column stale", _nothing(columns, "_types", {})),
-    Blind("an errors table whose values do not count", "errors row altered", _nothing(bad_rows.BadRows, "receive")),
+    Blind(
+        "an errors table whose values do not count", "errors row altered", _nothing(bad_rows.ErrorsTableRows, "receive")
+    ),
     Blind(
         "an errors table whose rows do not count",
         "errors row missing",

@@ -27,7 +27,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from sink.config import Settings
 from sink.hudi.options import ordering_fields, require_usable
 from sink.schema.table_schema import IS_DELETED
-from sink.write.changes import Changes
+from sink.write.changes import ChangeDecoder
 from sink.write.kafka_reader import message_columns
 from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
 from sink.write.row_spec import change_spec, row_spec, table_schema
@@ -117,7 +117,7 @@ def landed(settings: Settings, case: Case) -> Landed:
         _, decoded, bad = separate_bad(batch, TOPIC, rows.decode)
         return Landed([] if decoded is None else decoded[0].to_pylist(), bad)
     spec = change_spec(settings, schema)
-    _, changes, bad = separate_bad(batch, TOPIC, Changes(spec).decode_batch)
+    _, changes, bad = separate_bad(batch, TOPIC, ChangeDecoder(spec).decode_batch)
     table = Table(ordering_fields(settings))
     if changes is not None:
         for place, change in zip(_places(settings, spec, changes), changes.to_pylist(), strict=True):

@@ -16,7 +16,7 @@ from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
 from coordination.state.model import Member
-from coordination.state.reading import Reader, TreeReader
+from coordination.state.reading import SnapshotReader, TreeReader
 from coordination.state.tree import (
     Check,
     Create,
@@ -175,7 +175,7 @@ class SimKeeper:
             view = self._views[at] = self._reader.read(self.snapshot(at))
         return view
 
-    def torn_snapshot(self, rng: Random, low: int, reader: Reader[Any]) -> tuple[Snapshot, int, int]:
+    def torn_snapshot(self, rng: Random, low: int, reader: SnapshotReader[Any]) -> tuple[Snapshot, int, int]:
         """Reads level by level, like `Keeper._snapshot`. Returns the snapshot, its first and its last moment."""
         began = at = rng.randint(low, self.latest)
         nodes: dict[str, Node] = {}

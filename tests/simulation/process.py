@@ -27,7 +27,7 @@ from coordination.state.messages import (
     Tick,
 )
 from coordination.state.model import Member, WorkerState
-from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
+from coordination.state.reading import ParticipantViewReader, SnapshotReader, TreeReader
 from coordination.state.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
 from tests.simulation.log import SimLog
@@ -390,7 +390,7 @@ class Process:
         """Reads the whole tree, as `_read` does."""
         return self._read(self._tree_reader)
 
-    def _read(self, reader: Reader[T]) -> T | None:
+    def _read(self, reader: SnapshotReader[T]) -> T | None:
         """Reads as `Keeper` does: the view may be stale, but never older than the last one. Returns None if every
         attempt was torn. Raises Corrupt if the present tree cannot be decoded."""
         keeper, rng = self.world.keeper, self.world.rng

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sink.config import Settings
-from sink.write.changes import Changes
+from sink.write.changes import ChangeDecoder
 from sink.write.record_columns import BadRow, separate_bad
 from sink.write.row_spec import change_spec, table_schema
 from tests.one_sink import load
@@ -49,7 +49,7 @@ def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, 
 
 def separated(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """Returns the rows of the good records, and the bad records with their reasons."""
-    changes = Changes(change_spec(settings, table_schema(settings)))
+    changes = ChangeDecoder(change_spec(settings, table_schema(settings)))
     _, decoded, bad = separate_bad(batch_of(records), "t", changes.decode_batch)
     rows = [] if decoded is None else decoded.to_pylist()
     for row in rows:

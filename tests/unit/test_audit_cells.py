@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content.cells import OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import DELETES, KEY, PATH, Target, column
+from sink.audit.content.expected import DELETES, KEY, PATH, ExpectedForm, column
 from sink.audit.content.places import Places
 from sink.audit.report import AuditFindings, ContentCount, FindingKind, Report
 
-SOURCE = TopicPartition("orders", 0)
+SOURCE = LogPartition("orders", 0)
 COMMITS = {"20260101000000000": 0, "20260102000000000": 1}
 OTHERS, UNKNOWN = "20260103000000000", "20260104000000000"
 ENTRIES = pa.map_(pa.string(), pa.int64())
@@ -38,7 +38,7 @@ def compared(
 ) -> tuple[ContentCount, list[tuple[FindingKind, str]]]:
     """Compares rows of a column `c`, with `offset`, `commit` (its number; 2 is of another writer, 3 unknown), `key` and
     `deletes`. The commits `left_out` are not compared."""
-    target = Target(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
+    target = ExpectedForm(pa.schema([("c", kind)]), Places(("key",), (), True, False), ordering)
     coordinates = Coordinates({SOURCE: 0}, COMMITS | {OTHERS: OTHER_WRITERS}, {0: 0, 1: 1})
     table = TableRows(directory, target, coordinates, has_meta)
     instants = [*COMMITS, OTHERS, UNKNOWN]

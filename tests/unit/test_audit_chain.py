@@ -7,52 +7,52 @@ from dataclasses import replace
 
 from sink.audit.chain import Beginning, Chain, check_chain
 from sink.audit.checkpoints import (
-    Checkpoint,
-    Gap,
-    PartitionCheckpoint,
-    Slice,
-    SliceResult,
-    TopicPartition,
+    AuditedCheckpoint,
+    AuditedEnd,
+    AuditedGap,
+    AuditedResult,
+    AuditedSlice,
+    LogPartition,
 )
 from sink.audit.report import FindingKind
 from sink.audit.timeline import Commit, WrittenFile
 
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = LogPartition("orders", 0), LogPartition("orders", 1)
 
 
-def result(source: TopicPartition, start: int, end: int, generation: int = 0) -> SliceResult:
-    return SliceResult(Slice(source.topic, source.partition, start, end, "id", generation), end - start, 0)
+def result(source: LogPartition, start: int, end: int, generation: int = 0) -> AuditedResult:
+    return AuditedResult(AuditedSlice(source.topic, source.partition, start, end, "id", generation), end - start, 0)
 
 
 def checkpoint(
     number: int,
-    ends: Mapping[TopicPartition, tuple[int, int]],
-    results: Sequence[SliceResult] = (),
+    ends: Mapping[LogPartition, tuple[int, int]],
+    results: Sequence[AuditedResult] = (),
     base: int | None = None,
-    gaps: Sequence[Gap] = (),
+    gaps: Sequence[AuditedGap] = (),
     epoch: int = 1,
-) -> Checkpoint:
-    return Checkpoint(
+) -> AuditedCheckpoint:
+    return AuditedCheckpoint(
         sink="orders",
         cluster="cluster",
         epoch=epoch,
         number=number,
         base=number - 1 if base is None else base,
         topics={"orders": "id"},
-        ends={source: PartitionCheckpoint(*end) for source, end in ends.items()},
+        ends={source: AuditedEnd(*end) for source, end in ends.items()},
         results=tuple(results),
         gaps=tuple(gaps),
     )
 
 
-def commit(checkpoint: Checkpoint, completed: int | None = None) -> Commit:
+def commit(checkpoint: AuditedCheckpoint, completed: int | None = None) -> Commit:
     instant = f"{completed or checkpoint.number:017d}"
     rows = sum(entry.records for entry in checkpoint.results)
     file = WrittenFile("id", "id.parquet", "", rows, rows, 0, 1)
     return Commit(instant, instant, "commit", "BULK_INSERT", (file,), frozenset(), {"orders": checkpoint}, {})
 
 
-def check(*checkpoints: Checkpoint) -> Chain:
+def check(*checkpoints: AuditedCheckpoint) -> Chain:
     return check_chain("orders", [commit(entry) for entry in checkpoints])
 
 
@@ -107,18 +107,18 @@ def test_an_end_may_fall_only_when_the_generation_rises() -> None:
 
 
 def test_a_generation_never_falls() -> None:
-    raised = replace(FIRST, ends={P0: PartitionCheckpoint(10, 2), P1: PartitionCheckpoint(5, 0)})
+    raised = replace(FIRST, ends={P0: AuditedEnd(10, 2), P1: AuditedEnd(5, 0)})
     fallen = checkpoint(2, {P0: (10, 1), P1: (5, 0)})
     assert failures(check(raised, fallen)) == [FindingKind.GENERATION]
 
 
 def test_a_declared_gap_joins_ranges_and_must_stay_declared() -> None:
-    gap = Gap("orders", 0, 10, 40)
+    gap = AuditedGap("orders", 0, 10, 40)
     skipped = checkpoint(2, {P0: (50, 1), P1: (5, 0)}, [result(P0, 40, 50, 1)], gaps=[gap])
     assert failures(check(FIRST, skipped)) == []
     forgotten = checkpoint(3, {P0: (50, 1), P1: (5, 0)})
     assert failures(check(FIRST, skipped, forgotten)) == [FindingKind.GAP_DROPPED]
-    within_another = replace(forgotten, gaps=(Gap("orders", 0, 0, 60),))
+    within_another = replace(forgotten, gaps=(AuditedGap("orders", 0, 0, 60),))
     assert FindingKind.GAP_DROPPED not in failures(check(FIRST, skipped, within_another))
 
 
@@ -127,7 +127,7 @@ def test_a_partition_never_leaves_the_checkpoint() -> None:
 
 
 def test_a_new_partition_may_start_anywhere() -> None:
-    new_partition = TopicPartition("orders", 2)
+    new_partition = LogPartition("orders", 2)
     follower = checkpoint(2, {P0: (10, 0), P1: (5, 0), new_partition: (90, 0)}, [result(new_partition, 70, 90)])
     assert failures(check(FIRST, follower)) == []
 

@@ -14,13 +14,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, Chunk, Records, Target, write_chunk
+from sink.audit.content.expected import BAD_SCHEMA, Chunk, ExpectedForm, LogColumns, write_chunk
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.places import Places
 from sink.audit.content.specification import specification_of
-from sink.audit.log_records import Columns
+from sink.audit.log_records import RecordColumns
 from sink.config import Settings
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema, registry
@@ -55,16 +55,16 @@ def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, 
     own = [field for field in schema.arrow if not field.name.startswith("_hoodie_")]
     is_changed = settings.operation == "upsert"
     ordering = Ordering(tuple(ordering_fields(settings)), settings.key_is_global) if is_changed else None
-    target = Target(pa.schema(own), Places.of(properties(settings)), ordering)
+    target = ExpectedForm(pa.schema(own), Places.of(properties(settings)), ordering)
     ids = kept_schemas(settings, directory)
     spec = specification_of(schema.specification_json, schema.avro(SINK), ids, files(directory))
     folder = directory / "expected"
     folder.mkdir()
-    (folder / "spec-0").write_bytes(pickle.dumps((spec, target, [TopicPartition(TOPIC, 0)])))
-    records = Records()
+    (folder / "spec-0").write_bytes(pickle.dumps((spec, target, [LogPartition(TOPIC, 0)])))
+    records = LogColumns()
     for offset, record in enumerate(case.records()):
         key, value = content(record["key"]), content(record["value"])
-        records.add(0, 0, Columns([offset], [record.get("timestamp", 0)], [key], [value], [()]))
+        records.add(0, 0, RecordColumns([offset], [record.get("timestamp", 0)], [key], [value], [()]))
     assert write_chunk(folder, 0, Chunk(0, records)) is None
     pq.write_table(target.schema.empty_table(), folder / "rows-none.parquet")
     pq.write_table(BAD_SCHEMA.empty_table(), folder / "bad-none.parquet")

@@ -8,24 +8,24 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.consumer import TopicConsumer
 from sink.audit.failures import CannotAudit
 from sink.audit.log import LogRange, LogReader, TopicAccess
 
-SOURCE = TopicPartition("orders", 0)
+SOURCE = LogPartition("orders", 0)
 
 
 class PausedConsumer:
     def pause(self, _: Any) -> None: ...
 
 
-def deliver(span: LogRange, *messages: Message) -> tuple[list[int], dict[TopicPartition, LogRange]]:
+def deliver(span: LogRange, *messages: Message) -> tuple[list[int], dict[LogPartition, LogRange]]:
     received: list[int] = []
     pending = {SOURCE: span}
     with closing(LogReader(TopicAccess("127.0.0.1:1"))) as reader:
         consumer = cast(TopicConsumer, PausedConsumer())
-        assert reader._deliver(consumer, messages, pending, lambda _, __, offsets: received.extend(offsets)) == {}
+        assert reader._deliver(consumer, messages, pending, lambda _, records: received.extend(records.offsets)) == {}
     return received, pending
 
 

@@ -14,7 +14,7 @@ from coordination.errors import ConfigError
 from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperInfo, KeeperView
 from sink.clients.kafka import Log
-from sink.operations.catching_up import Target, positions_at, target_of
+from sink.operations.catching_up import CatchUpTarget, positions_at, target_of
 from sink.operations.reset import ResetRequest, with_offsets
 from tests.unit.settings_kit import minimal_settings
 
@@ -40,7 +40,7 @@ def state(end: int, topic_id: str = "id") -> PartitionState:
 
 
 def test_a_target_is_reached_when_each_partition_is_committed_that_far() -> None:
-    target = Target(log_of(p0=(0, 10), p1=(5, 9)))
+    target = CatchUpTarget(log_of(p0=(0, 10), p1=(5, 9)))
     assert target.missing({}) == 10 + 4
     assert not target.is_reached({P0: state(10)})
     assert target.missing({P0: state(10), P1: state(7)}) == 2
@@ -77,11 +77,11 @@ def test_another_cluster_than_the_sink_reads_has_no_end_that_could_be_reached(tm
 
 
 def test_what_is_planned_and_not_committed_does_not_count() -> None:
-    assert not Target(log_of(p0=(0, 12))).is_reached({P0: state(10)})
+    assert not CatchUpTarget(log_of(p0=(0, 12))).is_reached({P0: state(10)})
 
 
 def test_another_topic_of_the_same_name_has_committed_nothing_of_it() -> None:
-    assert not Target(log_of(p0=(0, 10))).is_reached({P0: state(10, "another")})
+    assert not CatchUpTarget(log_of(p0=(0, 10))).is_reached({P0: state(10, "another")})
 
 
 def test_the_records_of_a_time_begin_at_the_first_that_is_not_older_or_at_the_end() -> None:

@@ -33,7 +33,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
+from coordination.state.reading import ParticipantViewReader, SnapshotReader, TreeReader
 from coordination.state.tree import Create, Halt, KeeperInfo, Node
 
 offsets = st.integers(0, 2**62)
@@ -308,7 +308,7 @@ contents = st.just(b"") | st.binary(max_size=20) | json_values.map(lambda v: jso
     "reader", [TreeReader(), ParticipantViewReader("w1:1")], ids=lambda reader: type(reader).__name__
 )
 @given(nodes=st.dictionaries(paths, contents, max_size=8))
-def test_a_tree_with_anything_in_it_is_read_or_corrupt(reader: Reader[object], nodes: dict[str, bytes]) -> None:
+def test_a_tree_with_anything_in_it_is_read_or_corrupt(reader: SnapshotReader[object], nodes: dict[str, bytes]) -> None:
     snapshot = {path: Node(data, 0) for path, data in nodes.items()}
     for path in nodes:
         while path := path.rpartition("/")[0]:

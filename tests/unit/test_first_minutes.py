@@ -22,7 +22,7 @@ from sink.commands.examples import EXAMPLES
 from sink.config import Fleet
 from sink.operations import diagnosis
 from sink.operations.chosen import KnownSinks
-from sink.operations.diagnosis import LOG_LINES, Part, diagnose
+from sink.operations.diagnosis import LOG_LINES, ReportPart, diagnose
 from tests.docs.help import commands, help_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,7 +157,7 @@ def test_the_ends_of_the_newest_logs_are_in_it_without_secrets(tmp_path: Path, m
 
 
 def test_an_archive_has_a_file_for_each_part() -> None:
-    data = as_archive([Part("versions.txt", "sink 1\n"), Part("orders/status.json", "{}")], "report")
+    data = as_archive([ReportPart("versions.txt", "sink 1\n"), ReportPart("orders/status.json", "{}")], "report")
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         names = archive.getnames()
         versions = archive.extractfile("report/versions.txt")

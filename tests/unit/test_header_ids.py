@@ -21,7 +21,7 @@ from sink.decode.header_ids import wire_column
 from sink.decode.records import Decoded
 from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.changes import Changes
+from sink.write.changes import ChangeDecoder
 from sink.write.record_columns import separate_bad
 from sink.write.row_spec import change_spec, table_schema
 from tests.unit.change_kit import settings_of
@@ -167,7 +167,7 @@ def test_a_tombstone_finds_its_row_by_a_key_whose_schema_is_in_the_header(regist
             "headers": batch_of([(None, headers)]).column("headers"),
         }
     )
-    changes = Changes(change_spec(settings, table_schema(settings)))
+    changes = ChangeDecoder(change_spec(settings, table_schema(settings)))
     _, rows, bad = separate_bad(batch, "t", changes.decode_batch)
     assert bad == ()
     assert rows is not None

@@ -30,7 +30,7 @@ from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summar
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
-from sink.operations.health import Evidence, Judgement, judge
+from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
@@ -82,7 +82,7 @@ def evidence_of(
     end: int | None = 100,
     waiting: float = 0.0,
     kafka_error: Unavailable | None = None,
-) -> Evidence:
+) -> HealthEvidence:
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
     if log is not None:
@@ -90,7 +90,7 @@ def evidence_of(
         trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
             trend.observe(before, log, WALL - after)
-    return Evidence(settings, WALL, view, build(settings, FullTree(view), log or kafka_error, WALL), trend=trend)
+    return HealthEvidence(settings, WALL, view, build(settings, FullTree(view), log or kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
@@ -168,7 +168,7 @@ def test_kafka_away_is_a_note_until_nobody_can_say_that_nothing_waits(settings: 
 
 
 def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
-    assert kinds(judge(Evidence(settings, WALL)))[0] == ["not-read"]
+    assert kinds(judge(HealthEvidence(settings, WALL)))[0] == ["not-read"]
     away = replace(evidence_of(settings, a_view(settings)), unread=finding("zookeeper", "no connection"))
     assert kinds(judge(away))[0] == ["zookeeper"]
     without_tree = judge(evidence_of(settings, replace(a_view(settings), info=None)))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from coordination.errors import ConfigError, Conflict, Unavailable
 from sink.config import Settings
 from sink.devtools.local.servers import free_ports
-from sink.http.bounded_server import CLIENT_SECONDS, MOST_CONNECTIONS, Limits
+from sink.http.bounded_server import CLIENT_SECONDS, MOST_CONNECTIONS, Connections
 from sink.http.facts import HostedSink
 from sink.http.server import WorkerHttp
 from sink.operations.control import NoSuchWorker
@@ -397,7 +397,7 @@ def test_the_server_sleeps_when_it_has_taken_more_than_its_share(monkeypatch: py
     monkeypatch.setattr("sink.http.bounded_server.time.monotonic", lambda: wall[0])
     monkeypatch.setattr("sink.http.bounded_server.time.thread_time", lambda: used[0])
     monkeypatch.setattr("sink.http.bounded_server.time.sleep", slept.append)
-    limits = Limits()
+    limits = Connections()
     used[0], wall[0] = 0.4, 0.4
     limits.throttle()
     assert slept == []

@@ -26,7 +26,7 @@ from sink.infer.field_stats import DEEPEST, MAP_KEYS
 from sink.infer.json_samples import Inferred, nameable
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
-from sink.operations.samples import Span, spans
+from sink.operations.samples import SampledRange, spans
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
@@ -446,8 +446,16 @@ def test_a_sample_is_spread_over_partitions_and_what_some_have_not_the_others_gi
     log = {TopicPartition("t", number): PartitionLog("id", *span) for number, span in enumerate(bounds)}
     view = LogView("cluster", log)
     zero, one, three = (TopicPartition("t", n) for n in (0, 1, 3))
-    assert spans(view, 30, False) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(72, 90, 18)}
-    assert spans(view, 30, True) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(0, 90, 18)}
+    assert spans(view, 30, False) == {
+        zero: SampledRange(0, 2, 2),
+        one: SampledRange(50, 60, 10),
+        three: SampledRange(72, 90, 18),
+    }
+    assert spans(view, 30, True) == {
+        zero: SampledRange(0, 2, 2),
+        one: SampledRange(50, 60, 10),
+        three: SampledRange(0, 90, 18),
+    }
     assert sum(span.max_records for span in spans(view, 4, False).values()) == 4
     assert sum(span.max_records for span in spans(view, 1, False).values()) == 1
     assert sum(span.max_records for span in spans(view, 1000, False).values()) == 102

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coordination.errors import SinkError
 from coordination.state.model import Slice
 from sink.write import read_batches
-from sink.write.read_batches import BatchBuilder, Part, ReadBatch, SliceIndex
+from sink.write.read_batches import BatchBuilder, BatchPart, ReadBatch, SliceIndex
 
 Run = tuple[str, int, list[int]]
 """Topic, partition, and rising offsets of it."""
@@ -115,7 +115,10 @@ def test_a_batch_is_bounded_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_batch_has_records_of_one_topic() -> None:
     slices = [Slice(topic, 0, 0, 10, topic, 0) for topic in ("a", "b")]
     batches = batches_of(slices, [("a", 0, [1, 2]), ("b", 0, [1, 2])], 1 << 30)
-    assert [(batch.topic, batch.parts) for batch in batches] == [("a", (Part(0, 0, 2),)), ("b", (Part(1, 0, 2),))]
+    assert [(batch.topic, batch.parts) for batch in batches] == [
+        ("a", (BatchPart(0, 0, 2),)),
+        ("b", (BatchPart(1, 0, 2),)),
+    ]
 
 
 @pytest.mark.parametrize("offset", [4, 10, 14, 25])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import Slice, SliceResult, TopicPartition
+from sink.audit.checkpoints import AuditedResult, AuditedSlice, LogPartition
 from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.log_records import LogRecords
@@ -131,9 +131,9 @@ def compared(
     topic_id: str = "id",
 ) -> tuple[DigestCount, list[str]]:
     """Compares the log's records with slices of start, end, records and digest. `first`: the log's first offset."""
-    source = TopicPartition(topic, partition)
+    source = LogPartition(topic, partition)
     ranges = [
-        CommittedRange(SliceResult(Slice(topic, partition, start, end, "id", 0), count, digest, 0), 1, "1")
+        CommittedRange(AuditedResult(AuditedSlice(topic, partition, start, end, "id", 0), count, digest, 0), 1, "1")
         for start, end, count, digest in slices
     ]
     log_digests, findings = LogDigests(ranges), AuditFindings()

@@ -9,7 +9,7 @@ import yaml
 
 from sink.config import Fleet, load_fleet
 from sink.runtime import hosting
-from sink.runtime.hosting import Changes
+from sink.runtime.hosting import FleetChanges
 
 SHARED = {
     "zookeeper.connect": "zk:2181",
@@ -32,7 +32,7 @@ def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object
     return load_fleet(file, {}, strict=False)
 
 
-def changes_of(old: Fleet, new: Fleet) -> Changes:
+def changes_of(old: Fleet, new: Fleet) -> FleetChanges:
     """Compares them for a process that runs all sinks of `old` that it hosts."""
     return hosting.changes_of(old, new, {settings.name: settings for settings in old.hosted})
 

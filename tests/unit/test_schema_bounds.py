@@ -26,7 +26,7 @@ from sink.decode.registry import RegisteredSchema, RegistryAccess
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
-from sink.schema.bounds import LARGEST, Place, SchemaBounds, SchemaTooLarge
+from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace, SchemaTooLarge
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 
@@ -186,7 +186,7 @@ def test_required_fields_without_a_column_count() -> None:
 
 
 def test_a_walk_that_goes_on_after_a_refusal_is_refused_again() -> None:
-    place = Place.root(SchemaBounds(columns=1))
+    place = SchemaPlace.root(SchemaBounds(columns=1))
     place.field("a")
     for _ in range(2):
         with pytest.raises(SchemaTooLarge):

@@ -8,7 +8,7 @@ import pytest
 
 from coordination.errors import BadRecord, SinkError
 from coordination.state.model import Slice, WriteTask
-from sink.write.read_batches import Part, ReadBatch
+from sink.write.read_batches import BatchPart, ReadBatch
 from sink.write.record_columns import BadRow
 from sink.write.task_report import BadOffset, SliceCounter, TaskReport, complete
 
@@ -20,7 +20,7 @@ def batch(rows: dict[int, list[int]], digest: int = 1, value: bytes | None = b"f
     """Returns records of this digest and value: `rows` has their offsets by the position of their slice."""
     parts, offsets = [], []
     for position, slice_offsets in rows.items():
-        parts.append(Part(position, len(offsets), len(offsets) + len(slice_offsets)))
+        parts.append(BatchPart(position, len(offsets), len(offsets) + len(slice_offsets)))
         offsets += slice_offsets
     columns = {
         "value": pa.array([value] * len(offsets), pa.binary()),

@@ -10,7 +10,7 @@ import pytest
 from coordination.errors import Corrupt, OtherVersion
 from coordination.state import codec, tree
 from coordination.state.model import Checkpoint, PartitionCheckpoint, SliceResult, TopicPartition, WriteStatus
-from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
+from coordination.state.reading import ParticipantViewReader, SnapshotReader, TreeReader
 from coordination.state.tree import Create, Node
 from coordination.state.versions import PROTOCOL, require_own
 from coordination.zookeeper import records
@@ -111,7 +111,7 @@ def test_what_is_no_version_is_no_record(version: object) -> None:
 
 
 @pytest.mark.parametrize("reader", [TreeReader(), ParticipantViewReader("w:1")])
-def test_records_of_this_version_are_read(reader: Reader[object]) -> None:
+def test_records_of_this_version_are_read(reader: SnapshotReader[object]) -> None:
     require_own(PROTOCOL, "place")
     reader.read(tree_with(tree.KEEPER, SOUND[tree.KEEPER]))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, FindingKind
 from sink.audit.rows import PROVENANCE
@@ -24,33 +24,33 @@ COLUMNS = (*PROVENANCE, "sink", "topic_id", "_kafka_timestamp", "_kafka_key", "v
 _Found = tuple[NDArray[np.int64], NDArray[np.uint64]]
 
 
-class BadRows:
+class ErrorsTableRows:
     """The bad records of a sink, by offset. Call `read`, and then `receive` with the log's records."""
 
     def __init__(self, sink: str, topic_ids: Mapping[str, str]) -> None:
         """`topic_ids` are those of the newest checkpoint."""
         self._sink, self._topic_ids = sink, topic_ids
-        self._found: dict[TopicPartition, _Found] = {}
+        self._found: dict[LogPartition, _Found] = {}
         self.findings = AuditFindings()
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Takes the rows of the errors table, with `COLUMNS`."""
-        parts: dict[TopicPartition, list[_Found]] = defaultdict(list)
+        parts: dict[LogPartition, list[_Found]] = defaultdict(list)
         for batch in batches:
-            found: dict[TopicPartition, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+            found: dict[LogPartition, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
             moments = batch.column("_kafka_timestamp").cast(pa.int64()).to_pylist()
             names = (*PROVENANCE, "sink", "topic_id", "_kafka_key", "value")
             columns = (batch.column(name).to_pylist() for name in names)
             for moment, topic, partition, offset, owner, topic_id, key, value in zip(moments, *columns, strict=True):
                 if owner == self._sink and self._topic_ids.get(topic) == topic_id:
-                    offsets, digests = found[TopicPartition(topic, partition)]
+                    offsets, digests = found[LogPartition(topic, partition)]
                     offsets.append(offset)
                     digests.append(_digest(-1 if moment is None else moment // 1000, key, value))
             for source, (offsets, digests) in found.items():
                 parts[source].append((np.array(offsets, np.int64), np.array(digests, np.uint64)))
         self._found = {source: _sorted(several) for source, several in parts.items()}
 
-    def receive(self, source: TopicPartition, records: LogRecords) -> None:
+    def receive(self, source: LogPartition, records: LogRecords) -> None:
         """Takes records of a partition, by rising offset."""
         known, offsets = self._found.get(source), records.offsets
         if known is None or not offsets:

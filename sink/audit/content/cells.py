@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, Target, column, has_map
+from sink.audit.content.expected import BAD_SCHEMA, DELETES, KEY, PATH, ExpectedForm, column, has_map
 from sink.audit.content.fold import fold, number_commits
 from sink.audit.content.repairs import Again, as_before
 from sink.audit.report import COUNTED_REPAIRS, LEFT_OUT, AuditFindings, ContentCount, FindingKind
@@ -44,20 +44,20 @@ class Coordinates:
     """Numbers of partitions, and of commits by their instants: those of the sink, and `OTHER_WRITERS`. `positions` has
     the order of the sink's, by number."""
 
-    sources: Mapping[TopicPartition, int]
+    sources: Mapping[LogPartition, int]
     commits: Mapping[str, int]
     positions: Mapping[int, int]
     again: Again = field(default_factory=dict)
     """Offsets that repairs have landed again, by their instants."""
 
-    def source(self, number: int) -> TopicPartition | None:
+    def source(self, number: int) -> LogPartition | None:
         return next((source for source, other in self.sources.items() if other == number), None)
 
 
 class TableRows:
     """Writes the rows of the table to scratch files, in the columns and types of `target`."""
 
-    def __init__(self, scratch: Path, target: Target, coordinates: Coordinates, has_meta: bool) -> None:
+    def __init__(self, scratch: Path, target: ExpectedForm, coordinates: Coordinates, has_meta: bool) -> None:
         self.folder = scratch / "table"
         self.folder.mkdir()
         self._target, self._coordinates, self._has_meta = target, coordinates, has_meta
@@ -145,7 +145,7 @@ class Comparison:
     `is_suffix` later changes of a key may be left out: its row may be that of none that is compared."""
 
     scratch: Path
-    target: Target
+    target: ExpectedForm
     table: TableRows
     expected: Path
     coordinates: Coordinates

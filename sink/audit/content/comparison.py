@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from sink.audit.chain import CommittedRange
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.compare import LogCheck
-from sink.audit.content.bad_rows import BadRows
+from sink.audit.content.bad_rows import ErrorsTableRows
 from sink.audit.content.cells import META_COLUMNS, OTHER_WRITERS, Comparison, Coordinates, TableRows, Unread
 from sink.audit.content.changes import Ordering
-from sink.audit.content.expected import ExpectedRows, Range, Target
+from sink.audit.content.expected import ExpectedForm, ExpectedRows, Range
 from sink.audit.content.places import Places
 from sink.audit.content.repairs import repaired
 from sink.audit.content.specification import NotComparable, Specification, specification_of
@@ -54,9 +54,11 @@ class ContentAudit:
     ) -> None:
         """`schema` has the table's columns, `topic_ids` are those of the newest checkpoint. `ordering` is that of a
         table whose rows are changed."""
-        self._scratch, self._coverage, self.bad_rows = scratch, coverage, BadRows(sink, topic_ids)
+        self._scratch, self._coverage, self.bad_rows = scratch, coverage, ErrorsTableRows(sink, topic_ids)
         own = [name for name in schema.names if not name.startswith(_HUDIS)]
-        self._target = Target(pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering)
+        self._target = ExpectedForm(
+            pa.schema([schema.field(name) for name in own]), Places.of(files.properties), ordering
+        )
         self._has_meta = files.properties.get("hoodie.populate.meta.fields", "true") == "true"
         self._require_commits(files.base_path)
         specifications = _Specifications(sink, commits)
@@ -89,7 +91,7 @@ class ContentAudit:
         """The columns of the table that are read."""
         return [*(META_COLUMNS if self._has_meta else ()), *self._target.columns.names]
 
-    def receive(self, source: TopicPartition, records: LogRecords) -> None:
+    def receive(self, source: LogPartition, records: LogRecords) -> None:
         self._expected.add(source, records)
         self.bad_rows.receive(source, records)
 
@@ -154,11 +156,11 @@ class _Compared:
     topic_ids: Mapping[str, str]
     coverage: Coverage
     specifications: _Specifications
-    by_source: dict[TopicPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    by_source: dict[LogPartition, list[Range]] = field(default_factory=lambda: defaultdict(list))
     numbers: dict[str, int] = field(default_factory=dict)
-    other_topics: set[tuple[TopicPartition, int]] = field(default_factory=set)
-    left_out: set[tuple[TopicPartition, int]] = field(default_factory=set)
-    again: dict[str, list[tuple[TopicPartition, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    other_topics: set[tuple[LogPartition, int]] = field(default_factory=set)
+    left_out: set[tuple[LogPartition, int]] = field(default_factory=set)
+    again: dict[str, list[tuple[LogPartition, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By the instant of a repair: offsets that it has landed again, with the number of their first commit."""
 
     def __post_init__(self) -> None:
@@ -173,10 +175,10 @@ class _Compared:
                     self.again[repair].append((entry.source, low, high, self.numbers[entry.instant]))
         for commit in self.commits:
             for run in commit.replayed.get(self.sink, ()):
-                source = TopicPartition(run.topic, run.partition)
+                source = LogPartition(run.topic, run.partition)
                 self._add(source, run.topic_id, run.low, run.high, commit.instant, commit.instant)
 
-    def _add(self, source: TopicPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
+    def _add(self, source: LogPartition, topic_id: str, low: int, high: int, instant: str, decoded_by: str) -> None:
         number = self.numbers.setdefault(instant, len(self.numbers))
         found = self.by_source[source]
         if not self.coverage.has_contents(source, instant):

@@ -27,13 +27,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sink.audit.checkpoints import TopicPartition
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content.changes import ChangeMaker, Ordering
 from sink.audit.content.places import Places, time_text
 from sink.audit.content.records import Record, RowMaker
 from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
-from sink.audit.log_records import Columns, Headers, LogRecords
+from sink.audit.log_records import Headers, LogRecords, RecordColumns
 from sink.audit.orphans import end_with_parent
 
 CHUNK = 20_000
@@ -57,7 +57,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Target:
+class ExpectedForm:
     """The form of a written row: the table's columns without Hudi's own, and the rules of its places."""
 
     columns: pa.Schema
@@ -75,7 +75,7 @@ def _numbers() -> array[int]:
 
 
 @dataclass(slots=True)
-class Records:
+class LogColumns:
     """Records as columns, which take a tenth of the time to send to a process."""
 
     offsets: array[int] = field(default_factory=_numbers)
@@ -92,7 +92,7 @@ class Records:
     def is_full(self) -> bool:
         return len(self.offsets) >= CHUNK or self.size >= CHUNK_BYTES
 
-    def add(self, source: int, commit: int, columns: Columns) -> None:
+    def add(self, source: int, commit: int, columns: RecordColumns) -> None:
         self.runs.append((source, commit, len(columns.offsets)))
         self.offsets.extend(columns.offsets)
         self.timestamps.extend(columns.timestamps)
@@ -118,7 +118,7 @@ class Chunk:
     """Records of one specification."""
 
     specification: int
-    records: Records
+    records: LogColumns
 
 
 class ExpectedRows:
@@ -128,9 +128,9 @@ class ExpectedRows:
     def __init__(
         self,
         scratch: Path,
-        target: Target,
-        sources: Mapping[TopicPartition, int],
-        ranges: Mapping[TopicPartition, Sequence[Range]],
+        target: ExpectedForm,
+        sources: Mapping[LogPartition, int],
+        ranges: Mapping[LogPartition, Sequence[Range]],
         specifications: Mapping[int, Specification | str],
     ) -> None:
         self.folder = scratch / "expected"
@@ -138,7 +138,7 @@ class ExpectedRows:
         self._sources = sources
         self._ranges = {source: deque(sorted(found, key=attrgetter("start"))) for source, found in ranges.items()}
         """Those that lie behind what was read, and those that it has reached."""
-        self._reached: dict[TopicPartition, list[Range]] = {}
+        self._reached: dict[LogPartition, list[Range]] = {}
         self.reasons: dict[int, str] = {}
         names = sorted(sources, key=sources.__getitem__)
         for number, spec in specifications.items():
@@ -146,26 +146,26 @@ class ExpectedRows:
                 self.reasons[number] = spec
             else:
                 (self.folder / f"spec-{number}").write_bytes(pickle.dumps((spec, target, names)))
-        self._waiting: dict[int, Records] = {}
+        self._waiting: dict[int, LogColumns] = {}
         self._numbers = count()
         self._jobs = max(1, (os.cpu_count() or 2))
         self._pool: ProcessPoolExecutor | None = None
         """Begins with the first chunk that is full: a process takes longer to begin than a small one to decode."""
-        self._futures: set[Future[NotCompared | None]] = set()
+        self._futures: set[Future[RefusedChunk | None]] = set()
 
-    def add(self, source: TopicPartition, records: LogRecords) -> None:
+    def add(self, source: LogPartition, records: LogRecords) -> None:
         """Takes records of a partition by rising offset."""
         offsets = records.offsets
         for entry in [each for each in self._met(source, offsets) if each.specification not in self.reasons]:
             low, high = bisect_left(offsets, entry.start), bisect_left(offsets, entry.end)
             if low == high:
                 continue
-            waiting = self._waiting.setdefault(entry.specification, Records())
+            waiting = self._waiting.setdefault(entry.specification, LogColumns())
             waiting.add(self._sources[source], entry.commit, records.part(low, high))
             if waiting.is_full:
                 self._submit(entry.specification)
 
-    def _met(self, source: TopicPartition, offsets: Sequence[int]) -> Sequence[Range]:
+    def _met(self, source: LogPartition, offsets: Sequence[int]) -> Sequence[Range]:
         """Returns the ranges that have some of the offsets, which never fall from call to call."""
         behind = self._ranges.get(source)
         if behind is None or not offsets:
@@ -192,11 +192,11 @@ class ExpectedRows:
             self._settle(done)
         self._futures.add(self._pool.submit(write_chunk, self.folder, next(self._numbers), chunk))
 
-    def _count(self, chunk: NotCompared | None) -> None:
+    def _count(self, chunk: RefusedChunk | None) -> None:
         if chunk is not None:
             self.reasons.setdefault(chunk.specification, chunk.reason)
 
-    def _settle(self, futures: Iterable[Future[NotCompared | None]]) -> None:
+    def _settle(self, futures: Iterable[Future[RefusedChunk | None]]) -> None:
         for future in futures:
             self._count(future.result())
 
@@ -212,14 +212,14 @@ class ExpectedRows:
             self._pool.shutdown(cancel_futures=True)
 
 
-class NotCompared(NamedTuple):
+class RefusedChunk(NamedTuple):
     """A chunk that cannot be compared."""
 
     specification: int
     reason: str
 
 
-def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
+def write_chunk(folder: Path, number: int, chunk: Chunk) -> RefusedChunk | None:
     """Writes a chunk's rows and bad records, unless it cannot be compared."""
     maker = _maker(str(folder / f"spec-{chunk.specification}"))
     rows: list[dict[str, Any]] = []
@@ -231,7 +231,7 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
         except Bad as error:
             bad[position] = str(error)[:_LONGEST_REASON]
         except NotComparable as error:
-            return NotCompared(chunk.specification, str(error))
+            return RefusedChunk(chunk.specification, str(error))
         else:
             if row is not None:
                 good.append(position)
@@ -242,7 +242,7 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> NotCompared | None:
         try:
             columns = [column([row.get(name) for row in rows], schema.field(name).type) for name in names]
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            return NotCompared(chunk.specification, "a column of the table is narrower than in their commit")
+            return RefusedChunk(chunk.specification, "a column of the table is narrower than in their commit")
         table = pa.table([*chunk.records.located(good), *columns], schema)
         pq.write_table(table, folder / f"rows-{number}.parquet", compression="lz4")
     if bad:
@@ -259,7 +259,7 @@ def _maker(path: str) -> PlacedMaker:
 class PlacedMaker:
     """Makes the rows, or the changes of rows, of one commit with their places."""
 
-    def __init__(self, spec: Specification, target: Target, names: Sequence[TopicPartition]) -> None:
+    def __init__(self, spec: Specification, target: ExpectedForm, names: Sequence[LogPartition]) -> None:
         """`names` are the partitions by number."""
         self.target = target
         self._names = names

@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordType:
+class DeclaredType:
     name: str
     fields: Sequence[str]
 
@@ -156,7 +156,7 @@ class RowMaker:
         texts = self.avro_texts(schema_id, of_file)
         written = written_type(texts)
         if not of_file and written.kind == "record":
-            self._require_type(RecordType(written.name, written.names))
+            self._require_type(DeclaredType(written.name, written.names))
         return avro_reader(texts, self._spec.columns, self._spec.rules)
 
     def _protobuf(self, schema_id: str, path: tuple[int, ...] | None) -> Read:
@@ -171,10 +171,10 @@ class RowMaker:
         except IndexError:
             raise Bad("no message at these indexes") from None
         if path is not None:
-            self._require_type(RecordType(name, message_fields(descriptors, name)))
+            self._require_type(DeclaredType(name, message_fields(descriptors, name)))
         return lambda value: protobuf_row(value, descriptors, name, spec.columns, spec.rules)
 
-    def _require_type(self, found: RecordType) -> None:
+    def _require_type(self, found: DeclaredType) -> None:
         """Raises Bad for a type of records that does not land."""
         types = self._spec.setting("types", ())
         if types:

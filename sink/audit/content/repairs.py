@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from sink.audit.checkpoints import Slice, TopicPartition
+from sink.audit.checkpoints import AuditedSlice, LogPartition
 from sink.audit.timeline import Commit
 
-Again = Mapping[str, Sequence[tuple[TopicPartition, int, int, int]]]
+Again = Mapping[str, Sequence[tuple[LogPartition, int, int, int]]]
 """By the instant of the repair: partition, first offset, the one after the last, and the number of the commit that had
 landed them before."""
 
 
-def repaired(sink: str, commits: Sequence[Commit], slice_: Slice) -> Iterator[tuple[int, int, str]]:
+def repaired(sink: str, commits: Sequence[Commit], slice_: AuditedSlice) -> Iterator[tuple[int, int, str]]:
     """Yields first offset, the one after the last, and the instant of the newest repair, empty without one, for all
     parts of a slice."""
     runs = [
@@ -37,7 +37,7 @@ def repaired(sink: str, commits: Sequence[Commit], slice_: Slice) -> Iterator[tu
 
 
 def as_before(
-    again: Again, instant: str, sources: pa.Array, offsets: pa.Array, known: Mapping[TopicPartition, int]
+    again: Again, instant: str, sources: pa.Array, offsets: pa.Array, known: Mapping[LogPartition, int]
 ) -> pa.Array:
     """Returns for rows of a repair the numbers of the commits that had landed their records before; null for others.
     `sources` has the numbers of the rows' partitions, as in `known`."""

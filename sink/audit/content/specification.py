@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sink.audit.decode.avro_types import MOMENTS, Written, written_type
+from sink.audit.decode.avro_types import MOMENTS, WrittenType, written_type
 from sink.audit.decode.rules import Bad, Rules
 from sink.storage.table_files import TableFiles
 
@@ -137,7 +137,7 @@ def _time(settings: Mapping[str, Any]) -> TimePartition | None:
     return TimePartition(name, pattern, zone, settings.get("partition.time.column") or column)
 
 
-def _struct(written: Written) -> dict[str, Any]:
+def _struct(written: WrittenType) -> dict[str, Any]:
     fields = []
     for name, part in zip(written.names, written.parts, strict=True):
         kind, nullable = _optional(part)
@@ -145,14 +145,14 @@ def _struct(written: Written) -> dict[str, Any]:
     return {"type": "struct", "fields": fields}
 
 
-def _optional(written: Written) -> tuple[Any, bool]:
+def _optional(written: WrittenType) -> tuple[Any, bool]:
     if written.kind == "union":
         others = [part for part in written.parts if part.kind != "null"]
         return _kind(others[0]), len(others) < len(written.parts)
     return _kind(written), False
 
 
-def _kind(written: Written) -> Any:
+def _kind(written: WrittenType) -> Any:
     """Returns the type of a column as Spark writes it in JSON."""
     if written.kind == "record":
         return _struct(written)

@@ -43,7 +43,7 @@ _BEYOND = 64
 
 
 @dataclass(eq=False)
-class Written:
+class WrittenType:
     """A type of the writer's. `parts` are the branches of a union, the types of a record's fields, or the type of an
     array's items or of a map's values."""
 
@@ -55,43 +55,43 @@ class Written:
     name: str = ""
     names: list[str] = field(default_factory=list)
     """The names of a record's fields, or the symbols of an enum."""
-    parts: list[Written] = field(default_factory=list)
+    parts: list[WrittenType] = field(default_factory=list)
 
 
-def written_type(texts: Sequence[str]) -> Written:
+def written_type(texts: Sequence[str]) -> WrittenType:
     """Reads the schema in the last text, which may refer to those before it."""
-    names: dict[str, tuple[Any, Written]] = {}
+    names: dict[str, tuple[Any, WrittenType]] = {}
     try:
         return [_type(json.loads(text), "", names) for text in texts][-1]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Bad(f"no schema of Avro: {error}") from None
 
 
-def _type(node: Any, space: str, names: dict[str, tuple[Any, Written]]) -> Written:
+def _type(node: Any, space: str, names: dict[str, tuple[Any, WrittenType]]) -> WrittenType:
     if isinstance(node, list):
-        return Written("union", parts=[_type(branch, space, names) for branch in node])
+        return WrittenType("union", parts=[_type(branch, space, names) for branch in node])
     if isinstance(node, str):
         if node in _PLAIN:
-            return Written(node)
+            return WrittenType(node)
         known = names.get(f"{space}.{node}" if space and "." not in node else node) or names[node]
         return known[1]
     kind = node["type"]
     if not isinstance(kind, str):
         return _type(kind, space, names)
     if kind in ("array", "map"):
-        return Written(kind, parts=[_type(node["items" if kind == "array" else "values"], space, names)])
+        return WrittenType(kind, parts=[_type(node["items" if kind == "array" else "values"], space, names)])
     if kind in ("record", "error", "enum", "fixed"):
         return _named(node, kind, space, names)
-    return _annotated(Written(kind), node) if kind in _PLAIN else _type(kind, space, names)
+    return _annotated(WrittenType(kind), node) if kind in _PLAIN else _type(kind, space, names)
 
 
-def _named(node: Mapping[str, Any], kind: str, space: str, names: dict[str, tuple[Any, Written]]) -> Written:
+def _named(node: Mapping[str, Any], kind: str, space: str, names: dict[str, tuple[Any, WrittenType]]) -> WrittenType:
     name = node["name"]
     if "." not in name and node.get("namespace", space):
         name = f"{node.get('namespace', space)}.{name}"
     if name in names and names[name][0] != node:
         raise Bad(f"two types are named {name}")
-    written = Written("record" if kind == "error" else kind, name=name)
+    written = WrittenType("record" if kind == "error" else kind, name=name)
     names[name] = node, written
     if kind == "enum":
         written.names = list(node["symbols"])
@@ -106,7 +106,7 @@ def _named(node: Mapping[str, Any], kind: str, space: str, names: dict[str, tupl
     return written
 
 
-def _annotated(written: Written, node: Mapping[str, Any]) -> Written:
+def _annotated(written: WrittenType, node: Mapping[str, Any]) -> WrittenType:
     """Adds the logical type, if it is a valid one."""
     logical = node.get("logicalType")
     kinds = ("long",) if logical in MOMENTS else _ANNOTATED.get(logical, ()) if isinstance(logical, str) else ()
@@ -123,7 +123,7 @@ def _annotated(written: Written, node: Mapping[str, Any]) -> Written:
     return written
 
 
-def bare_schema(written: Written) -> Any:
+def bare_schema(written: WrittenType) -> Any:
     """Returns the schema that fastavro reads values with."""
     return _Bare().of(written)
 
@@ -133,7 +133,7 @@ class _Bare:
         self._names: dict[int, str] = {}
         self._count = 0
 
-    def of(self, written: Written) -> Any:
+    def of(self, written: WrittenType) -> Any:
         kind = written.kind
         if kind == "union":
             branches = [self._record({str(number): part}) for number, part in enumerate(written.parts)]
@@ -145,12 +145,12 @@ class _Bare:
         if kind == "array":
             return {"type": "array", "items": self.of(written.parts[0])}
         if kind == "map":
-            return {"type": "array", "items": self._record({"key": Written("bytes"), "value": written.parts[0]})}
+            return {"type": "array", "items": self._record({"key": WrittenType("bytes"), "value": written.parts[0]})}
         if kind in ("fixed", "boolean"):
             return {"type": "fixed", "name": self._name(), "size": written.size if kind == "fixed" else 1}
         return {"string": "bytes", "enum": "long", "int": "long"}.get(kind, kind)
 
-    def _record(self, parts: Mapping[str, Written], written: Written | None = None) -> Any:
+    def _record(self, parts: Mapping[str, WrittenType], written: WrittenType | None = None) -> Any:
         name = self._name()
         if written is not None:
             self._names[id(written)] = name

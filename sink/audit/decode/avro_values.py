@@ -15,7 +15,7 @@ from uuid import UUID
 
 import fastavro
 
-from sink.audit.decode.avro_types import MOMENTS, Written, bare_schema, written_type
+from sink.audit.decode.avro_types import MOMENTS, WrittenType, bare_schema, written_type
 from sink.audit.decode.json_values import decimal_of
 from sink.audit.decode.moments import day_of_number, day_of_text, in_utc, limited, moment_of_number, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen, decimal_type, place
@@ -65,7 +65,7 @@ def avro_reader(
     return row
 
 
-def _reader(written: Written, kind: Any, nullable: bool, rules: Rules, path: str) -> Reader:
+def _reader(written: WrittenType, kind: Any, nullable: bool, rules: Rules, path: str) -> Reader:
     if written.kind == "union":
         return _union(written, kind, nullable, rules, path)
     if written.kind == "null":
@@ -87,14 +87,14 @@ def _reader(written: Written, kind: Any, nullable: bool, rules: Rules, path: str
     return _text(written, path) if kind == "string" else _plain(written, kind, path)
 
 
-def _unfit(written: Written, kind: Any, path: str) -> Bad:
+def _unfit(written: WrittenType, kind: Any, path: str) -> Bad:
     return Bad(f"{path}: {written.kind} ({written.logical}) does not fill {kind}")
 
 
-def _union(written: Written, kind: Any, nullable: bool, rules: Rules, path: str) -> Reader:
+def _union(written: WrittenType, kind: Any, nullable: bool, rules: Rules, path: str) -> Reader:
     records = [part for part in written.parts if part.kind == "record"]
 
-    def of_branch(part: Written) -> Reader:
+    def of_branch(part: WrittenType) -> Reader:
         if len(records) > 1 and part in records and isinstance(kind, Mapping) and kind["type"] == "struct":
             _require_a_common_field(part, kind, rules, path)
         return _reader(part, kind, nullable, rules, path)
@@ -102,7 +102,7 @@ def _union(written: Written, kind: Any, nullable: bool, rules: Rules, path: str)
     return _by_branch(written, of_branch)
 
 
-def _by_branch(union: Written, of_branch: Callable[[Written], Reader]) -> Reader:
+def _by_branch(union: WrittenType, of_branch: Callable[[WrittenType], Reader]) -> Reader:
     """Returns what reads a union: a branch that does not fit is bad where a record has it."""
     readers: list[Reader | Bad] = []
     for part in union.parts:
@@ -125,14 +125,14 @@ def _by_branch(union: Written, of_branch: Callable[[Written], Reader]) -> Reader
     return read
 
 
-def _require_a_common_field(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> None:
+def _require_a_common_field(written: WrittenType, kind: Mapping[str, Any], rules: Rules, path: str) -> None:
     columns = [f"{path}.{field['name']}" for field in kind["fields"]]
     sources = [place(rules, column, path)[0] for column in columns]
     if all(_name_for(source, written.names, rules.exact_case) is None for source in sources):
         raise Bad(f"{written.name} fills nothing of {kind}")
 
 
-def _struct(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
+def _struct(written: WrittenType, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
     readers: dict[str, Reader] = {}
     for field in kind["fields"]:
         column = f"{path}.{field['name']}" if path else field["name"]
@@ -150,7 +150,7 @@ def _struct(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) 
 
 
 def _placed(
-    written: Written, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str
+    written: WrittenType, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str
 ) -> Reader | None:
     """Returns what reads a column from the field of a record at the path `source`; None if it has none."""
     outer, *deeper = source
@@ -165,7 +165,7 @@ def _placed(
     return lambda found: within(found[f"f{number}"])
 
 
-def _within(written: Written, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str) -> Reader:
+def _within(written: WrittenType, source: Sequence[str], field: Mapping[str, Any], rules: Rules, path: str) -> Reader:
     if written.kind == "union":
         return _by_branch(written, lambda part: _within(part, source, field, rules, path))
     if written.kind == "null":
@@ -186,12 +186,12 @@ def _name_for(column: str, names: Sequence[str], exact_case: bool) -> str | None
     return alike[0]
 
 
-def _array(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
+def _array(written: WrittenType, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
     item = _reader(written.parts[0], kind["elementType"], kind["containsNull"], rules, path)
     return lambda found: [item(value) for value in found]
 
 
-def _map(written: Written, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
+def _map(written: WrittenType, kind: Mapping[str, Any], rules: Rules, path: str) -> Reader:
     value = _reader(written.parts[0], kind["valueType"], kind["valueContainsNull"], rules, path)
     return lambda found: {_utf8(entry["key"]): value(entry["value"]) for entry in found}
 
@@ -203,7 +203,7 @@ def _utf8(content: bytes) -> str:
         raise Bad("no UTF-8") from None
 
 
-def _whole(written: Written) -> Callable[[int], int]:
+def _whole(written: WrittenType) -> Callable[[int], int]:
     """Checks that an Avro int has 32 bits."""
 
     def read(found: int) -> int:
@@ -214,7 +214,7 @@ def _whole(written: Written) -> Callable[[int], int]:
     return read
 
 
-def _plain(written: Written, kind: Any, path: str) -> Reader:
+def _plain(written: WrittenType, kind: Any, path: str) -> Reader:
     whole = _whole(written)
     if kind == "binary" and written.kind in ("string", "bytes", "fixed"):
         return bytes
@@ -253,7 +253,7 @@ def _nearest_float(number: int) -> float:
     return float(digits << below) * (-1 if number < 0 else 1)
 
 
-def _decimal(written: Written, kind: str, rules: Rules, path: str) -> Reader:
+def _decimal(written: WrittenType, kind: str, rules: Rules, path: str) -> Reader:
     if written.logical == "decimal":
         return lambda found: decimal_of(f"{_unscaled(found)}e-{written.scale}", kind, rules)
     if written.kind in ("int", "long") and written.logical is None:
@@ -267,7 +267,7 @@ def _decimal(written: Written, kind: str, rules: Rules, path: str) -> Reader:
     raise _unfit(written, kind, path)
 
 
-def _parts(record: Written) -> list[tuple[str, str]]:
+def _parts(record: WrittenType) -> list[tuple[str, str]]:
     return [(name, part.kind) for name, part in zip(record.names, record.parts, strict=True)]
 
 
@@ -277,7 +277,7 @@ def _unscaled(content: bytes) -> int:
     return int.from_bytes(content, "big", signed=True)
 
 
-def _day(written: Written, kind: str, rules: Rules, path: str) -> Reader:
+def _day(written: WrittenType, kind: str, rules: Rules, path: str) -> Reader:
     if written.kind == "string" and written.logical is None:
         return lambda found: day_of_text(_utf8(found))
     unit = "days" if written.logical == "date" else None if written.logical else chosen(rules.date_unit, path)
@@ -287,7 +287,7 @@ def _day(written: Written, kind: str, rules: Rules, path: str) -> Reader:
     return lambda found: day_of_number(digits(found), unit)
 
 
-def _moment(written: Written, kind: str, rules: Rules, path: str) -> Reader:
+def _moment(written: WrittenType, kind: str, rules: Rules, path: str) -> Reader:
     if written.kind == "string" and written.logical is None:
         return lambda found: in_utc(moment_of_text(_utf8(found)))
     unit = MOMENTS.get(written.logical) if written.logical else chosen(rules.time_unit, path)
@@ -297,7 +297,7 @@ def _moment(written: Written, kind: str, rules: Rules, path: str) -> Reader:
     return lambda found: in_utc(moment_of_number(digits(found), unit))
 
 
-def _digits_of(written: Written) -> Callable[[Any], str] | None:
+def _digits_of(written: WrittenType) -> Callable[[Any], str] | None:
     """Returns a function from a number to its digits; None if values are no numbers."""
     if written.kind in ("int", "long"):
         whole = _whole(written)
@@ -313,7 +313,7 @@ def _digits_of(written: Written) -> Callable[[Any], str] | None:
     return digits
 
 
-def _text(written: Written, path: str) -> Reader:
+def _text(written: WrittenType, path: str) -> Reader:
     whole = _whole(written)
     if written.logical == "decimal" and written.scale <= _LARGEST_SCALE:
         return lambda found: _digits(_unscaled(found), written.scale)

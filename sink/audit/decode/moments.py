@@ -23,7 +23,7 @@ _ENDLESS = ("9223372036825200000", "-9223372036832400000")
 """Microseconds that Debezium's connector for Postgres sends for infinity and -infinity."""
 
 
-class Endless(Bad):
+class EndlessMoment(Bad):
     """Postgres' infinity, or -infinity."""
 
     def __init__(self, written: str) -> None:
@@ -37,7 +37,7 @@ def limited(read: Callable[[Any], Any], infinity: str, kind: str) -> Callable[[A
     def read_limited(found: Any) -> Any:
         try:
             return read(found)
-        except Endless as endless:
+        except EndlessMoment as endless:
             if infinity == "bad":
                 raise
             end = datetime.min if endless.is_negative else datetime.max
@@ -76,7 +76,7 @@ def day_of_text(text: str) -> date:
 def moment_of_number(digits: str, unit: str) -> datetime:
     """Returns the time that a number of a unit is after 1970; what is below a microsecond is cut."""
     if unit == "us" and digits in _ENDLESS:
-        raise Endless(digits)
+        raise EndlessMoment(digits)
     if abs(_magnitude(digits)) > 40:
         if _is_zero(digits):
             return EPOCH
@@ -101,7 +101,7 @@ def day_of_number(digits: str, unit: str) -> date:
 def _require_an_end(text: str) -> None:
     bare = text.strip(_BLANKS).lower()
     if len(text) <= 100 and bare in ("infinity", "-infinity"):
-        raise Endless(bare)
+        raise EndlessMoment(bare)
 
 
 def _fraction(digits: str) -> Fraction:

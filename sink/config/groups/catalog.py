@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sink.config.fields import Group, setting
+from sink.config.fields import SettingGroup, setting
 from sink.config.values import CatalogName, DurationMs, JavaClass, MetastoreUris
 
 HIVE_SYNC = "org.apache.hudi.hive.HiveSyncTool"
 
 
-class CatalogSettings(Group):
+class CatalogSettings(SettingGroup):
     catalog_uris: MetastoreUris | None = setting(
         "catalog.metastore.uris",
         "Hive metastore that the table, its columns and its partitions are registered in, after commits:"

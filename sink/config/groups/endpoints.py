@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import BasePath, DurationMs, Flag, Name, Servers, TopicNames, TopicRegex
 
 TOPICS = ("kafka.topic.names", "kafka.topic.regex")
@@ -19,7 +19,7 @@ def topics_problem(set_names: Collection[str]) -> str | None:
     return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land; keep one" if len(set_names) > 1 else None
 
 
-class EndpointSettings(Group):
+class EndpointSettings(SettingGroup):
     bootstrap: Servers = setting(
         "kafka.bootstrap.servers",
         "Kafka brokers to ask first: `host:port,...`.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import Count, DurationMs, Flag, SizeBytes
 
 
-class FileSettings(Group):
+class FileSettings(SettingGroup):
     engine: Annotated[Literal["arrow", "hudi"], Choice] = setting(
         "write.engine",
         "`arrow` writes Hudi base files from Arrow batches; `hudi` uses Hudi's own row writer, for"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from sink.config.fields import Group, Secret, TextFile, setting
+from sink.config.fields import Secret, SettingGroup, TextFile, setting
 from sink.config.values import HostNames, check_address, require_str
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +34,7 @@ def listen_address(value: Any) -> str:
 ListenAddress = Annotated[str, BeforeValidator(listen_address)]
 
 
-class HttpSettings(Group):
+class HttpSettings(SettingGroup):
     http_listen: ListenAddress = setting(
         "http.listen",
         "Address of the worker's page, health checks, status and metrics: `host:port`, a port alone for loopback, or"

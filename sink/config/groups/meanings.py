@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import items
 
 ByColumn = tuple[tuple[str, str], ...]
@@ -76,7 +76,7 @@ _DATES = ("days", "s", "ms", "us", "ns")
 _FOR_ONE = "A column may have its own, an inner one by its path:"
 
 
-class MeaningSettings(Group):
+class MeaningSettings(SettingGroup):
     time_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES[1:]))] = setting(
         "time.unit",
         "What a number in a TIMESTAMP, and any BIGINT or INT in `partition.time.field`, counts since 1970: `s`,"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, model_validator
 
-from sink.config.fields import BinaryFile, Capitals, Choice, Group, Secret, TextFile, setting
+from sink.config.fields import BinaryFile, Capitals, Choice, Secret, SettingGroup, TextFile, setting
 from sink.config.values import Flag, Text, TypeNames, Urls, ValueFormatName, count
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def schema_problem(set_names: Collection[str], raw_columns: str) -> str | None:
     return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {listed} set; set one"
 
 
-class RecordSettings(Group):
+class RecordSettings(SettingGroup):
     schema_ddl: Text | None = setting(
         "schema.ddl",
         "Columns of the record's value as Spark DDL, like `id BIGINT, amount DECIMAL(10,2)`. With `value.format` string"

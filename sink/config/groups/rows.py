@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import Column, Columns, Flag, KeyFormatName, TimeFormat, TimeZone
 
 
-class RowSettings(Group):
+class RowSettings(SettingGroup):
     record_key_fields: Columns = setting(
         "record.key.fields",
         "Fields that make the record key. Default: topic, partition and offset.",

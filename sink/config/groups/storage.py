@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
-from sink.config.fields import Choice, Group, Secret, setting
+from sink.config.fields import Choice, Secret, SettingGroup, setting
 from sink.config.values import Text, require_str
 
 
@@ -29,7 +29,7 @@ def _server(value: Any) -> str:
 Server = Annotated[str, BeforeValidator(_server)]
 
 
-class StorageSettings(Group):
+class StorageSettings(SettingGroup):
     s3_endpoint: Server | None = setting(
         "storage.s3.endpoint",
         "For `s3a://`: a server that speaks Amazon's protocol, like `https://minio:9000`; `http://` for one without"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import BasePath, Count, DurationMs, Flag, Share, SizeBytes, TopicName
 
 
-class TransactionSettings(Group):
+class TransactionSettings(SettingGroup):
     flush_size: Count = setting(
         "flush.size",
         "Most records (offsets) of one partition in one transaction.",

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, field_serializer
 
-from sink.config.fields import Choice, Group, setting
+from sink.config.fields import Choice, SettingGroup, setting
 from sink.config.values import Count, Flag, Name, SinkNames, SparkMaster, require_str
 from sink.telemetry.redaction import redact_text
 
 
-class WorkerSettings(Group):
+class WorkerSettings(SettingGroup):
     worker_id: Name = setting(
         "worker.id",
         "Name of this worker, unique in the fleet. Default: the host's name.",

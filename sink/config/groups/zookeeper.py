@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, Secret, TextFile, setting
+from sink.config.fields import Choice, Secret, SettingGroup, TextFile, setting
 from sink.config.values import DurationMs, Ensemble, Text, ZnodePath
 
 
-class ZooKeeperSettings(Group):
+class ZooKeeperSettings(SettingGroup):
     zookeeper: Ensemble = setting(
         "zookeeper.connect",
         "ZooKeeper ensemble: `host:port,...`, optionally with a `/chroot` at the end. Without a port: 2181.",

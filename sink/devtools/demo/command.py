@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 
-class Storage(Enum):
+class DemoStorage(Enum):
     """The names of `sink.devtools.demo.tables`, which is imported only when there is a demo."""
 
     LOCAL = "local"
@@ -29,8 +29,8 @@ def demo(
         typer.Option(help="Where table and logs stay. Default: a new temporary one.", show_default=False),
     ] = None,
     storage: Annotated[
-        Storage, typer.Option(help="Where the table is: in the directory, or on an S3 server of the demo's own.")
-    ] = Storage.LOCAL,
+        DemoStorage, typer.Option(help="Where the table is: in the directory, or on an S3 server of the demo's own.")
+    ] = DemoStorage.LOCAL,
 ) -> None:
     """Land events exactly once, kill the coordinator on the way, and prove it."""
     # Imported here: the demo pulls in the servers, which no other command needs.

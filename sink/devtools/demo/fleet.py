@@ -24,7 +24,7 @@ from sink.devtools.demo.tables import DemoTable
 from sink.devtools.local.child_process import CHILDREN
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import LOOPBACK, free_ports
-from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.workers import LocalWorker
 from sink.devtools.local.zookeeper import ZooKeeperServer
 
 NAME = "orders"
@@ -47,7 +47,7 @@ class DemoCluster:
         self.logs = directory / "logs"
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.kafka = KafkaServer(directory / "kafka", heap="384m")
-        self.workers: dict[str, WorkerProcess] = {}
+        self.workers: dict[str, LocalWorker] = {}
         self.pages: dict[str, str] = {}
         """The address of each worker's page."""
         self._flush_size = max(1, transaction_records // PARTITIONS)
@@ -67,8 +67,8 @@ class DemoCluster:
         self._client.start(timeout=READ_SECONDS)
         self._keeper = Keeper(self._client, f"/sink/{NAME}", lambda: None)
 
-    def start_worker(self, name: str) -> WorkerProcess:
-        worker = WorkerProcess(self._write_config(name), self.logs / f"{name}.log", name=name)
+    def start_worker(self, name: str) -> LocalWorker:
+        worker = LocalWorker(self._write_config(name), self.logs / f"{name}.log", name=name)
         self.workers[name] = worker.start()
         return worker
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from coordination.state.incarnations import worker_of
 from coordination.state.model import RangeStatus
 from coordination.state.tree import KeeperView
-from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.workers import LocalWorker
 from sink.telemetry.terminal import console
 
 PLAIN_SECONDS = 2.0
@@ -47,7 +47,7 @@ class Picture:
     total: int
 
 
-def picture(view: KeeperView, workers: Mapping[str, WorkerProcess], produced: int, total: int) -> Picture:
+def picture(view: KeeperView, workers: Mapping[str, LocalWorker], produced: int, total: int) -> Picture:
     members = {member.worker for member in view.members}
     coordinator = worker_of(view.coordinator) if view.coordinator else ""
     lines = []

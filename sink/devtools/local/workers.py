@@ -9,7 +9,7 @@ from pathlib import Path
 from sink.devtools.local.child_process import Child
 
 
-class WorkerProcess(Child):
+class LocalWorker(Child):
     """A process `python -m sink.worker --config FILE`, whose output goes to `log`. `program` is another module with its
     arguments that runs a worker."""
 
