@@ -76,6 +76,8 @@ def measure(
             except Unavailable as error:
                 trouble = str(error)
         ended = time.time()
+        if not trouble:
+            fleet.audit()
         # The logs of the worker and of its JVM.
         log_lines = [path.read_text(errors="replace").splitlines() for path in fleet.directory.glob("*.log")]
     usage = sampler.usage(started, ended)

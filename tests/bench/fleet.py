@@ -18,6 +18,9 @@ from coordination.errors import Unavailable
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.keeper import Keeper
+from sink.audit.audit import audit
+from sink.audit.coverage import WHOLE, Coverage
+from sink.audit.log import TopicAccess
 from sink.storage.access import NO_ACCESS
 from sink.storage.table_files import TableFiles, open_table
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
@@ -29,6 +32,8 @@ from tests.workers import WorkerProcess
 
 ROOT = "/bench"
 POLL_SECONDS = 0.25
+AUDITED_SHARE = 0.05
+"""The share of a table's slices whose contents are compared: all of them would take longer than the run."""
 GATE = "ReadLog.before"
 _ENDED = "ENDED"
 
@@ -79,6 +84,23 @@ class Fleet:
     def files(self) -> TableFiles:
         """Opens the table for a reader of its timeline."""
         return open_table(self.base_path, self.store.access if self.store else NO_ACCESS)
+
+    def audit(self) -> None:
+        """Audits all offsets and digests, and the contents of a sample. Raises Unavailable if that does not hold."""
+        settings = load(next(self.directory.glob("*.yaml")))
+        names_commits = settings.hudi.get("hoodie.populate.meta.fields", "true") == "true"
+        report = audit(
+            settings.base_path,
+            settings.name,
+            TopicAccess(settings.bootstrap, topics=tuple(settings.topics)),
+            storage=settings.storage,
+            global_keys=settings.key_is_global,
+            content=settings.provenance,
+            # Rows that do not name their commits are compared as a whole.
+            coverage=Coverage(sample=AUDITED_SHARE) if names_commits else WHOLE,
+        )
+        if not report.held:
+            raise Unavailable(f"the audit of {self.name} does not hold: {report.to_json()}")
 
     @property
     def in_flight(self) -> int:

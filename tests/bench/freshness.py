@@ -75,6 +75,7 @@ def measure(
         if commits:
             _age(lab, fleet, topic, partitions, commits, report_progress)
             yield _measure(lab, fleet, topic, partitions)
+        fleet.audit()
 
 
 def _measure(lab: Lab, fleet: Fleet, topic: str, partitions: int) -> Freshness:

@@ -91,6 +91,7 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     )
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
     medians = commit_medians(fleet.files(), {str(summary.instant) for summary in counted})
+    fleet.audit()
     shutil.rmtree(fleet.table, ignore_errors=True)
     details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store_sampler.details(window)}
     run = measured_run(
