@@ -16,7 +16,7 @@ from sink.runtime.interruption import quiet_interrupt
 def main() -> int:
     with quiet_interrupt():
         from coordination.errors import SinkError
-        from sink.config import load_fleet
+        from sink.config import load_configuration
         from sink.runtime.launch import handled_signals, run_worker
         from sink.telemetry.logs import configure, identify
         from sink.telemetry.redaction import Redactor
@@ -26,7 +26,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         with quiet_interrupt():
-            fleet = load_fleet(arguments.config, strict=False)
+            fleet = load_configuration(arguments.config, strict=False)
             process = fleet.process
             configure(process.log_level, process.log_format, Redactor(fleet.secrets))
             identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sink.decode.json_values import document
 from sink.decode.records import BadValue
-from sink.infer.json_samples import NO_TYPES, Inferred, infer_objects, nameable, refusals
+from sink.infer.json_samples import NO_TYPES, Inferred, infer_objects, refusals, with_valid_names
 
 
 def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], str] = str) -> Inferred:
@@ -21,6 +21,6 @@ def infer_json(values: Sequence[bytes | None], coordinates_of: Callable[[int], s
     inferred = infer_objects(documents, lambda columns: refusals(columns, parsed), coordinates_of)
     reasons = sorted([*bad.items(), *((value.index, value.reason) for value in inferred.bad)])
     warnings = [*inferred.warnings]
-    columns = nameable(inferred.columns, warnings)
+    columns = with_valid_names(inferred.columns, warnings)
     bad_values = tuple(BadValue(index, reason) for index, reason in reasons)
     return replace(inferred, columns=columns, warnings=tuple(warnings), bad=bad_values)

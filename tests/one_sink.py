@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
-    """Returns the settings of the one sink of `path`. Raises as `load_fleet`."""
-    (settings,) = load_fleet(path, environ, columns).sinks
+    """Returns the settings of the one sink of `path`. Raises as `load_configuration`."""
+    (settings,) = load_configuration(path, environ, columns).sinks
     return settings

@@ -52,7 +52,7 @@ Rule = Callable[[Term], Operation | None]
 
 RULES: tuple[Rule, ...] = (
     housekeeping.read_keeper,
-    housekeeping.check_term,
+    housekeeping.resign_if_superseded,
     housekeeping.halt,
     housekeeping.yield_leadership,
     housekeeping.read_table,

@@ -33,7 +33,7 @@ def read_keeper_again(term: Term) -> Operation | None:
     return read_keeper(term)
 
 
-def check_term(term: Term) -> Operation | None:
+def resign_if_superseded(term: Term) -> Operation | None:
     if not term.keeper_view.is_complete:
         term.resign("ZooKeeper has lost a part of the sink's tree")
     elif term.epoch is not None and term.keeper_view.epoch != term.epoch:

@@ -122,7 +122,7 @@ def _matches_the_record(transaction: Transaction, states: Mapping[TopicPartition
     """Whether the plan has the ranges that the states record for its batch, next in line in each partition. A plan that
     was grouped from a part of its ranges has not.
     """
-    recorded = write_tasks.grouped(
+    recorded = write_tasks.group_into_tasks(
         (source, state, state.open[0])
         for source, state in states.items()
         if state.open and state.open[0].batch == transaction.header.batch

@@ -49,7 +49,7 @@ def delete_incomplete_plans(view: KeeperView) -> WritePlan | None:
     if not changed and not view.incomplete_plan_paths:
         return None
     ops = [*tree.shard_ops(view, changed), *(Delete(path) for path in view.incomplete_plan_paths)]
-    return ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
+    return ordered(view, "delete incomplete plans", tree.batched(ops, ()), view.ledger)
 
 
 def advance(view: KeeperView, changed: States, ledger: Ledger) -> WritePlan:

@@ -150,7 +150,8 @@ def next_step(
     should_plan = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
     if should_plan or _must_publish(survey.states, table, config):
         tasks = _task_count(view, ranges, config, bytes_per_offset)
-        changed = {**survey.new_partitions, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
+        limited = write_tasks.with_task_limit(ranges, tasks)
+        changed = {**survey.new_partitions, **batches.extended(survey.states, limited)}
         return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
     return RecordPartitions(survey.new_partitions) if survey.new_partitions else None
 
@@ -171,7 +172,7 @@ def _task_count(
     """Counts write tasks once, when the batch is planned: from then on the record decides."""
     offsets = sum(new_range.end - new_range.start for new_range in ranges.values())
     cores = write_tasks.cores(view.members, config.single_writer)
-    return write_tasks.count(offsets, bytes_per_offset, cores, config.task_sizes)
+    return write_tasks.max_task_count(offsets, bytes_per_offset, cores, config.task_sizes)
 
 
 def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -> bool:

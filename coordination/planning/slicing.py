@@ -79,7 +79,7 @@ def plan_ranges(
     A range that leaves records behind ends on the slicing grid where that still makes progress; one that takes all
     there is ends at the log end. Where `transaction_records` binds, partitions are served a slice at a time in an order
     drawn from the batch number: few tiny files, and no partition starves. Each slice is a write task, until
-    `write_tasks.sized` groups them.
+    `write_tasks.with_task_limit` groups them.
     """
     waiting = {
         source: ends[source] - state.planned_end

@@ -48,7 +48,7 @@ USUAL_SIZES = TaskSizes()
 
 def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tuple[WriteTask, ...]:
     """Returns the write tasks of a recorded batch."""
-    return grouped(
+    return group_into_tasks(
         (source, state, recorded)
         for source, state in states.items()
         for recorded in state.open
@@ -56,7 +56,7 @@ def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tup
     )
 
 
-def grouped(ranges: Iterable[tuple[TopicPartition, PartitionState, OpenRange]]) -> tuple[WriteTask, ...]:
+def group_into_tasks(ranges: Iterable[tuple[TopicPartition, PartitionState, OpenRange]]) -> tuple[WriteTask, ...]:
     """Returns the write tasks of these ranges, each with its partition and its state. Ranges that record different
     targets, as those of a batch that is divided only in part, share no task.
     """
@@ -97,7 +97,7 @@ def cores(members: Iterable[Member], single_writer: bool) -> int:
     return (max if single_writer else sum)(counts or [1])
 
 
-def count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskSizes) -> int:
+def max_task_count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskSizes) -> int:
     """Returns the most write tasks for a batch of so many offsets. `bytes_per_offset` is None while nothing was
     measured: then a large batch has one for each core. Else tasks have the target's size, in whole rounds of the cores,
     but at least one for each core; fewer where they would be small.
@@ -107,7 +107,7 @@ def count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskS
     return min(cores * max(rounds, 1), max(1, int(-(-weight // sizes.least))))
 
 
-def sized(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicPartition, OpenRange]:
+def with_task_limit(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicPartition, OpenRange]:
     """Gives new ranges a target that makes them at most so many tasks of about equal size, and a step that cuts
     partitions which are too large for a task.
     """

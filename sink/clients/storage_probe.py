@@ -3,7 +3,7 @@
 The probe is an object below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file system
 writes, reads and deletes its own. On HDFS Python's client takes the place of pyarrow and hudi-rs, and the probe is in
 the nearest directory that exists. Guarantee: it leaves no object, unless the store refuses to delete it, or Java does
-not start: then pyarrow's empty directory objects stay. Raises nothing of its own: a failure is an `ProbeAnswer`.
+not start: then pyarrow's empty directory objects stay. Raises nothing of its own: a failure is an `ProbeResult`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CHANGED = "reading the probe gives other bytes than were written: the store kee
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeAnswer:
+class ProbeResult:
     """The result of a library. `problem` is one sentence, empty if the probe succeeded."""
 
     library: str
@@ -84,7 +84,7 @@ class SharedJvms:
 Jvm = Callable[[Settings], AbstractContextManager[JavaGateway]]
 
 
-def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[ProbeAnswer]:
+def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[ProbeResult]:
     """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer."""
     probe_dir = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
     missing_directories: list[str] = []
@@ -103,7 +103,7 @@ def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[ProbeAnswer]:
     )
 
 
-def _answer(settings: Settings, library: str, probe: Any) -> ProbeAnswer:
+def _answer(settings: Settings, library: str, probe: Any) -> ProbeResult:
     try:
         probe()
     except SinkError as error:
@@ -114,9 +114,9 @@ def _answer(settings: Settings, library: str, probe: Any) -> ProbeAnswer:
         # hudi-rs does not export its error class, and pyarrow has several.
         reason = f"{type(error).__name__}: {error}"
     else:
-        return ProbeAnswer(library)
+        return ProbeResult(library)
     fault = fault_in(reason, settings.base_path, settings.storage)
-    return ProbeAnswer(library, fault.sentence if fault else f"{settings.base_path}: {reason[:600]}")
+    return ProbeResult(library, fault.sentence if fault else f"{settings.base_path}: {reason[:600]}")
 
 
 def _by_pyarrow(settings: Settings, probe_dir: str, missing_directories: list[str]) -> None:

@@ -27,7 +27,7 @@ from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_
 from sink.commands.progress import shown_progress
 from sink.commands.times import parse_time
 from sink.config import Settings
-from sink.operations.chosen import SinkAnswer, listed_names, side_by_side
+from sink.operations.chosen import SinkResult, listed_names, side_by_side
 from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def audit_sink(
         )
 
 
-def _print_reports(answers: Sequence[SinkAnswer[Report]]) -> None:
+def _print_reports(answers: Sequence[SinkResult[Report]]) -> None:
     out = console()
     for answer in answers:
         out.print(Text(f"sink {answer.name}", style="bold"))
@@ -167,7 +167,7 @@ def _print_reports(answers: Sequence[SinkAnswer[Report]]) -> None:
     out.print(Text(f"{proven} of {len(answers)} sinks hold every record exactly once", style=style))
 
 
-def _print_json(answers: Sequence[SinkAnswer[Report]]) -> None:
+def _print_json(answers: Sequence[SinkResult[Report]]) -> None:
     sinks = [
         {
             "sink": answer.name,

@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 from sink.operations.chosen import KnownSinks, choose, choose_one
 from sink.telemetry.shown import shown
 from sink.telemetry.terminal import quiet
@@ -30,14 +30,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a sta
 
 def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) -> Settings:
     """Returns the one sink of a command. Hides its secrets from now on. Raises ConfigError if there are several."""
-    fleet = load_fleet(config, columns=columns, strict=False)
+    fleet = load_configuration(config, columns=columns, strict=False)
     quiet(fleet.secrets)
     return choose_one(fleet, names or ())
 
 
 def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
     """Returns all sinks of a command. Hides their secrets from now on."""
-    fleet = load_fleet(config, strict=False)
+    fleet = load_configuration(config, strict=False)
     quiet(fleet.secrets)
     return choose(fleet, names or ())
 

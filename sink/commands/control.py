@@ -17,7 +17,7 @@ from coordination.errors import ConfigError
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinksOption, several_sinks
 from sink.operations.catching_up import TOPIC_GONE
-from sink.operations.chosen import SinkAnswer, side_by_side
+from sink.operations.chosen import SinkResult, side_by_side
 from sink.operations.control import Overdue, SinkControl, decisive_errors
 
 WAIT_SECONDS = 300.0
@@ -129,7 +129,7 @@ def act_on(
         _print_answers(answers)
 
 
-def _print_answers(answers: Sequence[SinkAnswer[str]]) -> None:
+def _print_answers(answers: Sequence[SinkResult[str]]) -> None:
     """Prints a line for each sink. Exits with 1 if a request was not done in time, with 2 if one could not be made."""
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"

@@ -16,7 +16,7 @@ from sink.clients.kafka import Log
 from sink.commands.common import ConfigOption, SinksOption
 from sink.commands.control import WAIT_SECONDS, TimeoutOption, act_on
 from sink.commands.times import parse_log_time
-from sink.config import load_fleet
+from sink.config import load_configuration
 from sink.operations.catching_up import TOPIC_GONE, target_of, wait_for
 from sink.operations.control import SinkControl
 from sink.telemetry.logs import configure, identify
@@ -43,7 +43,7 @@ def run(
     if until_end == (until is not None):
         raise ConfigError("sink run: give one of --until-end and --until TIME; a worker without end is sink.worker")
     at = None if until is None else parse_log_time("--until", until).timestamp()
-    fleet = load_fleet(config)
+    fleet = load_configuration(config)
     if not fleet.hosted:
         raise ConfigError(f"{config}: sink run takes configurations whose sinks are named; this one has patterns only")
     process = fleet.process

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from coordination.errors import ConfigError
 from sink.commands.common import ConfigOption, JsonOption, SinksOption
-from sink.config import load_fleet
+from sink.config import load_configuration
 from sink.telemetry.terminal import console, quiet
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def _run_checks(config: Path, names: Sequence[str], sample: bool) -> FleetChecks
     from sink.operations.fleet_validation import FleetChecks, validate_fleet
 
     try:
-        fleet = load_fleet(config)
+        fleet = load_configuration(config)
         settings = [CheckResult("settings", f"{config} is well formed")]
     except ConfigError as error:
         lines = str(error).splitlines()
         settings = [CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
         try:
-            fleet = load_fleet(config, strict=False)
+            fleet = load_configuration(config, strict=False)
         except ConfigError:
             return FleetChecks(tuple(settings), {})
     if names and fleet.misconfigured:

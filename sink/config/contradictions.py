@@ -16,7 +16,7 @@ from sink.storage.access import HADOOP
 if TYPE_CHECKING:
     from sink.config.every_field import SettingsFields
 
-KEPT = {"min": "20", "max": "30"}
+DEFAULT_KEEP_COMMITS = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline by default."""
 _SETTING_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
 _PAIRS = (
@@ -89,12 +89,12 @@ def _partition_time(settings: SettingsFields) -> Iterator[str]:
 def _archiving(settings: SettingsFields) -> Iterator[str]:
     """Checks the bounds that Hudi checks whenever it opens the table, also to commit."""
     min_commits, max_commits = (
-        settings.hudi.get(f"hoodie.keep.{end}.commits", default) for end, default in KEPT.items()
+        settings.hudi.get(f"hoodie.keep.{end}.commits", default) for end, default in DEFAULT_KEEP_COMMITS.items()
     )
     if not (min_commits.isdecimal() and max_commits.isdecimal() and int(min_commits) < int(max_commits)):
         yield (
             f"hoodie.keep.min.commits={min_commits} and hoodie.keep.max.commits={max_commits} have to be numbers, and"
-            f" the first the smaller one (Hudi's own: {KEPT['min']} and {KEPT['max']})"
+            f" the first the smaller one (Hudi's own: {DEFAULT_KEEP_COMMITS['min']} and {DEFAULT_KEEP_COMMITS['max']})"
         )
 
 

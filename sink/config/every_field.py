@@ -58,7 +58,7 @@ class SettingsFields(
         "hoodie.*",
         "Settings of Hudi; each is [refused, checked or harmless](hudi-settings.md).",
         default_factory=Properties,
-        fleet=True,
+        same_on_all_workers=True,
     )
 
     @property

@@ -25,9 +25,12 @@ class SettingGroup(BaseModel):
     )
 
 
-def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **field_options: Any) -> Any:
-    """Returns a field. `also` are further names for it; `fleet`: all workers of a sink must agree on it."""
-    extra: dict[str, Any] = {"also": list(also), "fleet": fleet, "since": SINCE}
+def setting(
+    name: str, meaning: str, *, also: tuple[str, ...] = (), same_on_all_workers: bool = False, **field_options: Any
+) -> Any:
+    """Returns a field. `also` are further names for it. Workers of a sink cannot differ in one that is
+    `same_on_all_workers`."""
+    extra: dict[str, Any] = {"also": list(also), "same_on_all_workers": same_on_all_workers, "since": SINCE}
     return Field(alias=name, description=meaning, json_schema_extra=extra, **field_options)
 
 

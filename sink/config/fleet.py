@@ -146,7 +146,7 @@ def _overridden(
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Configuration:
     """`sinks` in the order of the configuration, each complete. Topics that match one of `patterns` become sinks."""
 
     path: Path
@@ -185,7 +185,9 @@ class Fleet:
         return tuple(dict.fromkeys(secret for settings in self.all_settings for secret in settings.secrets))
 
 
-def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True, strict: bool = True) -> Fleet:
+def load_configuration(
+    path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True, strict: bool = True
+) -> Configuration:
     """Loads all sinks of `path`, a file or a directory, and their shared settings, overridden by `SINK_*` variables.
     Raises ConfigError with all problems.
 
@@ -209,7 +211,7 @@ def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: boo
     if problems or not (sinks or patterns) or is_ambiguous or (strict and misconfigured):
         raise ConfigError(message(path, [*problems, *_merged_problems(path, loaded)]))
     process = (sinks[0] if sinks else patterns[0].probe).process
-    fleet = Fleet(path, process, sinks, patterns, misconfigured)
+    fleet = Configuration(path, process, sinks, patterns, misconfigured)
     if unhosted_problems := list(_unhosted_patterns(fleet)):
         raise ConfigError(message(path, unhosted_problems))
     return fleet
@@ -344,7 +346,7 @@ def _note_conflicts(loaded: Iterable[_Loaded]) -> None:
         entry.problems.extend(Problem(entry.source.origin, sentence) for sentence in claims.conflicts(settings))
 
 
-def _unhosted_patterns(fleet: Fleet) -> Iterable[Problem]:
+def _unhosted_patterns(fleet: Configuration) -> Iterable[Problem]:
     """Yields a problem for each pattern in `worker.sinks` that no sink matches. Sinks of patterns are not known yet."""
     if fleet.patterns:
         return

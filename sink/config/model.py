@@ -1,8 +1,8 @@
 """`Settings`: every setting of a sink with its name, type, default, bounds and meaning.
 
-Every instance is well formed and complete; anything else raises pydantic's ValidationError, which `load_fleet` turns
-into sentences. No secret is part of a `repr` or a dump. Printing a value of `Settings.kafka`, `.spark` or `.hudi` by
-hand voids this.
+Every instance is well formed and complete; anything else raises pydantic's ValidationError, which `load_configuration`
+turns into sentences. No secret is part of a `repr` or a dump. Printing a value of `Settings.kafka`, `.spark` or `.hudi`
+by hand voids this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Settings(SettingsFields):
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
 
     @model_validator(mode="after")
-    def _together(self) -> Settings:
+    def _require_consistent(self) -> Settings:
         for contradiction in contradictions(self):
             raise ValueError(contradiction)
         return self
@@ -141,7 +141,7 @@ class Settings(SettingsFields):
         agreed: dict[str, Any] = {
             name: getattr(self, name)
             for name, field in type(self).model_fields.items()
-            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["fleet"]
+            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["same_on_all_workers"]
         }
         agreed["topics"] = sorted(self.topics)
         if self.topic_regex is None:

@@ -120,7 +120,7 @@ def _kept(values: dict[_Key, _T], key: _Key, value: _T) -> _T:
     return value
 
 
-class Unframed(Decoder):
+class FramedJsonDecoder(Decoder):
     """Decodes JSON in the wire format: it skips the header, because JSON needs no schema."""
 
     def __init__(self, inner: Decoder) -> None:

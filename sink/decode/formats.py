@@ -17,9 +17,9 @@ from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import (
     ColumnDecoder,
     ColumnReader,
+    FramedJsonDecoder,
     NumberDecoder,
     RawDecoder,
-    Unframed,
     UnusableSchema,
     WireDecoder,
 )
@@ -101,7 +101,7 @@ class ValueFormat:
             return _raw(columns, kind)
         if kind == "json":
             decoder = ConnectDecoder(columns, takes_bare)
-            return Unframed(decoder) if wire else decoder
+            return FramedJsonDecoder(decoder) if wire else decoder
         if wire:
             return WireDecoder(
                 columns, partial(self._registered, columns, takes_bare=takes_bare), message_paths=kind == "protobuf"

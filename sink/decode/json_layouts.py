@@ -25,13 +25,13 @@ from sink.decode.json_reasons import Undecodable
 from sink.decode.json_values import columns_of
 from sink.schema.table_schema import arrow_type
 
-_WORTH = 64
+MIN_VALUES = 64
 """The parser learns a new layout only for at least so many values without a known one."""
-_KEPT = 8
+MAX_LAYOUTS = 8
 """Layouts that a parser remembers."""
-_NEW = 4
+MAX_NEW = 4
 """Layouts that may be learned from one batch."""
-_PAUSE = 31
+BATCHES_SKIPPED = 31
 """Batches to leave to the other paths after a batch in which most values had no common layout."""
 _MINUS, _ZERO, _POINT = b"-0."
 _LOWER_E, _TO_LOWER = ord("e"), 0x20
@@ -88,16 +88,16 @@ class LayoutParser:
             if not unparsed.any():
                 break
         by_frequency = sorted(self._layouts, key=lambda layout: -counted.get(layout, 0))
-        self._layouts = by_frequency[:_KEPT]
+        self._layouts = by_frequency[:MAX_LAYOUTS]
         if sum(counted.values()) * 2 < len(values):
-            self._pause = _PAUSE
+            self._pause = BATCHES_SKIPPED
         return parsed
 
     def _candidates(self, batch: BatchText, unparsed: Flags) -> Iterator[JsonLayout]:
         """Yields the known layouts, then new ones, from values that no known layout matches."""
         yield from tuple(self._layouts)
-        for _ in range(_NEW):
-            if np.count_nonzero(unparsed) < _WORTH:
+        for _ in range(MAX_NEW):
+            if np.count_nonzero(unparsed) < MIN_VALUES:
                 return
             layout = layout_of(batch.value(int(np.argmax(unparsed))))
             if layout is None or layout in self._layouts:

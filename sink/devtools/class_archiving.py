@@ -20,7 +20,7 @@ from sink.clients.class_archive import archive_path
 from sink.clients.java import locked
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.spark import start_session, warm_up
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 from sink.runtime.commit_warmup import rehearse
 from sink.write.row_spec import table_schema
 
@@ -72,7 +72,7 @@ def _settings(directory: Path, java_option: str) -> Settings:
         "spark.driver.extraJavaOptions": java_option,
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
-    return load_fleet(config, {}).sinks[0]
+    return load_configuration(config, {}).sinks[0]
 
 
 def _end(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ _ENDINGS = {
 
 _SENTENCES: Mapping[str, str] = {
     "read_keeper": "Read the sink's znodes, if anything may have changed since they were last read.",
-    "check_term": "Resign, if the epoch is no longer the one that this term raised, or a part of the tree is gone.",
+    "resign_if_superseded": "Resign, if the epoch is no longer the one that this term raised, or a znode is missing.",
     "halt": "Record why the sink has to stop, if a request showed that it must.",
     "yield_leadership": "Resign, if requests of one kind have failed eight times in a row, nothing is halted and"
     " another worker is a candidate.",

@@ -201,7 +201,7 @@ def _fields(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
             yield f"- also: {', '.join(f'`{alias}`' for alias in extra['also'])}"
         if not str(field.alias).endswith(".*"):
             yield f"- environment: `SINK_{variable_name(str(field.alias))}`"
-        if extra["fleet"] or name in _BY_CONTENT:
+        if extra["same_on_all_workers"] or name in _BY_CONTENT:
             yield "- *fleet*" + (" (what it says)" if name in _BY_CONTENT else "")
         yield f"- since: {extra['since']}"
         yield ""

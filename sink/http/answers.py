@@ -22,7 +22,7 @@ from sink.config import ProcessSettings, Settings
 from sink.http import documents
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.fleet import FleetReading, FleetWatch
-from sink.http.table_process import TableReportProcess
+from sink.http.table_process import TableSummaryProcess
 from sink.operations.control import decisive_errors
 from sink.telemetry.logs import in_context
 
@@ -61,15 +61,15 @@ class MetricsText:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpResponse:
     status: int
     body: bytes
     content_type: str = JSON
     zipped: bytes | None = None
 
 
-def refusal(status: int, error: str) -> HttpAnswer:
-    return HttpAnswer(status, documents.to_bytes({"error": error}))
+def refusal(status: int, error: str) -> HttpResponse:
+    return HttpResponse(status, documents.to_bytes({"error": error}))
 
 
 class UnknownSink(Exception):
@@ -87,14 +87,14 @@ class Answers:
         self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts.metrics)
         self._cache_lock = threading.Lock()
-        self._documents: dict[tuple[str, str], HttpAnswer] = {}
+        self._documents: dict[tuple[str, str], HttpResponse] = {}
         """By kind and sink, of one reading."""
         self._documented: FleetReading | None = None
         """That reading."""
         self._pool = ThreadPoolExecutor(4, "http-answers")
         self._verbs = ThreadPoolExecutor(1, "http-verbs")
         self._verb_places = asyncio.Semaphore(MOST_VERBS)
-        self._tables = TableReportProcess()
+        self._tables = TableSummaryProcess()
         self._table_places = asyncio.Semaphore(MOST_TABLES)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Answers:
         for pool in (self._pool, self._verbs):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def query(self, kind: str, sink: str) -> HttpAnswer:
+    async def query(self, kind: str, sink: str) -> HttpResponse:
         """Answers a question about one sink, or about all if none is named."""
         match kind:
             case "liveness":
@@ -117,21 +117,21 @@ class Answers:
                 return await self._table(sink)
             case "metrics":
                 text, zipped = await self._in_pool(self._metrics.text)
-                return HttpAnswer(200, text, CONTENT_TYPE, zipped)
+                return HttpResponse(200, text, CONTENT_TYPE, zipped)
             case _:
                 return await self._in_pool(lambda: self._document(kind, "" if kind == "overview" else sink))
 
-    def _by_reasons(self, reasons: Sequence[str]) -> HttpAnswer:
+    def _by_reasons(self, reasons: Sequence[str]) -> HttpResponse:
         document = {"worker": self._facts.worker, "ok": not reasons, "reasons": list(reasons)}
-        return HttpAnswer(503 if reasons else 200, documents.to_bytes(document))
+        return HttpResponse(503 if reasons else 200, documents.to_bytes(document))
 
-    def _coordinator(self, sink: str) -> HttpAnswer:
+    def _coordinator(self, sink: str) -> HttpResponse:
         """Answers 200 if this worker leads the sink, or any sink if none is named."""
         led_sinks = sorted(hosted.settings.name for hosted in self._hosted(sink) if hosted.leads)
         document = {"worker": self._facts.worker, "leads": led_sinks}
-        return HttpAnswer(200 if led_sinks else 503, documents.to_bytes(document))
+        return HttpResponse(200 if led_sinks else 503, documents.to_bytes(document))
 
-    async def _table(self, sink: str) -> HttpAnswer:
+    async def _table(self, sink: str) -> HttpResponse:
         """Answers with the files and bad records of one sink's table."""
         hosted = self._hosted(sink)
         if len(hosted) != 1:
@@ -144,9 +144,9 @@ class Answers:
                 report = await self._in_pool(lambda: self._tables.report_of(hosted[0].settings))
             except SinkError as error:
                 return refusal(503, str(error))
-        return HttpAnswer(200, documents.to_bytes(report))
+        return HttpResponse(200, documents.to_bytes(report))
 
-    async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> HttpAnswer:
+    async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> HttpResponse:
         """Performs the verb on one sink, or on all sinks of this worker."""
         denial = self._denial(authorization)
         if denial is not None:
@@ -163,7 +163,7 @@ class Answers:
             task = in_context(lambda: _perform(perform, hosted, worker))
             return await asyncio.get_running_loop().run_in_executor(self._verbs, task)
 
-    def _denial(self, authorization: str) -> HttpAnswer | None:
+    def _denial(self, authorization: str) -> HttpResponse | None:
         """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
         if self._token is None:
             return refusal(403, "http.token is not set: nothing can be changed by HTTP; use the commands of `sink`")
@@ -186,7 +186,7 @@ class Answers:
     async def _in_pool(self, make: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)
 
-    def _document(self, kind: str, sink: str) -> HttpAnswer:
+    def _document(self, kind: str, sink: str) -> HttpResponse:
         fleet = self._fleet.last_reading()
         names = fleet.names
         if sink and sink not in names:
@@ -194,7 +194,7 @@ class Answers:
         chosen = [sink] if sink else names
         if kind == "health":
             healthy, body = documents.health(fleet, chosen)
-            return HttpAnswer(200 if healthy else 503, body)
+            return HttpResponse(200 if healthy else 503, body)
         with self._cache_lock:
             if self._documented is not fleet:
                 self._documented, self._documents = fleet, {}
@@ -202,11 +202,11 @@ class Answers:
             if answer is None:
                 body = _DOCUMENTS[kind](fleet, chosen)
                 zipped = gzip.compress(body, 1) if len(body) >= ZIPPED_FROM else None
-                answer = self._documents[kind, sink] = HttpAnswer(200, body, zipped=zipped)
+                answer = self._documents[kind, sink] = HttpResponse(200, body, zipped=zipped)
             return answer
 
 
-def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> HttpAnswer:
+def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> HttpResponse:
     """Performs the verb on each sink, also after an error. The status is that of the first decisive error."""
     if not hosted:
         return refusal(503, "this worker has no session of ZooKeeper yet")
@@ -221,7 +221,7 @@ def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedS
     decisive = decisive_errors([*errors.values(), *(None for _ in results)])
     status = _status_of(decisive[0]) if decisive else 200
     failed = {name: str(error) for name, error in errors.items()}
-    return HttpAnswer(status, documents.to_bytes({"done": results, "failed": failed}))
+    return HttpResponse(status, documents.to_bytes({"done": results, "failed": failed}))
 
 
 def _status_of(error: SinkError) -> int:

@@ -22,7 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler
 
-from sink.http.answers import HttpAnswer, UnknownSink, refusal
+from sink.http.answers import HttpResponse, UnknownSink, refusal
 from sink.telemetry.known_hosts import KnownHosts, WrongHost
 from sink.telemetry.logs import ContextThread
 
@@ -95,7 +95,7 @@ class Handler(RequestHandler):
     def argument(self, name: str) -> str:
         return self.get_query_argument(name, "", strip=True)
 
-    async def answer(self, answer: HttpAnswer) -> None:
+    async def answer(self, answer: HttpResponse) -> None:
         """Sends the answer. Closes the connection of a client that does not read it in time."""
         body = answer.body
         self.set_status(answer.status)

@@ -13,7 +13,7 @@ from typing import Any
 from tornado.netutil import bind_sockets
 
 from coordination.errors import ConfigError
-from sink.http.answers import CONTENT_TYPE, HttpAnswer, MetricsText
+from sink.http.answers import CONTENT_TYPE, HttpResponse, MetricsText
 from sink.http.bounded_server import Handler, ServerThread
 from sink.telemetry.known_hosts import KnownHosts
 
@@ -27,7 +27,7 @@ class MetricsHandler(Handler):
 
     async def get(self) -> None:
         plain, zipped = await asyncio.get_running_loop().run_in_executor(None, self.text.text)
-        await self.answer(HttpAnswer(200, plain, CONTENT_TYPE, zipped))
+        await self.answer(HttpResponse(200, plain, CONTENT_TYPE, zipped))
 
     head = get
 

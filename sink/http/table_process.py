@@ -38,7 +38,7 @@ class TableQuestion:
     access: Access
 
 
-class TableReportProcess:
+class TableSummaryProcess:
     """Any thread may call it."""
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ def refusals(columns: T.StructType, values: Mapping[int, bytes | None]) -> dict[
     return reasons
 
 
-def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
+def with_valid_names(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
     """Returns the columns whose names a table can have; adds a warning for each other one."""
     usable_names = {*_usable_names(struct.names, warnings, path)}
     fields = []
@@ -113,7 +113,7 @@ def _nameable_type(kind: T.DataType, warnings: list[SchemaWarning], path: str) -
         value = _nameable_type(kind.valueType, warnings, f"{path}{{}}")
         return None if value is None else T.MapType(kind.keyType, value, kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        struct = nameable(kind, warnings, f"{path}.")
+        struct = with_valid_names(kind, warnings, f"{path}.")
         return struct if struct.fields else None
     return kind
 

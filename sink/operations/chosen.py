@@ -21,7 +21,7 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.tree import PARTITIONS
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import Fleet, ProcessSettings, Settings, TopicPattern, TopicProblem, expand
+from sink.config import Configuration, ProcessSettings, Settings, TopicPattern, TopicProblem, expand
 from sink.telemetry.logs import hide
 
 SIDE_BY_SIDE = 8
@@ -42,7 +42,7 @@ class KnownSinks:
     gone: frozenset[str] = frozenset()
 
 
-def known_sinks(fleet: Fleet) -> KnownSinks:
+def known_sinks(fleet: Configuration) -> KnownSinks:
     """Returns all sinks that exist now."""
     if not fleet.patterns:
         return KnownSinks(fleet.sinks)
@@ -73,7 +73,9 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
 
 
 def _with_recorded_topics(
-    fleet: Fleet, topics_by_pattern: Sequence[tuple[TopicPattern, set[str]]], recorded: Mapping[str, Collection[str]]
+    fleet: Configuration,
+    topics_by_pattern: Sequence[tuple[TopicPattern, set[str]]],
+    recorded: Mapping[str, Collection[str]],
 ) -> list[tuple[TopicPattern, set[str]]]:
     """Adds the topics that each sink's own tree records: other fleets may be below the same root."""
     all_recorded = {topic for topics in recorded.values() for topic in topics}
@@ -87,7 +89,7 @@ def _with_recorded_topics(
     return combined
 
 
-def _topics_of_kafka(fleet: Fleet) -> tuple[dict[str, frozenset[str]], list[SinkError]]:
+def _topics_of_kafka(fleet: Configuration) -> tuple[dict[str, frozenset[str]], list[SinkError]]:
     """Returns the topics of each cluster that answers, and the errors of the others."""
     topics: dict[str, frozenset[str]] = {}
     errors: dict[str, SinkError] = {}
@@ -120,7 +122,7 @@ def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str,
     return topics
 
 
-def choose(fleet: Fleet, names: Sequence[str]) -> KnownSinks:
+def choose(fleet: Configuration, names: Sequence[str]) -> KnownSinks:
     """Chooses the sinks that match `names`, which may be patterns with `*` and `?`; without names all sinks. Raises
     ConfigError if all chosen sinks are misconfigured.
     """
@@ -148,7 +150,7 @@ def _is_named(name: str, names: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in names)
 
 
-def choose_one(fleet: Fleet, names: Sequence[str]) -> Settings:
+def choose_one(fleet: Configuration, names: Sequence[str]) -> Settings:
     """Returns the named sink; without a name the only one."""
     chosen_sinks = choose(fleet, names)
     sinks = chosen_sinks.sinks
@@ -172,7 +174,7 @@ def listed_names(sinks: Sequence[Settings], more_names: Iterable[str] = ()) -> s
 
 
 @dataclass(frozen=True, slots=True)
-class SinkAnswer(Generic[_Result]):
+class SinkResult(Generic[_Result]):
     """The outcome for one sink; `error` if it failed. A misconfigured sink has no settings."""
 
     name: str
@@ -183,17 +185,17 @@ class SinkAnswer(Generic[_Result]):
 
 def side_by_side(
     chosen_sinks: KnownSinks, act: Callable[[Settings], _Result], at_once: int = SIDE_BY_SIDE
-) -> list[SinkAnswer[_Result]]:
+) -> list[SinkResult[_Result]]:
     """Calls `act` for each sink, `at_once` in parallel. The answers have the order of the sinks."""
 
-    def answer(settings: Settings) -> SinkAnswer[_Result]:
+    def answer(settings: Settings) -> SinkResult[_Result]:
         try:
-            return SinkAnswer(settings.name, settings, act(settings))
+            return SinkResult(settings.name, settings, act(settings))
         except SinkError as error:
-            return SinkAnswer(settings.name, settings, error=error)
+            return SinkResult(settings.name, settings, error=error)
 
-    failures: list[SinkAnswer[_Result]] = [
-        SinkAnswer(name, error=ConfigError(reason)) for name, reason in chosen_sinks.misconfigured.items()
+    failures: list[SinkResult[_Result]] = [
+        SinkResult(name, error=ConfigError(reason)) for name, reason in chosen_sinks.misconfigured.items()
     ]
     with ThreadPoolExecutor(at_once, "sinks") as pool:
         return [*pool.map(answer, chosen_sinks.sinks), *failures]

@@ -26,7 +26,7 @@ from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
 from sink.clients.regular_files import open_regular
 from sink.clients.storage_probe import Jvm, SharedJvms
 from sink.clients.zookeeper import connected
-from sink.config import Fleet, Settings, load_fleet
+from sink.config import Configuration, Settings, load_configuration
 from sink.operations.chosen import SIDE_BY_SIDE, known_sinks
 from sink.operations.many_statuses import ManyStatuses
 from sink.operations.validation import validate
@@ -52,7 +52,7 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[ReportPart]:
     redactor = Redactor()
     gathered = [_gather_part("versions.txt", _versions)]
     try:
-        fleet = load_fleet(config, strict=False)
+        fleet = load_configuration(config, strict=False)
     except (SinkError, OSError) as error:
         gathered.append(ReportPart("settings.txt", f"cannot be used:\n{error}\n"))
         gathered.append(ReportPart("logs.txt", LOGS_LEFT_OUT))
@@ -102,7 +102,7 @@ def _java(use: str, versions: tuple[int, ...]) -> str:
     return f"java for {use}: {java.version} at {java.binary}"
 
 
-def _settings(fleet: Fleet) -> str:
+def _settings(fleet: Configuration) -> str:
     """Returns the effective settings, including defaults."""
     documents: dict[str, object] = {name: sink.reason for name, sink in fleet.misconfigured.items()}
     for settings in fleet.all_settings:

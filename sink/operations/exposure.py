@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from sink.config import Fleet, ProcessSettings, Settings
+from sink.config import Configuration, ProcessSettings, Settings
 from sink.config.secret_files import secret_files
 from sink.config.values import is_one_process
 
@@ -21,7 +21,7 @@ _KEY_FILE = re.compile(r"[.](key[.](location|file)|keystore([.](location|file))?
 """Names of passed-through settings whose value is the path of a key. Authorities and certificates are public."""
 
 
-def exposure_notes(fleet: Fleet) -> list[str]:
+def exposure_notes(fleet: Configuration) -> list[str]:
     """Returns the notes on a worker of this configuration, each once."""
     notes = [*_http(fleet.process)]
     for settings in fleet.all_settings:
@@ -78,7 +78,7 @@ def _spark(settings: Settings) -> Iterator[str]:
         yield "spark.ui.enabled: Spark's page shows settings and plans to everybody who reaches it. Leave it off."
 
 
-def _files(fleet: Fleet) -> Iterator[str]:
+def _files(fleet: Configuration) -> Iterator[str]:
     keys = {path: name for settings in fleet.all_settings for path, name in _key_files(settings)}
     for path, name in (*secret_files(fleet.path), *keys.items()):
         if _everybody_reads(path):

@@ -13,7 +13,7 @@ from functools import partial
 
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.storage_probe import SharedJvms
-from sink.config import Fleet, Settings
+from sink.config import Configuration, Settings
 from sink.hudi.lock import LOCK_KEY, lock_path
 from sink.operations.check_results import CheckResult
 from sink.operations.chosen import KnownSinks, choose, listed_names, side_by_side
@@ -35,7 +35,7 @@ class FleetChecks:
             yield from findings
 
 
-def validate_fleet(fleet: Fleet, names: Sequence[str] = (), sample: bool = False) -> FleetChecks:
+def validate_fleet(fleet: Configuration, names: Sequence[str] = (), sample: bool = False) -> FleetChecks:
     """Checks the sinks that match `names`, or all, including those that a pattern's topics would become now. With
     `sample` it reads the last records of their topics."""
     try:
@@ -58,7 +58,7 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = (), sample: bool = False
     return FleetChecks((*shared, *common_findings), own_results)
 
 
-def _heap(fleet: Fleet, chosen_sinks: Sequence[Settings]) -> Iterator[CheckResult]:
+def _heap(fleet: Configuration, chosen_sinks: Sequence[Settings]) -> Iterator[CheckResult]:
     """Yields whether the heap of one process has room for all sinks."""
     try:
         if sentence := heap_room(fleet, len(chosen_sinks)):
@@ -67,7 +67,7 @@ def _heap(fleet: Fleet, chosen_sinks: Sequence[Settings]) -> Iterator[CheckResul
         yield CheckResult("memory", str(error), wrong=True)
 
 
-def _topics(fleet: Fleet, chosen_sinks: KnownSinks) -> Iterator[CheckResult]:
+def _topics(fleet: Configuration, chosen_sinks: KnownSinks) -> Iterator[CheckResult]:
     """Yields the sinks that each pattern would have now, and the topics that cannot become one."""
     configured_names = {settings.name for settings in fleet.sinks}
     for pattern in fleet.patterns:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sink.clients.heap import DEFAULT_HEAP, HEAP, require_room
-from sink.config import Fleet
+from sink.config import Configuration
 from sink.config.values import is_one_process
 
 
-def heap_room(fleet: Fleet, sinks: int = 0) -> str:
+def heap_room(fleet: Configuration, sinks: int = 0) -> str:
     """Returns a sentence on the heap of a worker of the configuration's sinks, or of so many if they are more; an empty
     text on a cluster, where the executors write. Raises ConfigError if it is too small."""
     all_settings = fleet.all_settings

@@ -25,7 +25,7 @@ from sink.decode.json_values import document_of
 from sink.decode.registry import UnknownSchema, registry
 from sink.infer.field_names import MOST, placed_columns
 from sink.infer.json_envelopes import unwrapped
-from sink.infer.json_samples import nameable
+from sink.infer.json_samples import with_valid_names
 from sink.infer.registered import SchemaSelection, columns_of_registered
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
@@ -94,7 +94,7 @@ class Proposal:
         known = dict(self.settings.field_names)
         new = (placed for placed in placed_columns(fields, known) if placed.is_new)
         names = known | {placed.path: placed.source for placed in islice(new, MOST)}
-        return nameable(columns_of_fields(fields, names), warnings), names
+        return with_valid_names(columns_of_fields(fields, names), warnings), names
 
     def _changes(self, fields: T.StructType) -> dict[str, Any]:
         (columns, placed), changes = self._named(fields, []), dict(self.changes)

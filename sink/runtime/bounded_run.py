@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import Fleet, Settings
+from sink.config import Configuration, Settings
 from sink.operations.catching_up import TOPIC_GONE, CatchUpTarget, target_of, wait_for
 from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
@@ -47,7 +47,7 @@ class BoundedRun:
     long it may take.
     """
 
-    def __init__(self, fleet: Fleet, signals: Signals, at: float | None, seconds: float) -> None:
+    def __init__(self, fleet: Configuration, signals: Signals, at: float | None, seconds: float) -> None:
         self._fleet = fleet
         self._signals = signals
         self._at = at

@@ -15,7 +15,7 @@ import structlog
 
 from coordination.errors import SinkError
 from sink.clients.shared_log import SharedLog
-from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
+from sink.config import Configuration, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
 from sink.runtime.pools import Background
 from sink.telemetry.logs import hide
@@ -30,7 +30,7 @@ REGISTRY_SECONDS = 5.0
 class TopicDiscovery(Background):
     """Reports what it finds to the log, each finding once. Any thread may read its attributes."""
 
-    def __init__(self, fleet: Fleet, kafka: Callable[[Settings], SharedLog]) -> None:
+    def __init__(self, fleet: Configuration, kafka: Callable[[Settings], SharedLog]) -> None:
         super().__init__("discovery", self._run)
         self.sinks: tuple[Settings, ...] = ()
         """The sinks of all topics that have been found, hosted by this worker or not."""
@@ -42,7 +42,7 @@ class TopicDiscovery(Background):
         self._kafka = kafka
         self._waits_for = ""
 
-    def update_fleet(self, fleet: Fleet) -> None:
+    def update_fleet(self, fleet: Configuration) -> None:
         """Takes the configuration that was read again; its patterns are the same."""
         self._fleet = fleet
 

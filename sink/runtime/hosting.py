@@ -18,7 +18,7 @@ import structlog
 
 from coordination.errors import ConfigError, SinkError
 from sink.clients.spark_storage import schemes
-from sink.config import Fleet, ProcessSettings, Settings, load_fleet
+from sink.config import Configuration, ProcessSettings, Settings, load_configuration
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.sink import DRAIN_SECONDS, Sink
 from sink.telemetry.logs import ContextThread, hide
@@ -34,7 +34,7 @@ STEP_SECONDS = 0.2
 class FleetChanges:
     """`fleet` is the configuration that the process has from now on: the new one, without the refused changes."""
 
-    fleet: Fleet
+    fleet: Configuration
     added: tuple[str, ...]
     removed: tuple[str, ...]
     refused: Mapping[str, str]
@@ -47,7 +47,7 @@ _MISSING = "it is missing, but a part of the configuration cannot be used. Fix t
 
 
 def changes_of(
-    old: Fleet, new: Fleet, running: Mapping[str, Settings], discovered: Sequence[Settings] = ()
+    old: Configuration, new: Configuration, running: Mapping[str, Settings], discovered: Sequence[Settings] = ()
 ) -> FleetChanges:
     """Compares two configurations. `running`: the sinks of the process; `discovered`: those of topics that match a
     pattern, hosted or not.
@@ -114,7 +114,7 @@ class HostedSinks:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: Configuration,
         discovery: TopicDiscovery,
         metrics: ProcessMetrics,
         new_sink: Callable[[Settings], Sink],
@@ -136,7 +136,7 @@ class HostedSinks:
         """Whether sinks are still to be begun or let go."""
         self._removed: list[Sink] = []
         """Sinks that are no longer configured, to be let go."""
-        self._loading: Future[Fleet] | None = None
+        self._loading: Future[Configuration] | None = None
 
     def begin(self) -> None:
         """Begins the sinks that are configured."""
@@ -202,11 +202,11 @@ class HostedSinks:
 
     def reload(self) -> None:
         """Begins to read the configuration again, in a thread of its own: a thousand sinks take seconds."""
-        loading: Future[Fleet] = Future()
+        loading: Future[Configuration] = Future()
 
         def load() -> None:
             try:
-                loading.set_result(load_fleet(self.fleet.path, strict=False))
+                loading.set_result(load_configuration(self.fleet.path, strict=False))
             except BaseException as error:  # noqa: BLE001 (the future raises it again)
                 loading.set_exception(error)
 

@@ -15,7 +15,7 @@ import structlog
 
 from coordination.errors import SinkError
 from sink.clients.starting_session import StartingSession
-from sink.config import Fleet, ProcessSettings
+from sink.config import Configuration, ProcessSettings
 from sink.operations.exposure import exposure_notes
 from sink.operations.heap_room import heap_room
 from sink.runtime.jvm_watchdog import kill_process_tree
@@ -28,7 +28,7 @@ END_SECONDS = 75.0
 
 
 def run_worker(
-    fleet: Fleet, signals: Signals, on_refused: Callable[[str, SinkError], None] = lambda _name, _error: None
+    fleet: Configuration, signals: Signals, on_refused: Callable[[str, SinkError], None] = lambda _name, _error: None
 ) -> None:
     """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run.
     `on_refused` gets each sink that cannot run while others can.

@@ -41,10 +41,10 @@ from sink.runtime.catalog_sync import catalog_sync
 from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns
+from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker
 from sink.runtime.storage_watch import WatchedEffectHandler
-from sink.runtime.table_reports import TableReports
-from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
+from sink.runtime.table_reports import TableMetricsReporter
+from sink.runtime.table_service_runner import MetadataServices, TableServiceRunner
 from sink.write.engine import Engine
 from sink.write.row_spec import ColumnResolver
 
@@ -68,9 +68,9 @@ class Resources:
     coordinating: SerialExecutor
     participating: SerialExecutor
     pool: Executor
-    commits: Turns
+    commits: SlotPool
     admission: AdmissionControl
-    services: Turns
+    services: SlotPool
     ticker: Ticker
     observer: Observer
 
@@ -121,8 +121,8 @@ class Membership:
                 *catalog_sync(settings, catalog, lambda: resources.table.register(), service_lock.committed, metrics),
                 *audit_service(settings, audits),
             ],
-            TableReports(audits, lambda: resources.table.file_count(), metrics),
-            MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
+            TableMetricsReporter(audits, lambda: resources.table.file_count(), metrics),
+            MetadataServices(resources.table.metadata_services, resources.table.metadata_interval),
             resources.services.run,
         )
 

@@ -1,11 +1,11 @@
 """Lets many sinks share the threads of one process.
 
 Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool that it shares with others; a job that
-hangs keeps a thread of the pool, and nothing of another executor. `Turns` runs its jobs in few threads, in the order in
-which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
+hangs keeps a thread of the pool, and nothing of another executor. `SlotPool` runs its jobs in few threads, in the order
+in which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
 however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
-are, so that their number does not decide what an idle process costs. `Background` is what has a thread of its own
-all the same. Only `Turns.run` raises what a job raises.
+are, so that their number does not decide what an idle process costs. `Background` is what has a thread of its own all
+the same. Only `SlotPool.run` raises what a job raises.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SerialExecutor(Executor):
             job()
 
 
-class Turns:
+class SlotPool:
     """At most `size` jobs run side by side, in threads of their own. One that takes longer than `patience` seconds no
     longer counts, so that a store that hangs keeps nothing from other sinks.
 

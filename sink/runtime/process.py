@@ -27,7 +27,7 @@ from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
-from sink.config import Fleet, Settings
+from sink.config import Configuration, Settings
 from sink.http.metrics_port import MetricsPort
 from sink.http.server import WorkerHttp
 from sink.runtime.admission import AdmissionControl
@@ -36,7 +36,7 @@ from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
 from sink.runtime.jvm_watchdog import EXIT_JVM_GONE, JvmWatchdog, kill_process_tree
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
+from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.signals import Signals
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
@@ -87,7 +87,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: Configuration,
         signals: Signals,
         starting: StartingSession,
         on_refused: Callable[[str, SinkError], None],
@@ -157,8 +157,8 @@ class WorkerProcess:
         try:
             with new_pool() as pool:
                 is_warm = Event()
-                commits = Turns("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
-                services = Turns("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
+                commits = SlotPool("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
+                services = SlotPool("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
                 admission = AdmissionControl(spark.sparkContext.defaultParallelism)
                 ticker.subscribe(admission.sample)
                 ticker.subscribe(commits.grant_turns)

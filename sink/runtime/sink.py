@@ -40,7 +40,7 @@ from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import LandedOffsets, Observer
-from sink.runtime.pools import SerialExecutor, Ticker, Turns
+from sink.runtime.pools import SerialExecutor, SlotPool, Ticker
 from sink.runtime.spreading import IMPAIRED_SECONDS
 from sink.runtime.waiting import until_stopped
 from sink.schema.table_schema import TableSchema
@@ -81,9 +81,9 @@ class SharedParts:
     spark: SparkSession
     watchdog: JvmWatchdog
     pool: Executor
-    commits: Turns
+    commits: SlotPool
     admission: AdmissionControl
-    services: Turns
+    services: SlotPool
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
     groups: Callable[[Settings], GroupCommitter]

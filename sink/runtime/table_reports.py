@@ -21,7 +21,7 @@ AUDIT_SECONDS = 10.0
 FILES_SECONDS = 900.0
 
 
-class TableReports:
+class TableMetricsReporter:
     """`poll` is called again and again, `services_ran` after each run of the table services. `count_files` gives None
     where counting would cost a listing of the storage.
     """

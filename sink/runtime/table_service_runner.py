@@ -26,7 +26,7 @@ from coordination.zookeeper.table_service_lock import RUN, Service, TableService
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.runtime.pools import ServiceThread
-from sink.runtime.table_reports import TableReports
+from sink.runtime.table_reports import TableMetricsReporter
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
 
@@ -40,7 +40,7 @@ Run = Callable[[], tuple[Service, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataUpkeep:
+class MetadataServices:
     """Services of Hudi's metadata table. `run` does nothing until they are due, which they are after `interval`
     transactions. It calls its argument between two services, and ends if that returns true.
     """
@@ -63,8 +63,8 @@ class TableServiceRunner:
         leads: Callable[[], bool],
         metrics: SinkMetrics,
         others: Sequence[ServiceThread],
-        reports: TableReports,
-        metadata: MetadataUpkeep,
+        reports: TableMetricsReporter,
+        metadata: MetadataServices,
         in_turn: Callable[[Run], tuple[Service, ...]],
     ) -> None:
         self._settings = settings
@@ -169,7 +169,7 @@ class TableServiceRunner:
                     self._reports.services_ran()
                     served = 0 if self._last.failed else served
                 else:
-                    served = self._kept_up(served)
+                    served = self._serve_metadata_if_due(served)
                 self._reports.poll()
                 self._ended.wait(POLL_SECONDS)
         finally:
@@ -182,7 +182,7 @@ class TableServiceRunner:
         """Whether a run that failed is due again though no transaction has come since."""
         return bool(self._last.failed) and not 0 <= time.time() - self._last.ended < RETRY_SECONDS
 
-    def _kept_up(self, served: int) -> int:
+    def _serve_metadata_if_due(self, served: int) -> int:
         """Serves the metadata table if that may be due. `served`: the transaction up to which it has been served."""
         committed = self._lock.committed()
         if 0 <= committed - served < self._metadata.interval:

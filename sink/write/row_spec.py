@@ -36,7 +36,7 @@ from sink.hudi.options import (
     require_usable,
 )
 from sink.hudi.table import Table
-from sink.infer.json_samples import nameable
+from sink.infer.json_samples import with_valid_names
 from sink.infer.record_types import landing_types, selected
 from sink.infer.registered import columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
@@ -121,7 +121,7 @@ def newest_columns(
     types = landing_types(newest, settings.schema_types, settings.schema_bounds)
     if settings.value_envelope == "debezium":
         registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
-    columns = nameable(columns_of_fields(registered, dict(settings.field_names)), warnings)
+    columns = with_valid_names(columns_of_fields(registered, dict(settings.field_names)), warnings)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column.")
     return nullable(columns), types

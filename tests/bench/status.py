@@ -24,7 +24,7 @@ from coordination.state import codec, tree
 from coordination.state.model import Header, Member, PartitionState, Phase, Plan, Slice, TopicPartition, WriteTask
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 
@@ -105,7 +105,7 @@ def _make_topics(kafka: str, sinks: int) -> None:
 def _make_trees(config: Path, zookeeper: str) -> None:
     client = KazooClient(zookeeper)
     client.start()
-    for settings in load_fleet(config).sinks:
+    for settings in load_configuration(config).sinks:
         _make_tree(client, settings)
     client.stop()
     client.close()

@@ -35,7 +35,7 @@ OPERATIONS = (
     "Write:settle",
     "Write:ABORTED",
     "RollBack",
-    "Write:tidy",
+    "Write:delete incomplete plans",
     "Write:advance to the checkpoint",
     "Write:record new partitions",
     "Write:stamp configuration",
@@ -43,7 +43,7 @@ OPERATIONS = (
     "Write:skip a gap",
     "Write:divide a batch",
 )
-OPTIONAL_POINTS = ("Write:tidy.before", "Write:tidy.after")
+OPTIONAL_POINTS = ("Write:delete incomplete plans.before", "Write:delete incomplete plans.after")
 """A run may never reach these: only some deaths leave an incomplete plan behind."""
 
 

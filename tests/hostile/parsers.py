@@ -250,7 +250,7 @@ def configuration(data: bytes) -> object:
             path = Path(directory, f"sink.{suffix}")
             path.write_bytes(data)
             try:
-                outcomes.append(config.load_fleet(path, {}))
+                outcomes.append(config.load_configuration(path, {}))
             except SinkError as error:
                 outcomes.append(str(error))
     return outcomes

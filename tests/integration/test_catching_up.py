@@ -14,7 +14,7 @@ from coordination.state.tree import PARTITIONS
 from sink.cli import main
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import load_fleet
+from sink.config import load_configuration
 from sink.operations import catching_up
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.control import Overdue, SinkControl
@@ -60,7 +60,7 @@ schema.ddl: id BIGINT
 sinks:
   every: {{kafka.topic.regex: "{gone}", target.base.path: "{tmp_path}/{{topic}}"}}
 """)
-    [pattern] = load_fleet(file, {}).patterns
+    [pattern] = load_configuration(file, {}).patterns
     with connected(pattern.probe) as client:
         client.ensure_path(f"{pattern.probe.process.zookeeper_root}/{gone}/{PARTITIONS}/{gone}")
     assert main([*command, "--config", str(file)]) == 0

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from sink.clients import kafka as kafka_client
 from sink.clients.kafka_process import LogProcess
-from sink.config import Fleet, load_fleet
+from sink.config import Configuration, load_configuration
 from sink.runtime import discovery
 from sink.runtime.discovery import TopicDiscovery
 from tests.waiting import eventually
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 class Reports:
     """Everything that a discovery has found and reported."""
 
-    def discovery_of(self, fleet: Fleet, log: Any) -> TopicDiscovery:
+    def discovery_of(self, fleet: Configuration, log: Any) -> TopicDiscovery:
         self.discovery = TopicDiscovery(fleet, lambda _: log)
         return self.discovery
 
@@ -54,8 +54,8 @@ def log(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[kafka_client.Lo
 
 
 @pytest.fixture
-def fleet(kafka: Any, prefix: str, tmp_path: Path) -> Callable[..., Fleet]:
-    def load(fleet_lines: str = "", sink_lines: str = "") -> Fleet:
+def fleet(kafka: Any, prefix: str, tmp_path: Path) -> Callable[..., Configuration]:
+    def load(fleet_lines: str = "", sink_lines: str = "") -> Configuration:
         path = tmp_path / "fleet.yaml"
         path.write_text(f"""
 zookeeper.connect: 127.0.0.1:1
@@ -68,7 +68,7 @@ sinks:
     target.base.path: {tmp_path}/{{topic}}
     {sink_lines}
 """)
-        return load_fleet(path, {})
+        return load_configuration(path, {})
 
     return load
 

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from coordination.zookeeper.keeper import Keeper
 from sink import cli
-from sink.config import load_fleet
+from sink.config import load_configuration
 from tests.integration.table_kit import connected
 from tests.waiting import eventually
 
@@ -157,7 +157,7 @@ def test_status_and_audit_tell_of_all_sinks_and_what_cannot_be_audited_has_its_e
 
 def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zookeeper, prefix: str) -> None:
     config = make()
-    fleet = load_fleet(Path(config), {})
+    fleet = load_configuration(Path(config), {})
     client = KazooClient(fleet.process.zookeeper)
     client.start()
     try:
@@ -177,7 +177,7 @@ def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, chroot
     topic(name=prefix)
     config = make(pattern=False)
     with connected(chroot) as client:
-        for settings in load_fleet(Path(config), {}).sinks:
+        for settings in load_configuration(Path(config), {}).sinks:
             Keeper(client, settings.root_znode, lambda: None).bootstrap(settings.config_digest)
 
     def paused() -> list[bool]:

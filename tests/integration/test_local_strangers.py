@@ -226,9 +226,9 @@ def test_settings_that_refer_to_the_environment_reach_a_workers_jvm_and_no_comma
     program = f"""
     from pathlib import Path
     from sink.clients.spark import start_session
-    from sink.config import load_fleet
+    from sink.config import load_configuration
     path = Path({str(tmp_path)!r})
-    [settings] = load_fleet(path / "table.properties").sinks
+    [settings] = load_configuration(path / "table.properties").sinks
     jvm = start_session(settings, "none", path / "spark.log", rolls_log=False)._jvm
     jvm.org.apache.logging.log4j.LogManager.getLogger("own").warn("a warning")
     print("WARN own a warning" in (path / "spark.log").read_text())

@@ -19,7 +19,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
+from sink.runtime.pools import SerialExecutor, SlotPool, Ticker, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import table_settings
@@ -53,9 +53,9 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             serial,
             serial,
             pool,
-            Turns("commits", 1, 60.0),
+            SlotPool("commits", 1, 60.0),
             AdmissionControl(1),
-            Turns("services", 1, 60.0),
+            SlotPool("services", 1, 60.0),
             ticker,
             observer,
         )

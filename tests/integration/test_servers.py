@@ -170,8 +170,8 @@ def test_a_child_does_not_inherit_the_settings_that_its_starters_shell_exports(
     script = f"""
         import os
         from pathlib import Path
-        from sink.config import load_fleet
-        (settings,) = load_fleet(Path({str(config)!r})).sinks
+        from sink.config import load_configuration
+        (settings,) = load_configuration(Path({str(config)!r})).sinks
         print(settings.zookeeper, settings.flush_size, "SINK_FAILPOINTS" in os.environ, os.environ["SINK_HOME"])
     """
     command = (sys.executable, "-c", textwrap.dedent(script))

@@ -29,8 +29,8 @@ from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.runtime import table_service_runner
-from sink.runtime.table_reports import TableReports
-from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
+from sink.runtime.table_reports import TableMetricsReporter
+from sink.runtime.table_service_runner import MetadataServices, TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
@@ -68,8 +68,8 @@ class Worker:
             lambda: self.leads,
             metrics,
             [],
-            TableReports(AuditRecord(self.client, "/s"), lambda: None, metrics),
-            MetadataUpkeep(lambda _wait: (), 1000),
+            TableMetricsReporter(AuditRecord(self.client, "/s"), lambda: None, metrics),
+            MetadataServices(lambda _wait: (), 1000),
             lambda run: run(),
         )
         self.services.start()

@@ -231,7 +231,7 @@ def planned_though_halted(patch: Patch) -> None:
 
 
 def term_not_checked(patch: Patch) -> None:
-    original = housekeeping.check_term
+    original = housekeeping.resign_if_superseded
 
     def check(term: Term) -> Any:
         vars(term)["resign"] = lambda _reason: None

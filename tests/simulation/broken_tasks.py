@@ -60,10 +60,10 @@ slice_in_no_task = _planned_with(_last_slice_left_out)
 
 def _grouped(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        original = write_tasks.grouped
+        original = write_tasks.group_into_tasks
         patch(
             write_tasks,
-            "grouped",
+            "group_into_tasks",
             lambda ranges: original((source, topic_id, change(recorded)) for source, topic_id, recorded in ranges),
         )
 

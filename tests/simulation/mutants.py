@@ -223,7 +223,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("let the same worker try again", decisions.retry_by_the_same_writer, faults=POISON),
     Mutant("the same deadline for every attempt", decisions.same_deadline_for_every_attempt, faults=SLOW),
     Mutant("go on over a table that is older than it was", decisions.older_table_accepted, faults=OLDER),
-    Mutant("remember what has ended", machines.without(housekeeping.check_term), faults=PAUSES, first=1),
+    Mutant("remember what has ended", machines.without(housekeeping.resign_if_superseded), faults=PAUSES, first=1),
     Mutant("begin at the end of the log", decisions.begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
     Mutant("begin an added partition at its end", decisions.begins_at_the_end, faults=ADDED),
     Mutant("wait for a deleted topic", decisions.deleted_topics_awaited, faults=DELETED, first=3),

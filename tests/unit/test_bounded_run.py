@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import ConfigError, SinkError
-from sink.config import Fleet, load_fleet
+from sink.config import Configuration, load_configuration
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import Overdue
@@ -109,20 +109,20 @@ def test_a_process_that_was_asked_to_end_and_does_not_is_cut_short_whatever_aske
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configuration:
     """A configuration whose worker runs until it is stopped."""
     monkeypatch.setattr(bounded_run, "run_worker", lambda _, signals, _refuse: signals.stop.wait())
     file = tmp_path / "sink.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in BASE.items()))
-    return load_fleet(file)
+    return load_configuration(file)
 
 
-def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_its_time_is_over(fleet: Fleet) -> None:
+def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_its_time_is_over(fleet: Configuration) -> None:
     with pytest.raises(Unfinished, match="the time-out was over before the time that the run runs until"):
         BoundedRun(fleet, Signals(), time.time() + 3600, 0.1).run()
 
 
-def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_it_is_stopped(fleet: Fleet) -> None:
+def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_it_is_stopped(fleet: Configuration) -> None:
     signals = Signals()
     signals.stop.set()
     with pytest.raises(Unfinished, match="the run was stopped before"):
@@ -130,7 +130,7 @@ def test_a_run_until_a_time_that_has_not_come_is_unfinished_when_it_is_stopped(f
 
 
 def test_a_run_passes_over_a_sink_of_a_pattern_whose_topic_is_gone(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = KnownSinks(fleet.sinks, gone=frozenset(settings.name for settings in fleet.sinks))
     monkeypatch.setattr(bounded_run, "known_sinks", lambda _: known)

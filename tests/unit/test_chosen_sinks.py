@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError, TableError, Unavailable
-from sink.config import Fleet, Settings, load_fleet
+from sink.config import Configuration, Settings, load_configuration
 from sink.operations import chosen
 from sink.operations.chosen import KnownSinks, _with_recorded_topics, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
+def fleet(tmp_path: Path) -> Configuration:
     path = tmp_path / "fleet.yaml"
     path.write_text("""
 zookeeper.connect: zk:2181
@@ -28,29 +28,29 @@ sinks:
   eu-people: {topics: eu-people, target.table.name: people}
   us-people: {topics: us-people, target.table.name: people}
 """)
-    return load_fleet(path, {})
+    return load_configuration(path, {})
 
 
-def names(fleet: Fleet, *patterns: str) -> list[str]:
+def names(fleet: Configuration, *patterns: str) -> list[str]:
     return [settings.name for settings in choose(fleet, patterns).sinks]
 
 
-def test_without_a_name_all_are_chosen(fleet: Fleet) -> None:
+def test_without_a_name_all_are_chosen(fleet: Configuration) -> None:
     assert names(fleet) == ["eu-orders", "eu-people", "us-people"]
 
 
-def test_names_and_patterns_choose(fleet: Fleet) -> None:
+def test_names_and_patterns_choose(fleet: Configuration) -> None:
     assert names(fleet, "us-people") == ["us-people"]
     assert names(fleet, "eu-*", "us-people") == ["eu-orders", "eu-people", "us-people"]
     assert names(fleet, "*-people") == ["eu-people", "us-people"]
 
 
-def test_a_name_that_no_sink_has_is_refused_with_those_there_are(fleet: Fleet) -> None:
+def test_a_name_that_no_sink_has_is_refused_with_those_there_are(fleet: Configuration) -> None:
     with pytest.raises(ConfigError, match=r"--sink orders: no such sink in .*fleet\.yaml; there are eu-orders,"):
         choose(fleet, ["us-people", "orders"])
 
 
-def test_a_command_for_one_sink_says_that_there_are_several(fleet: Fleet) -> None:
+def test_a_command_for_one_sink_says_that_there_are_several(fleet: Configuration) -> None:
     assert choose_one(fleet, ["us-*"]).name == "us-people"
     with pytest.raises(
         ConfigError, match=r"has 3 sinks \(eu-orders, eu-people, us-people\), and this command takes one"
@@ -60,7 +60,7 @@ def test_a_command_for_one_sink_says_that_there_are_several(fleet: Fleet) -> Non
         choose_one(fleet, ["eu-*"])
 
 
-def test_sinks_are_looked_after_side_by_side_and_one_that_fails_fails_alone(fleet: Fleet) -> None:
+def test_sinks_are_looked_after_side_by_side_and_one_that_fails_fails_alone(fleet: Configuration) -> None:
     together = threading.Barrier(3)
 
     def act(settings: Settings) -> str:
@@ -84,7 +84,7 @@ sinks:
   orders: {topics: orders, schema.ddl: id BIGINT}
   people: {topics: people, schema.ddl: id BIGNIT}
 """)
-    fleet = load_fleet(path, {}, strict=False)
+    fleet = load_configuration(path, {}, strict=False)
     chosen = choose(fleet, ())
     answers = side_by_side(chosen, lambda settings: settings.name)
     assert [(answer.name, answer.result) for answer in answers] == [("orders", "orders"), ("people", None)]
@@ -97,7 +97,7 @@ sinks:
         choose_one(fleet, ())
 
 
-def test_tables_that_share_a_lock_are_named(fleet: Fleet) -> None:
+def test_tables_that_share_a_lock_are_named(fleet: Configuration) -> None:
     (note,) = _locks(fleet.sinks)
     assert note.note
     assert note.sentence.startswith("eu-people, us-people share the table lock /hudi/people")
@@ -112,7 +112,7 @@ schema.ddl: id BIGINT
 sinks:
   lake: {kafka.topic.regex: "o.*", sink.name: "lake-{topic}", target.base.path: "/lake/{topic}"}
 """)
-    fleet = load_fleet(path, {})
+    fleet = load_configuration(path, {})
     recorded = {"lake-old": ["old"], "of-another-fleet": ["orders-of-others"], "lake-odd": ["else"]}
     [(_, topics)] = _with_recorded_topics(fleet, [(fleet.patterns[0], {"orders"})], recorded)
     assert topics == {"orders", "old"}
@@ -130,7 +130,7 @@ sinks:
   here: {kafka.topic.regex: "here-.*", kafka.bootstrap.servers: "here:9092"}
   away: {kafka.topic.regex: "away-.*", kafka.bootstrap.servers: "away:9092"}
 """)
-    fleet = load_fleet(path, {})
+    fleet = load_configuration(path, {})
     answers = ({"here:9092": frozenset({"here-a"})}, [Unavailable("Kafka is away")])
     monkeypatch.setattr(chosen, "_topics_of_kafka", lambda _: answers)
     recorded = {name: (name,) for name in ("here-a", "here-b", "away-a")}

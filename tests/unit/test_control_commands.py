@@ -9,7 +9,7 @@ import typer
 
 from coordination.errors import Conflict, SinkError
 from sink.commands.control import _print_answers
-from sink.operations.chosen import SinkAnswer
+from sink.operations.chosen import SinkResult
 from sink.operations.control import NoSuchWorker, Overdue
 from tests.unit.settings_kit import minimal_settings
 
@@ -29,7 +29,7 @@ def test_the_worst_answer_decides_but_a_drained_worker_need_not_be_in_every_sink
     errors: tuple[SinkError | None, ...], status: int, tmp_path: Path
 ) -> None:
     settings = minimal_settings(tmp_path)
-    answers = [SinkAnswer(settings.name, settings, None if error else "done", error) for error in errors]
+    answers = [SinkResult(settings.name, settings, None if error else "done", error) for error in errors]
     try:
         _print_answers(answers)
         exit_status = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sink.config import load_fleet
+from sink.config import load_configuration
 from sink.operations.exposure import exposure_notes
 
 CLOSED = {
@@ -38,7 +38,7 @@ def notes(directory: Path, mode: int = 0o600, **more: str) -> list[str]:
     config = directory / "sink.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     config.chmod(mode)
-    found = exposure_notes(load_fleet(config, ENVIRONMENT))
+    found = exposure_notes(load_configuration(config, ENVIRONMENT))
     assert all(note.count("\n") == 0 and note.endswith((".", ")")) for note in found)
     return [note.partition(":")[0] for note in found]
 
@@ -160,5 +160,5 @@ def test_a_directory_of_sinks_notes_the_file_that_has_the_secret(tmp_path: Path)
             )
         )
         (directory / f"{name}.properties").chmod(0o644)
-    (note,) = exposure_notes(load_fleet(directory, ENVIRONMENT))
+    (note,) = exposure_notes(load_configuration(directory, ENVIRONMENT))
     assert str(directory / "b.properties") in note

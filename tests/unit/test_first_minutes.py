@@ -19,7 +19,7 @@ from coordination.errors import Unavailable
 from sink.cli import app, main
 from sink.commands.doctor import as_archive
 from sink.commands.examples import EXAMPLES
-from sink.config import Fleet
+from sink.config import Configuration
 from sink.operations import diagnosis
 from sink.operations.chosen import KnownSinks
 from sink.operations.diagnosis import LOG_LINES, ReportPart, diagnose
@@ -107,7 +107,7 @@ def test_logs_are_left_out_where_the_settings_tell_no_secret(tmp_path: Path, mon
 def test_a_configuration_of_patterns_has_its_logs_in_the_report_though_no_server_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without_servers(_: Fleet) -> KnownSinks:
+    def without_servers(_: Configuration) -> KnownSinks:
         raise Unavailable("neither Kafka nor ZooKeeper answers")
 
     monkeypatch.setattr(diagnosis, "known_sinks", without_servers)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, expand, load_fleet
+from sink.config import Settings, expand, load_configuration
 from tests.one_sink import load
 from tests.unit.config_kit import MINIMAL
 
@@ -46,14 +46,14 @@ def write(tmp_path: Path):
 def refusal(write):
     def error_text(content: str, name: str = "fleet.yaml", environ: dict[str, str] | None = None) -> str:
         with pytest.raises(ConfigError) as caught:
-            load_fleet(write(content, name), environ or {})
+            load_configuration(write(content, name), environ or {})
         return str(caught.value)
 
     return error_text
 
 
 def test_a_sink_has_what_all_share_and_what_it_sets_itself(write):
-    orders, customers = load_fleet(write(TWO), {}).sinks
+    orders, customers = load_configuration(write(TWO), {}).sinks
     assert (orders.name, orders.table_name, orders.topics, orders.flush_size) == ("orders", "orders", ("orders",), 7)
     assert (customers.name, customers.table_name, customers.topics) == ("eu.customers", "customers", ("a", "b"))
     assert customers.flush_size == 9
@@ -74,7 +74,9 @@ sinks.customers.target.base.path=/lake/customers
 sinks.customers.target.table.name=customers
 sinks.customers.flush.size=9
 """
-    assert load_fleet(write(properties, "fleet.properties"), {}).sinks == load_fleet(write(TWO), {}).sinks
+    assert (
+        load_configuration(write(properties, "fleet.properties"), {}).sinks == load_configuration(write(TWO), {}).sinks
+    )
 
 
 def test_a_directory_means_the_same(write, tmp_path):
@@ -82,28 +84,28 @@ def test_a_directory_means_the_same(write, tmp_path):
     write("kafka.topic.names: orders\ntarget.base.path: /lake/orders\n", "orders.yaml")
     write("sink.name: eu.customers\ntarget.table.name: customers\ntopics: a,b\n", "second.properties")
     with pytest.raises(ConfigError, match=r"second\.properties \(sink eu\.customers\): target\.base\.path is missing"):
-        load_fleet(tmp_path, {})
+        load_configuration(tmp_path, {})
     write("sink.name=eu.customers\ntarget.table.name=customers\ntopics=a,b\ntarget.base.path=/lake/customers\n"
           "flush.size=9", "second.properties")  # fmt: skip
     write("nobody reads it", "notes.txt")
-    sinks = load_fleet(tmp_path, {}).sinks
+    sinks = load_configuration(tmp_path, {}).sinks
     (tmp_path / "second.properties").unlink()
     (tmp_path / "orders.yaml").unlink()
-    assert sinks == load_fleet(write(TWO), {}).sinks
+    assert sinks == load_configuration(write(TWO), {}).sinks
 
 
 def test_a_file_of_one_sink_is_what_it_was(write):
     path = write(MINIMAL, "sink.yaml")
-    assert load_fleet(path, {}).sinks == (load(path, {}),)
-    assert load_fleet(path, {"SINK_FLUSH_SIZE": "3"}).sinks[0].flush_size == 3
+    assert load_configuration(path, {}).sinks == (load(path, {}),)
+    assert load_configuration(path, {"SINK_FLUSH_SIZE": "3"}).sinks[0].flush_size == 3
 
 
 def test_the_digest_is_that_of_the_sink_written_by_itself(write):
     single = f"{SHARED}\nflush.size: 7\ntopics: orders\ntarget.base.path: /lake/orders\ntarget.table.name: orders\n"
     shared_spark = f"spark.master: local[3]\nworker.id: w9\nmetrics.port: 9100\nworker.sinks: orders\n{TWO}"
     digest = load(write(single, "orders.yaml"), {}).config_digest
-    assert load_fleet(write(TWO), {}).sinks[0].config_digest == digest
-    assert load_fleet(write(shared_spark), {}).sinks[0].config_digest == digest
+    assert load_configuration(write(TWO), {}).sinks[0].config_digest == digest
+    assert load_configuration(write(shared_spark), {}).sinks[0].config_digest == digest
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_a_sink_that_sets_what_the_process_has_once_is_refused(refusal, setting)
 
 
 def test_the_process_has_its_settings_and_no_sinks(write):
-    process = load_fleet(write(f"{TWO}\nworker.id: w1\nspark.driver.memory: 2g\n"), {}).process
+    process = load_configuration(write(f"{TWO}\nworker.id: w1\nspark.driver.memory: 2g\n"), {}).process
     assert process.worker_id == "w1"
     assert dict(process.spark) == {"spark.driver.memory": "2g"}
     assert process.zookeeper == "zk:2181"
@@ -175,7 +177,7 @@ def test_two_sinks_share_neither_name_nor_place(refusal, own_settings, sentence)
 
 
 def test_tables_beside_one_another_are_no_conflict(write):
-    assert len(load_fleet(write(f"""{SHARED}
+    assert len(load_configuration(write(f"""{SHARED}
 sinks:
   a: {{topics: t, target.base.path: s3a://lake/a}}
   ab: {{topics: t, target.base.path: s3a://lake/ab}}
@@ -185,7 +187,10 @@ sinks:
 
 def test_the_topic_stands_in_shared_settings(write):
     content = f"{SHARED}\ntarget.base.path: /lake/{{topic}}\nsinks: {{a: {{topics: orders}}, b: {{topics: x-y}}}}"
-    assert [settings.base_path for settings in load_fleet(write(content), {}).sinks] == ["/lake/orders", "/lake/x-y"]
+    assert [settings.base_path for settings in load_configuration(write(content), {}).sinks] == [
+        "/lake/orders",
+        "/lake/x-y",
+    ]
 
 
 def test_the_topic_cannot_stand_for_several(write, refusal):
@@ -194,26 +199,26 @@ def test_the_topic_cannot_stand_for_several(write, refusal):
         content
     )
     alone = f"{MINIMAL}\nsink.name: of-{{topic}}\n"
-    assert load_fleet(write(alone, "sink.yaml"), {}).sinks[0].name == "of-orders"
+    assert load_configuration(write(alone, "sink.yaml"), {}).sinks[0].name == "of-orders"
 
 
 def test_what_a_sink_sets_of_alternatives_replaces_the_shared_one(write):
     content = f"{TWO}    schema.file: own.ddl\n"
     write("name STRING", "own.ddl")
-    orders, customers = load_fleet(write(content), {}).sinks
+    orders, customers = load_configuration(write(content), {}).sinks
     assert (orders.schema_text, customers.schema_text) == ("id BIGINT", "name STRING")
 
 
 def test_a_variable_stands_for_all_sinks_that_do_not_set_the_same(write):
-    orders, customers = load_fleet(write(TWO), {"SINK_FLUSH_SIZE": "3", "SINK_WORKER_ID": "w2"}).sinks
+    orders, customers = load_configuration(write(TWO), {"SINK_FLUSH_SIZE": "3", "SINK_WORKER_ID": "w2"}).sinks
     assert (orders.flush_size, customers.flush_size) == (3, 9)
     assert orders.worker_id == customers.worker_id == "w2"
 
 
 def test_a_worker_hosts_the_sinks_that_it_names(write, refusal):
-    fleet = load_fleet(write(TWO), {"SINK_WORKER_SINKS": "eu.*"})
+    fleet = load_configuration(write(TWO), {"SINK_WORKER_SINKS": "eu.*"})
     assert [settings.name for settings in fleet.hosted] == ["eu.customers"]
-    assert len(load_fleet(write(TWO), {}).hosted) == 2
+    assert len(load_configuration(write(TWO), {}).hosted) == 2
     for named in ("order", "nobody?"):
         message = refusal(TWO, environ={"SINK_WORKER_SINKS": f"eu.*,{named}"})
         assert f"worker.sinks: no sink is called {named}; there are orders, eu.customers" in message
@@ -222,16 +227,16 @@ def test_a_worker_hosts_the_sinks_that_it_names(write, refusal):
 def test_a_directory_without_what_is_shared_is_refused(write, tmp_path):
     write(MINIMAL, "orders.yaml")
     with pytest.raises(ConfigError, match=r"has no fleet\.yaml; put what all sinks share into one such file"):
-        load_fleet(tmp_path, {})
+        load_configuration(tmp_path, {})
 
 
 def test_sinks_stand_in_the_shared_file_of_a_directory_only(write, tmp_path):
     write(TWO)
     write("topics: x\ntarget.base.path: /lake/x\nsinks: {y: {topics: y}}\n", "x.yaml")
     with pytest.raises(ConfigError, match=r"x\.yaml, line 3 \(sink y\): sinks stands in fleet\.yaml only; move it"):
-        load_fleet(tmp_path, {})
+        load_configuration(tmp_path, {})
     write("topics: x\ntarget.base.path: /lake/x\n", "x.yaml")
-    assert [settings.name for settings in load_fleet(tmp_path, {}).sinks] == ["orders", "eu.customers", "x"]
+    assert [settings.name for settings in load_configuration(tmp_path, {}).sinks] == ["orders", "eu.customers", "x"]
 
 
 def test_two_files_of_one_sink_are_refused(write, tmp_path):
@@ -239,19 +244,19 @@ def test_two_files_of_one_sink_are_refused(write, tmp_path):
     write("topics: x\ntarget.base.path: /lake/x\n", "x.yaml")
     write("topics=y\ntarget.base.path=/lake/y\n", "x.properties")
     with pytest.raises(ConfigError, match=r"sink\.name: another sink is called x"):
-        load_fleet(tmp_path, {})
+        load_configuration(tmp_path, {})
 
 
 def test_the_settings_of_the_process_tell_defaults_from_what_was_written(write):
-    process = load_fleet(write(f"{TWO}\nlog.level: debug\n"), {"SINK_WORKER_ID": "w1"}).process
+    process = load_configuration(write(f"{TWO}\nlog.level: debug\n"), {"SINK_WORKER_ID": "w1"}).process
     assert {"log_level", "worker_id", "zookeeper"} <= process.model_fields_set
     # If another worker of the host has the address, a worker may leave out only a default one.
     assert "http_listen" not in process.model_fields_set
-    assert "http_listen" in load_fleet(write(f"{TWO}\nhttp.listen: 8490\n"), {}).process.model_fields_set
+    assert "http_listen" in load_configuration(write(f"{TWO}\nhttp.listen: 8490\n"), {}).process.model_fields_set
 
 
 def test_a_fleet_shows_no_secret(write):
-    fleet = load_fleet(write(f"{TWO}\nkafka.sasl.password: hunter2-Tr0ub4dor\n"), {})
+    fleet = load_configuration(write(f"{TWO}\nkafka.sasl.password: hunter2-Tr0ub4dor\n"), {})
     assert "hunter2" not in repr(fleet)
     assert "hunter2-Tr0ub4dor" in fleet.secrets
 
@@ -263,7 +268,7 @@ def test_a_topic_is_named_or_matched_but_not_both(refusal):
 
 def test_flags_before_an_expression_are_for_all_of_it(write):
     content = MINIMAL.replace("kafka.topic.names: orders", "kafka.topic.regex: (?i)orders-.*")
-    pattern = load_fleet(write(content, "sink.yaml"), {}).sinks[0].topic_pattern
+    pattern = load_configuration(write(content, "sink.yaml"), {}).sinks[0].topic_pattern
     assert pattern is not None
     assert re.fullmatch(pattern, "ORDERS-1")
     assert not re.fullmatch(pattern, "people")
@@ -284,7 +289,7 @@ sinks:
 
 
 def test_a_sink_that_cannot_be_used_leaves_the_others_unless_all_are_to_be_right(write, refusal):
-    fleet = load_fleet(write(ONE_WRONG), {}, strict=False)
+    fleet = load_configuration(write(ONE_WRONG), {}, strict=False)
     assert [settings.name for settings in fleet.sinks] == ["orders"]
     assert "line 8 (sink people): schema.ddl" in fleet.misconfigured_here["people"]
     assert "BIGNIT" in fleet.misconfigured_here["people"]
@@ -293,7 +298,7 @@ def test_a_sink_that_cannot_be_used_leaves_the_others_unless_all_are_to_be_right
 
 
 def test_a_worker_that_does_not_host_it_says_nothing_of_a_sink_that_cannot_be_used(write):
-    fleet = load_fleet(write(ONE_WRONG), {"SINK_WORKER_SINKS": "orders"}, strict=False)
+    fleet = load_configuration(write(ONE_WRONG), {"SINK_WORKER_SINKS": "orders"}, strict=False)
     assert (list(fleet.misconfigured), fleet.misconfigured_here) == (["people"], {})
 
 
@@ -308,14 +313,14 @@ def test_a_worker_that_does_not_host_it_says_nothing_of_a_sink_that_cannot_be_us
 )
 def test_what_leaves_no_sink_is_refused(write, content):
     with pytest.raises(ConfigError):
-        load_fleet(write(content), {}, strict=False)
+        load_configuration(write(content), {}, strict=False)
 
 
 def test_a_file_of_a_directory_that_cannot_be_read_is_one_sink_that_cannot_be_used(write, tmp_path):
     write(SHARED)
     write("topics: orders\ntarget.base.path: /lake/orders\n", "orders.yaml")
     write("topics: [people\n", "people.yaml")
-    fleet = load_fleet(tmp_path, {}, strict=False)
+    fleet = load_configuration(tmp_path, {}, strict=False)
     assert [settings.name for settings in fleet.sinks] == ["orders"]
     assert "people.yaml" in fleet.misconfigured["people"].reason
 
@@ -327,7 +332,7 @@ sinks:
   b: {{topics: b, target.base.path: /lake/x}}
   c: {{topics: c, target.base.path: /lake/c}}
 """
-    fleet = load_fleet(write(content), {}, strict=False)
+    fleet = load_configuration(write(content), {}, strict=False)
     assert [settings.name for settings in fleet.sinks] == ["c"]
     assert "/lake/x is a place of sink b too" in fleet.misconfigured["a"].reason
     assert "/lake/x is a place of sink a too" in fleet.misconfigured["b"].reason
@@ -339,7 +344,7 @@ def test_of_two_sinks_of_one_name_none_runs_and_no_pattern_takes_a_topic_of_eith
     write("kafka.topic.regex: '.*'\ntarget.base.path: /lake/{topic}\n", "every.yaml")
     write("topics: orders\ntarget.base.path: /own/orders\n", "orders.yaml")
     write(f"sink.name: orders\ntopics: customers\ntarget.base.path: /own/customers\n{mistake}", "customers.yaml")
-    fleet = load_fleet(tmp_path, {}, strict=False)
+    fleet = load_configuration(tmp_path, {}, strict=False)
     assert fleet.sinks == ()
     reason = fleet.misconfigured_here["orders"]
     assert "orders.yaml (sink orders): sink.name: another sink is called orders" in reason
@@ -369,7 +374,7 @@ sinks:
 
 def test_a_shared_setting_that_one_sink_has_no_use_for_is_for_the_others(write, tmp_path):
     (tmp_path / "ca.pem").write_text("x")
-    plain, avro = load_fleet(write(SEVERAL_FORMATS), {}).sinks
+    plain, avro = load_configuration(write(SEVERAL_FORMATS), {}).sinks
     assert (plain.registry_urls, plain.errors_tolerance, plain.index_type) == (
         (),
         "none",
@@ -402,7 +407,7 @@ def test_a_thousand_sinks_are_parsed_within_three_seconds(write):
         for n in range(1000)
     )
     before = time.process_time()
-    fleet = load_fleet(write(f"{shared}sinks:\n{sinks}"), {})
+    fleet = load_configuration(write(f"{shared}sinks:\n{sinks}"), {})
     seconds = time.process_time() - before
     assert len(fleet.sinks) == 1000
     assert seconds < 3, f"{seconds:.1f} s of CPU"

@@ -11,7 +11,7 @@ import yaml
 
 from coordination.errors import ConfigError
 from sink.clients.heap import MOST_SLOTS, heap_bytes, least_heap, local_tasks, require_room, slots
-from sink.config import load_fleet
+from sink.config import load_configuration
 from sink.operations.heap_room import heap_room
 
 MIB = 1 << 20
@@ -76,4 +76,4 @@ def test_the_heap_of_a_clusters_driver_is_the_clusters_matter(tmp_path: Path) ->
     config = tmp_path / "fleet.yaml"
     for master, sentence in (("local[2]", "spark.driver.memory is 1g; 2 sinks need 456m"), ("spark://s:7077", "")):
         config.write_text(yaml.safe_dump({**common, "spark.master": master, "sinks": sinks}))
-        assert heap_room(load_fleet(config)) == sentence
+        assert heap_room(load_configuration(config)) == sentence

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from coordination.errors import ConfigError, SinkError
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 from sink.runtime import hosting
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.hosting import HostedSinks
@@ -63,7 +63,7 @@ class World:
         self.path.write_text(yaml.safe_dump({**SHARED, **more, "sinks": sinks}))
 
     def begin(self) -> HostedSinks:
-        fleet = load_fleet(self.path, {}, strict=False)
+        fleet = load_configuration(self.path, {}, strict=False)
         self.metrics = ProcessMetrics("w1")
         self.discovery = TopicDiscovery(fleet, lambda _: cast(Any, self.kafka))
         self.hosted = HostedSinks(fleet, self.discovery, self.metrics, self.new_sink, self.hear_refusal)
@@ -284,8 +284,10 @@ def test_a_reload_of_a_thousand_sinks_keeps_the_main_loop_from_its_next_tick_for
     world.write({"a": of_topic("a")})
     hosted = world.begin()
     world.write({f"s{number}": of_topic(f"s{number}") for number in range(1000)})
-    release, original = Event(), hosting.load_fleet
-    monkeypatch.setattr(hosting, "load_fleet", lambda *args, **more: (release.wait(30), original(*args, **more))[1])
+    release, original = Event(), hosting.load_configuration
+    monkeypatch.setattr(
+        hosting, "load_configuration", lambda *args, **more: (release.wait(30), original(*args, **more))[1]
+    )
     hosted.reload()
     for _ in range(3):
         world.pass_by()

@@ -10,7 +10,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.clients.spark import _pack_packages
-from sink.config import Settings, load_fleet
+from sink.config import Settings, load_configuration
 from sink.config.hudi_keys import INT_MAX, KEYS, REASONS, accepted, notes
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN
@@ -148,7 +148,7 @@ def test_a_refused_name_is_refused_whichever_way_it_comes(tmp_path: Path, way: s
     path = tmp_path / "fleet.yaml"
     path.write_text(MINIMAL.replace("target.table.name: orders", "").replace("/orders", "/{topic}") + text)
     with pytest.raises(ConfigError, match=r"hoodie\.write\.schema is refused"):
-        load_fleet(path, environ)
+        load_configuration(path, environ)
 
 
 @pytest.mark.parametrize("name", ["spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"])

@@ -23,7 +23,7 @@ from sink.decode.fields import NO_RULES, Columns
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.infer.field_stats import DEEPEST, MAP_KEYS
-from sink.infer.json_samples import Inferred, nameable
+from sink.infer.json_samples import Inferred, with_valid_names
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
 from sink.operations.samples import SampledRange, spans
@@ -386,7 +386,7 @@ def test_avro_that_is_no_record_or_none_at_all_is_refused():
 def test_names_of_any_schema_that_no_column_can_have_are_left_out():
     warnings: list[str] = []
     struct = parse_struct("_hoodie_x int, a array<struct<x: int, X: string>>, A string")
-    assert to_ddl(nameable(struct, warnings)) == "a ARRAY<STRUCT<x: INT>>"
+    assert to_ddl(with_valid_names(struct, warnings)) == "a ARRAY<STRUCT<x: INT>>"
     assert len(warnings) == 3
 
 

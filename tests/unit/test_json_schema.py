@@ -16,7 +16,7 @@ from sink.decode.debezium import row_of_event
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import RegisteredSchema
 from sink.infer.json_keywords import DECIMAL
-from sink.infer.json_samples import nameable
+from sink.infer.json_samples import with_valid_names
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.registered import SchemaSelection, columns_of_registered
 from sink.schema.ddl import to_ddl
@@ -259,7 +259,8 @@ def test_what_stands_beside_a_reference_is_named() -> None:
 def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
     texts = {"type": "array", "items": {"properties": {"de-DE": TEXT, "en-US": TEXT}}}
     warnings: list[str] = []
-    columns = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), warnings)
+    schema = registered({"properties": {"id": WHOLE, "texts": texts}})
+    columns = with_valid_names(columns_of_json_schema(schema, []), warnings)
     assert to_ddl(columns) == "id BIGINT"
     assert warnings == [
         "left out, because Hudi cannot have columns of such names: in texts[]: 'de-DE', 'en-US'",
@@ -336,5 +337,5 @@ schemas = st.recursive(
 @given(st.text() | schemas.map(json.dumps))
 def test_whatever_a_registry_answers_is_columns_that_a_table_can_have_or_a_refusal(text: str) -> None:
     with suppress(ConfigError):
-        columns = nameable(columns_of_json_schema(RegisteredSchema(7, "JSON", text), []), [])
+        columns = with_valid_names(columns_of_json_schema(RegisteredSchema(7, "JSON", text), []), [])
         assert not columns.fields or parse_ddl(to_ddl(columns), False)

@@ -127,24 +127,24 @@ def test_the_last_record_of_a_partition_is_the_one_with_the_highest_offset() -> 
 
 def test_a_range_is_read_from_its_anchor_and_behind_what_is_still_open_from_some_offsets_before() -> None:
     recorded = OpenRange(10, 30, 5, 10, 0, 100)
-    (task,) = write_tasks.grouped([(P0, replace(states(Anchor(4, 0, 1))[P0], open=(recorded,)), recorded)])
+    (task,) = write_tasks.group_into_tasks([(P0, replace(states(Anchor(4, 0, 1))[P0], open=(recorded,)), recorded)])
     assert [piece.anchor for piece in task.slices] == [4, 16]
-    (task,) = write_tasks.grouped([(P0, replace(states(None)[P0], open=(recorded,)), recorded)])
+    (task,) = write_tasks.group_into_tasks([(P0, replace(states(None)[P0], open=(recorded,)), recorded)])
     assert [piece.anchor for piece in task.slices] == [NO_ANCHOR, 16]
     behind = OpenRange(30, 40, 6, 10, 0, 100)
-    (task,) = write_tasks.grouped([(P0, replace(states(OLD)[P0], open=(recorded, behind)), behind)])
+    (task,) = write_tasks.group_into_tasks([(P0, replace(states(OLD)[P0], open=(recorded, behind)), behind)])
     assert [piece.anchor for piece in task.slices] == [26]
     assert [piece.anchor for piece in slicing.cut(P0, "id", recorded)] == [NO_ANCHOR, 16]
     # What was read and settled before has an anchor of its own; before a range nothing may have been read at all.
     short = (OpenRange(10, 12, 5, 10, 0, 100), OpenRange(12, 15, 6, 2, 0, 100))
-    (task,) = write_tasks.grouped([(P0, replace(states(OLD)[P0], open=short), short[1])])
+    (task,) = write_tasks.group_into_tasks([(P0, replace(states(OLD)[P0], open=short), short[1])])
     assert [piece.anchor for piece in task.slices] == [10, 12]
 
 
 def test_a_log_that_changed_behind_the_marker_of_an_open_range_is_found() -> None:
     """Offset 29 is a producer's marker, before and after; the record before it is another one."""
     behind = OpenRange(30, 40, 6, 10, 0, 100)
-    (task,) = write_tasks.grouped(
+    (task,) = write_tasks.group_into_tasks(
         [(P0, PartitionState("id", 0, 10, 0, (OpenRange(10, 30, 5, 10, 0, 100), behind)), behind)]
     )
     assert task.slices[0].anchor <= 28

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sink.config import Fleet, load_fleet
+from sink.config import Configuration, load_configuration
 from sink.runtime import hosting
 from sink.runtime.hosting import FleetChanges
 
@@ -19,7 +19,7 @@ SHARED = {
 }
 
 
-def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Fleet:
+def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Configuration:
     file = directory / "fleet.yaml"
     defaults = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
     settings_by_sink = {
@@ -29,10 +29,10 @@ def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object
     file.write_text(
         yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": settings_by_sink})
     )
-    return load_fleet(file, {}, strict=False)
+    return load_configuration(file, {}, strict=False)
 
 
-def changes_of(old: Fleet, new: Fleet) -> FleetChanges:
+def changes_of(old: Configuration, new: Configuration) -> FleetChanges:
     """Compares them for a process that runs all sinks of `old` that it hosts."""
     return hosting.changes_of(old, new, {settings.name: settings for settings in old.hosted})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordination.errors import Unavailable
 from coordination.zookeeper.records import AuditAnswer
-from sink.runtime.table_reports import AUDIT_SECONDS, FILES_SECONDS, TableReports
+from sink.runtime.table_reports import AUDIT_SECONDS, FILES_SECONDS, TableMetricsReporter
 from sink.telemetry.metrics import ProcessMetrics
 
 
@@ -33,7 +33,7 @@ def lines(process: ProcessMetrics) -> list[str]:
 
 def test_an_audit_shows_with_its_answer_and_files_with_their_number() -> None:
     sources, process = Sources(), ProcessMetrics()
-    reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
+    reports = TableMetricsReporter(sources, sources.count, process.sink("orders"), lambda: sources.now)
     reports.poll()
     reports.services_ran()
     assert lines(process) == ['sink_table_files{sink="orders"} 3.0']
@@ -52,7 +52,7 @@ def test_an_audit_shows_with_its_answer_and_files_with_their_number() -> None:
 
 def test_files_are_counted_rarely_and_not_shown_where_nobody_counts_them() -> None:
     sources, process = Sources(), ProcessMetrics()
-    reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
+    reports = TableMetricsReporter(sources, sources.count, process.sink("orders"), lambda: sources.now)
     sources.files = None
     for _ in range(5):
         reports.services_ran()
@@ -65,7 +65,7 @@ def test_files_are_counted_rarely_and_not_shown_where_nobody_counts_them() -> No
 
 def test_a_source_that_is_away_is_asked_again_and_fails_nothing() -> None:
     sources, process = Sources(), ProcessMetrics()
-    reports = TableReports(sources, sources.count, process.sink("orders"), lambda: sources.now)
+    reports = TableMetricsReporter(sources, sources.count, process.sink("orders"), lambda: sources.now)
     sources.is_away = True
     reports.poll()
     sources.is_away, sources.answer = False, AuditAnswer(True, 5.0, "Held")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Fleet, Settings, TopicProblem, expand, load_fleet
+from sink.config import Configuration, Settings, TopicProblem, expand, load_configuration
 from tests.one_sink import load
 
 SHARED = """
@@ -25,17 +25,17 @@ sinks:
 
 
 def expanded_by(
-    fleet: Fleet, topics: Collection[str], existing: Iterable[Settings]
+    fleet: Configuration, topics: Collection[str], existing: Iterable[Settings]
 ) -> tuple[tuple[Settings, ...], tuple[TopicProblem, ...]]:
     return expand([(pattern, topics) for pattern in fleet.patterns], existing)
 
 
 @pytest.fixture
 def fleet_of(tmp_path: Path):
-    def load_content(content: str) -> Fleet:
+    def load_content(content: str) -> Configuration:
         path = tmp_path / "fleet.yaml"
         path.write_text(content)
-        return load_fleet(path, {})
+        return load_configuration(path, {})
 
     return load_content
 
@@ -64,7 +64,7 @@ sinks:
 def test_a_topic_whose_own_settings_cannot_be_used_is_not_taken_by_a_pattern(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(OWN)
-    fleet = load_fleet(path, {}, strict=False)
+    fleet = load_configuration(path, {}, strict=False)
     topics = ["orders-eu", "orders-us", "orders-uk", "orders-at"]
     new, problems = expand([(fleet.patterns[0], topics)], (), fleet.misconfigured.values())
     assert [settings.name for settings in new] == ["orders-at"]
@@ -76,7 +76,7 @@ def test_a_pattern_takes_no_topics_while_it_is_not_known_which_are_not_its_own(t
     path = tmp_path / "fleet.yaml"
     path.write_text(OWN.replace("kafka.topic.names: orders-eu", "kafka.topic.names: 'or ders'"))
     with pytest.raises(ConfigError, match="sink special"):
-        load_fleet(path, {}, strict=False)
+        load_configuration(path, {}, strict=False)
 
 
 def test_each_topic_that_matches_becomes_a_sink(fleet_of):

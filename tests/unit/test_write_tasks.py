@@ -89,7 +89,7 @@ def test_ranges_with_different_targets_share_no_task() -> None:
 
 @given(FRESH, st.integers(1, 20), st.randoms())
 def test_grouping_depends_on_nothing_but_what_is_recorded_of_the_batch(fresh, tasks: int, random) -> None:  # type: ignore[no-untyped-def]
-    states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
+    states = states_of(write_tasks.with_task_limit(ranges_of(fresh), tasks))
     other_batches = {
         TopicPartition("z", n): PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 5, 0, 1),)) for n in range(3)
     }
@@ -102,7 +102,7 @@ def test_grouping_depends_on_nothing_but_what_is_recorded_of_the_batch(fresh, ta
 def test_a_new_batch_has_at_most_so_many_tasks_and_each_slice_is_in_one(
     fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
-    sized = write_tasks.sized(ranges_of(fresh), tasks)
+    sized = write_tasks.with_task_limit(ranges_of(fresh), tasks)
     batch_tasks = write_tasks.of_batch(states_of(sized), BATCH)
     assert len(batch_tasks) <= tasks
     slices = Counter(one_slice for task in batch_tasks for one_slice in task.slices)
@@ -116,7 +116,7 @@ def test_a_new_batch_has_at_most_so_many_tasks_and_each_slice_is_in_one(
 def test_no_task_is_more_than_a_slice_larger_than_the_average(
     fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
-    sized = write_tasks.sized(ranges_of(fresh), tasks)
+    sized = write_tasks.with_task_limit(ranges_of(fresh), tasks)
     total = sum(size for _, size, _ in fresh.values())
     step = max(r.step for r in sized.values())
     assert max(task.size for task in write_tasks.of_batch(states_of(sized), BATCH)) <= total // tasks + step
@@ -133,14 +133,14 @@ def test_the_target_is_the_least_that_makes_so_few_tasks(sizes: list[int], tasks
 
 
 def test_a_topic_of_one_partition_keeps_every_core_busy() -> None:
-    sized = write_tasks.sized({source(0): OpenRange(333, 1_000_333, BATCH, 1_000_000, 0, 1_000_000)}, 8)
+    sized = write_tasks.with_task_limit({source(0): OpenRange(333, 1_000_333, BATCH, 1_000_000, 0, 1_000_000)}, 8)
     sizes = [task.size for task in write_tasks.of_batch(states_of(sized), BATCH)]
     assert len(sizes) == 8
     assert max(sizes) <= 1.25 * 1_000_000 / 8
 
 
 def test_a_batch_that_is_one_task_is_cut_as_the_settings_say() -> None:
-    sized = write_tasks.sized({source(0): OpenRange(0, 900, BATCH, 400, 0, 400)}, 1)
+    sized = write_tasks.with_task_limit({source(0): OpenRange(0, 900, BATCH, 400, 0, 400)}, 1)
     assert sized == {source(0): OpenRange(0, 900, BATCH, 400, 0, 900)}
 
 
@@ -159,12 +159,12 @@ def test_a_batch_that_is_one_task_is_cut_as_the_settings_say() -> None:
     ],
 )
 def test_how_many_tasks_follows_bytes_and_cores(offsets: int, weight: float | None, cores: int, tasks: int) -> None:
-    assert write_tasks.count(offsets, weight, cores, SIZES) == tasks
+    assert write_tasks.max_task_count(offsets, weight, cores, SIZES) == tasks
 
 
 @given(st.integers(1, 10**12), st.none() | st.floats(0, 1e7), st.integers(1, 500))
 def test_there_are_never_more_tasks_than_cores_or_target_sizes(offsets: int, weight: float | None, cores: int) -> None:
-    tasks = write_tasks.count(offsets, weight, cores, SIZES)
+    tasks = write_tasks.max_task_count(offsets, weight, cores, SIZES)
     assert 1 <= tasks <= max(cores, (weight or 0) * offsets / SIZES.target)
 
 
@@ -188,7 +188,7 @@ def test_a_size_below_a_byte_is_refused() -> None:
 def test_no_task_of_a_divided_batch_is_more_than_half_of_the_largest_before(
     fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
-    states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
+    states = states_of(write_tasks.with_task_limit(ranges_of(fresh), tasks))
     before = largest(states, BATCH)
     offsets = sum(size for _, size, _ in fresh.values())
     changed = batches.divided(states, BATCH, REST)
@@ -207,7 +207,7 @@ def test_no_task_of_a_divided_batch_is_more_than_half_of_the_largest_before(
 def test_divided_again_and_again_a_batch_ends_in_lone_records(
     fresh: dict[TopicPartition, tuple[int, int, int]], tasks: int
 ) -> None:
-    states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
+    states = states_of(write_tasks.with_task_limit(ranges_of(fresh), tasks))
     sizes = [largest(states, BATCH)]
     while changed := batches.divided(states, BATCH, REST):
         states = {
@@ -230,7 +230,7 @@ def test_a_range_of_another_batch_keeps_its_target_when_one_is_divided() -> None
 def test_100_000_partitions_are_sized_and_grouped_in_seconds() -> None:
     ranges = {source(n): OpenRange(n, n + 20 + n % 50, BATCH, 1_000_000, 0, 1_000_000) for n in range(100_000)}
     began = time.process_time()
-    sized = write_tasks.sized(ranges, 64)
+    sized = write_tasks.with_task_limit(ranges, 64)
     tasks = write_tasks.of_batch(states_of(sized), BATCH)
     assert time.process_time() - began < 30
     assert len(tasks) <= 64

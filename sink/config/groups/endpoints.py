@@ -26,7 +26,7 @@ class EndpointSettings(SettingGroup):
         also=("bootstrap.servers", "hoodie.streamer.source.kafka.bootstrap.servers"),
     )
     topics: TopicNames = setting(
-        "kafka.topic.names", "Topics that land in the table.", also=("topics",), default=(), fleet=True
+        "kafka.topic.names", "Topics that land in the table.", also=("topics",), default=(), same_on_all_workers=True
     )
     topic_regex: TopicRegex | None = setting(
         "kafka.topic.regex",
@@ -35,7 +35,7 @@ class EndpointSettings(SettingGroup):
         " group of the expression, in `target.base.path` and others, each topic gets a table of its own.",
         also=("topics.regex",),
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )
     group_offsets: Flag = setting(
         "kafka.group.offsets",
@@ -57,16 +57,18 @@ class EndpointSettings(SettingGroup):
         "target.base.path",
         "Where the table is: an absolute path or a URI that every worker can reach.",
         also=("hoodie.base.path",),
-        fleet=True,
+        same_on_all_workers=True,
     )
-    table_name: Name = setting("target.table.name", "The table's name.", also=("hoodie.table.name",), fleet=True)
+    table_name: Name = setting(
+        "target.table.name", "The table's name.", also=("hoodie.table.name",), same_on_all_workers=True
+    )
     table_type: Annotated[Literal["copy_on_write", "merge_on_read"], Choice] = setting(
         "target.table.type",
         "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction merges later"
         " (`services.compaction`).",
         also=("hoodie.table.type", "hoodie.datasource.write.table.type"),
         default="copy_on_write",
-        fleet=True,
+        same_on_all_workers=True,
     )
     name: Name = setting(
         "sink.name",

@@ -14,13 +14,13 @@ class FileSettings(SettingGroup):
         "`arrow` writes Hudi base files from Arrow batches; `hudi` uses Hudi's own row writer, for"
         " file systems that Arrow does not reach.",
         default="arrow",
-        fleet=True,
+        same_on_all_workers=True,
     )
     provenance: Flag = setting(
         "provenance.columns",
         "Add `_kafka_topic`, `_kafka_partition`, `_kafka_offset` and `_kafka_timestamp`.",
         default=True,
-        fleet=True,
+        same_on_all_workers=True,
     )
     file_max_bytes: SizeBytes = setting(
         "file.max.bytes",
@@ -28,7 +28,7 @@ class FileSettings(SettingGroup):
         default=128 * 1024**2,
         ge=64 * 1024,
         le=16 * 1024**3,
-        fleet=True,
+        same_on_all_workers=True,
     )
     open_files_max: Count = setting(
         "file.open.max",
@@ -36,7 +36,7 @@ class FileSettings(SettingGroup):
         default=64,
         ge=1,
         le=10_000,
-        fleet=True,
+        same_on_all_workers=True,
     )
     services_interval: Count = setting(
         "services.interval.commits",

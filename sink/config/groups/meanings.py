@@ -82,34 +82,34 @@ class MeaningSettings(SettingGroup):
         "What a number in a TIMESTAMP, and any BIGINT or INT in `partition.time.field`, counts since 1970: `s`,"
         f" `ms`, `us` or `ns`. {_FOR_ONE} `ms, order.placed=us`.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     date_unit: Annotated[ByColumn, BeforeValidator(by_column(_DATES))] = setting(
         "date.unit",
         f"What a number in a DATE counts since 1970: `days`, `s`, `ms`, `us` or `ns`. {_FOR_ONE} `days, born=ms`."
         " Of a unit of time the column gets the day in UTC.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     time_infinity: Annotated[Literal["bad", "null", "bound"], Choice] = setting(
         "time.infinity",
         "What Postgres' `infinity` and `-infinity` are in a TIMESTAMP or DATE, as texts or as Debezium's numbers of"
         " microseconds: `bad` records, `null`, or the `bound`: the last or first moment of the years 0001 to 9999.",
         default="bad",
-        fleet=True,
+        same_on_all_workers=True,
     )
     decimal_format: Annotated[ByColumn, BeforeValidator(by_column(("numeric", "base64")))] = setting(
         "decimal.format",
         "What a text in a DECIMAL is: `numeric`, digits; or `base64`, the number without its point, which Debezium"
         f" writes by default: the column has to have the scale of the source. {_FOR_ONE} `base64, rate=numeric`.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     decimal_rounding: Annotated[Literal["none", "half_up"], Choice] = setting(
         "decimal.rounding",
         "`half_up`: a number with more digits behind the point than its DECIMAL is rounded. `none`: it is bad.",
         default="none",
-        fleet=True,
+        same_on_all_workers=True,
     )
     field_names: Annotated[tuple[tuple[str, FieldPath], ...], BeforeValidator(_field_names)] = setting(
         "field.names",
@@ -117,11 +117,11 @@ class MeaningSettings(SettingGroup):
         " backticks where they have dots, commas or blanks. A column in a struct has its path, and lies within the"
         " struct's field. Default: each column has the name of its field.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     field_case: Annotated[Literal["any", "exact"], Choice] = setting(
         "field.case",
         "`any`: a column without a field of its name takes the only one that differs in case. `exact`: it is null.",
         default="any",
-        fleet=True,
+        same_on_all_workers=True,
     )

@@ -44,7 +44,7 @@ class RecordSettings(SettingGroup):
         "schema.subject",
         "Subject of the schema registry whose newest schema has the columns: the table follows it.",
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )
     schema_compatibility: Annotated[Literal["NONE", "BACKWARD", "FORWARD", "FULL"], Capitals] = setting(
         "schema.compatibility",
@@ -52,7 +52,7 @@ class RecordSettings(SettingGroup):
         " `FULL`: columns are added, no type changes. `FORWARD`: the table stays as it is. Anything else halts the"
         " sink, with both schemas. `NONE`: what cannot change stays, and a record that does not fit is a bad record.",
         default="BACKWARD",
-        fleet=True,
+        same_on_all_workers=True,
     )
     schema_widen_decimals: Flag = setting(
         "schema.widen.decimals",
@@ -60,7 +60,7 @@ class RecordSettings(SettingGroup):
         " `DECIMAL(18,2)`). Spark's filters on such a column fail, unless its readers set"
         " `spark.sql.parquet.filterPushdown.decimal=false`.",
         default=False,
-        fleet=True,
+        same_on_all_workers=True,
     )
     schema_max_columns: Annotated[int, BeforeValidator(count)] = setting(
         "schema.max.columns",
@@ -69,7 +69,7 @@ class RecordSettings(SettingGroup):
         default=5_000,
         ge=1,
         le=100_000,
-        fleet=True,
+        same_on_all_workers=True,
     )
     schema_max_levels: Annotated[int, BeforeValidator(count)] = setting(
         "schema.max.levels",
@@ -77,7 +77,7 @@ class RecordSettings(SettingGroup):
         default=64,
         ge=1,
         le=100,
-        fleet=True,
+        same_on_all_workers=True,
     )
     value_format: Annotated[ValueFormatName, Choice] = setting(
         "value.format",
@@ -85,7 +85,7 @@ class RecordSettings(SettingGroup):
         " value was written with; `avro` and `protobuf` alone are plain, by the schema of `value.schema.file`. Columns"
         " get the fields of their names.",
         default="json",
-        fleet=True,
+        same_on_all_workers=True,
     )
     value_schema_file: BinaryFile = setting(
         "value.schema.file",
@@ -99,14 +99,14 @@ class RecordSettings(SettingGroup):
         "`debezium`: values are Debezium's change events (create, update, delete, snapshot), and the columns those of"
         " the changed row. Only with `write.operation=upsert`.",
         default="none",
-        fleet=True,
+        same_on_all_workers=True,
     )
     debezium_ordering: Annotated[Literal["log", "lsn", "binlog", "ts_ms"], Choice] = setting(
         "debezium.ordering",
         "What orders the changes of a row: the order of the log, Postgres' `source.lsn`, MySQL's `source.file` and"
         " `source.pos`, or `source.ts_ms`. All but `log` add a column, `_debezium_` and this name.",
         default="log",
-        fleet=True,
+        same_on_all_workers=True,
     )
     debezium_before: Annotated[Literal["key", "row"], Choice] = setting(
         "debezium.before",
@@ -114,14 +114,14 @@ class RecordSettings(SettingGroup):
         " and zeros, or the whole `row` (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL). A table"
         " that is partitioned by other columns than its key's needs `row`, or `index.type=record`.",
         default="key",
-        fleet=True,
+        same_on_all_workers=True,
     )
     value_message: Text | None = setting(
         "value.message",
         "Full name of the Protobuf message that plain values are. Behind a registry's header it names the message whose"
         " fields are the columns, where the schema of `schema.subject` has several.",
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )
     schema_types: TypeNames = setting(
         "schema.types",
@@ -129,7 +129,7 @@ class RecordSettings(SettingGroup):
         " types; a record of another is bad. Default: `value.message`, or the type of the newest schema of"
         " `schema.subject`.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     registry_urls: Urls = setting(
         "schema.registry.url",
@@ -141,7 +141,7 @@ class RecordSettings(SettingGroup):
         "Name of the registry whose ids the records carry. Give it another value when a registry was built anew: its"
         " ids are other schemas from then on. Without that, an id whose schema changes halts the sink.",
         default="",
-        fleet=True,
+        same_on_all_workers=True,
     )
     registry_login: Secret | None = setting(
         "schema.registry.basic.auth.user.info", "Login to the schema registry, as `name:password`.", default=None
@@ -161,13 +161,13 @@ class RecordSettings(SettingGroup):
         "key.format",
         "Add `_kafka_key`, the record's key as text or as bytes; `none` leaves it out.",
         default="none",
-        fleet=True,
+        same_on_all_workers=True,
     )
     headers: Flag = setting(
         "headers.column",
         "Add `_kafka_headers`, the record's headers: an array of `key` and `value`.",
         default=False,
-        fleet=True,
+        same_on_all_workers=True,
     )
 
     _schema_text: str = PrivateAttr(default="")

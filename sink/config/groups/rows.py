@@ -14,28 +14,28 @@ class RowSettings(SettingGroup):
         "Fields that make the record key. Default: topic, partition and offset.",
         also=("hoodie.datasource.write.recordkey.field",),
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     operation: Annotated[Literal["append", "insert", "upsert"], Choice] = setting(
         "write.operation",
         "`append` adds every record as a row, written by the whole fleet. `upsert` keeps one row for each record key,"
         " and `insert` adds rows to small files, both through Hudi's own writer on one worker at a time.",
         default="append",
-        fleet=True,
+        same_on_all_workers=True,
     )
     ordering_fields: Columns = setting(
         "ordering.field.name",
         "Columns that decide which of two records of one key is newer, with `write.operation=upsert`. Default: the"
         " later one in the log.",
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     index_type: Annotated[Literal["bloom", "record", "bucket"], Choice] = setting(
         "index.type",
         "How an upsert finds a key's row: `bloom` filters in the data files, `record`, Hudi's global record index, or"
         " `bucket`, a hash of the key, which needs `hoodie.bucket.index.num.buckets`.",
         default="bloom",
-        fleet=True,
+        same_on_all_workers=True,
     )
     delete_field: Column = setting(
         "delete.field",
@@ -43,7 +43,7 @@ class RowSettings(SettingGroup):
         " number 1 or 0. It need not be a column. `__deleted` is that of Debezium's ExtractNewRecordState with"
         " `delete.tombstone.handling.mode=rewrite`.",
         default="_hoodie_is_deleted",
-        fleet=True,
+        same_on_all_workers=True,
     )
     delete_key_format: Annotated[KeyFormatName, Choice] = setting(
         "delete.key.format",
@@ -52,14 +52,14 @@ class RowSettings(SettingGroup):
         " write them: the one field; the others: fields by their names, or the one field alone. With `none` a tombstone"
         " halts the sink, unless the record key is `_kafka_key`.",
         default="none",
-        fleet=True,
+        same_on_all_workers=True,
     )
     partition_fields: Columns = setting(
         "partition.field.name",
         "Columns that the table is partitioned by. Default: not partitioned.",
         also=("hoodie.datasource.write.partitionpath.field",),
         default=(),
-        fleet=True,
+        same_on_all_workers=True,
     )
     partition_time_field: Column | None = setting(
         "partition.time.field",
@@ -68,7 +68,7 @@ class RowSettings(SettingGroup):
         " column of text for it. Default: none.",
         also=("timestamp.field",),
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )
     partition_time_format: TimeFormat = setting(
         "partition.time.format",
@@ -76,26 +76,26 @@ class RowSettings(SettingGroup):
         " text, like `yyyy/MM/dd`.",
         also=("path.format", "hoodie.keygen.timebased.output.dateformat"),
         default="daily",
-        fleet=True,
+        same_on_all_workers=True,
     )
     partition_time_zone: TimeZone = setting(
         "partition.time.zone",
         "Time zone of these hours and days, like `Europe/Berlin`. A DATE is the same day in all of them.",
         also=("timezone", "hoodie.keygen.timebased.timezone"),
         default="UTC",
-        fleet=True,
+        same_on_all_workers=True,
     )
     partition_time_column: Column | None = setting(
         "partition.time.column",
         "Name of the column that is generated. Default: `hour`, `day`, `month` or `year` after the format,"
         " `partition_time` with a pattern.",
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )
     hive_style: Flag = setting(
         "partition.hive.style",
         "Partition directories are named `column=value`.",
         also=("hoodie.datasource.write.hive_style_partitioning",),
         default=True,
-        fleet=True,
+        same_on_all_workers=True,
     )

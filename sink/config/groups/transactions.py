@@ -15,7 +15,7 @@ class TransactionSettings(SettingGroup):
         default=5_000_000,
         ge=1,
         le=10**12,
-        fleet=True,
+        same_on_all_workers=True,
     )
     flush_bytes: SizeBytes | None = setting(
         "flush.bytes",
@@ -25,7 +25,7 @@ class TransactionSettings(SettingGroup):
         default=None,
         ge=1,
         le=2**50,
-        fleet=True,
+        same_on_all_workers=True,
     )
     slice_records: Count = setting(
         "slice.records",
@@ -35,7 +35,7 @@ class TransactionSettings(SettingGroup):
         default=1_000_000,
         ge=1,
         le=10**12,
-        fleet=True,
+        same_on_all_workers=True,
     )
     task_bytes: SizeBytes = setting(
         "write.task.bytes",
@@ -45,7 +45,7 @@ class TransactionSettings(SettingGroup):
         default=512 * 1024 * 1024,
         ge=1024,
         le=2**50,
-        fleet=True,
+        same_on_all_workers=True,
     )
     interval_ms: DurationMs = setting(
         "transaction.interval.ms",
@@ -76,7 +76,7 @@ class TransactionSettings(SettingGroup):
         "Where to start with a partition that neither the table nor ZooKeeper knows. With `kafka.topic.regex` a topic"
         " that comes to match after the sink has begun is always read from its beginning.",
         default="earliest",
-        fleet=True,
+        same_on_all_workers=True,
     )
     on_data_loss: Annotated[Literal["fail", "skip"], Choice] = setting(
         "on.data.loss",
@@ -84,14 +84,14 @@ class TransactionSettings(SettingGroup):
         " gap in the table's checkpoint and goes on. A log that lost records which were read, and grew again, halts the"
         " sink in either case: no offset is missing.",
         default="fail",
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_tolerance: Annotated[Literal["none", "all"], Choice] = setting(
         "errors.tolerance",
         "What to do with a record that cannot be decoded, or has no place in the table: `none` halts the sink and names"
         " it; `all` puts it into the errors table, exactly once, and goes on.",
         default="none",
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_quote_values: Flag = setting(
         "errors.quote.values",
@@ -99,7 +99,7 @@ class TransactionSettings(SettingGroup):
         " length. For logs, ZooKeeper, HTTP, metrics, the errors table and dead letters alike; the record itself is in"
         " the errors table and in dead letters all the same.",
         default=True,
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_max: Count = setting(
         "errors.max.per.transaction",
@@ -107,7 +107,7 @@ class TransactionSettings(SettingGroup):
         default=1000,
         ge=1,
         le=100_000,
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_ratio: Share = setting(
         "errors.max.ratio",
@@ -115,19 +115,19 @@ class TransactionSettings(SettingGroup):
         default=0.5,
         ge=0.0,
         le=1.0,
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_base_path: BasePath = setting(
         "errors.table.base.path",
         "Where the errors table is, which is made with the first bad record. Its name is that of the table with"
         " `_errors` behind it. Default: the table's base path with `_errors` behind it.",
         default_factory=lambda data: f"{data.get('base_path', '')}_errors",
-        fleet=True,
+        same_on_all_workers=True,
     )
     errors_topic: TopicName | None = setting(
         "errors.deadletter.topic",
         "Kafka topic that gets a copy of each bad record, at least once, with Kafka Connect's headers"
         " (`__connect.errors.*`). It has to exist. Default: none.",
         default=None,
-        fleet=True,
+        same_on_all_workers=True,
     )

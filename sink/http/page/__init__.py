@@ -7,7 +7,7 @@ import hashlib
 from base64 import b64encode
 from pathlib import Path
 
-from sink.http.answers import HttpAnswer
+from sink.http.answers import HttpResponse
 
 _HERE = Path(__file__).parent
 
@@ -27,4 +27,4 @@ POLICY = (
     " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Only the page's own script and style run, even if the text of a record got into the document."""
-ANSWER = HttpAnswer(200, DOCUMENT.encode(), "text/html; charset=utf-8", gzip.compress(DOCUMENT.encode(), 6))
+ANSWER = HttpResponse(200, DOCUMENT.encode(), "text/html; charset=utf-8", gzip.compress(DOCUMENT.encode(), 6))
