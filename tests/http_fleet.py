@@ -256,7 +256,7 @@ def show(fleet: SyntheticFleet) -> None:
     payments.produce(300)
     payments.commit()
     payments.produce(40)
-    payments.halt('payments-3 offset 312: field amount: "<b>twelve</b>" is no DOUBLE', 3, 312)
+    payments.halt('payments-3 offset 312: field amount: "<b>twelve</b>" is not a DOUBLE', 3, 312)
     for name in ("customers", "shipments", "returns", "stock"):
         sink_tree = fleet.add(name, 8)
         sink_tree.produce(200)

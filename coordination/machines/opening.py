@@ -17,7 +17,7 @@ from coordination.state.phases import enter
 from coordination.state.tree import Halt
 
 STAND_BACK_SECONDS = 30.0
-"""A coordinator on another cluster is no candidate for so long: longer than all others need to find the same."""
+"""A coordinator on another cluster is not a candidate for so long: longer than all others need to find the same."""
 
 
 def plan_ahead(term: Term) -> Operation | None:
@@ -71,7 +71,7 @@ def plan(term: Term) -> Operation | None:
 
 def _stand_back(term: Term, reason: str) -> Operation | None:
     """Leaves the sink to the other candidates, whose brokers may be of the right cluster; halts it if there are none.
-    A fleet that is led to another cluster as a whole halts, too: each worker that stands back is no candidate for a
+    A fleet that is led to another cluster as a whole halts, too: each worker that stands back is not a candidate for a
     while, and the last one is alone.
     """
     if len(term.keeper_view.contenders) < 2:

@@ -189,7 +189,7 @@ class Term(Exchange):
         if failure is not None:
             if failure.kind is FailureKind.AWAY:
                 self.failures_by_servers += 1
-            # Failures of the store are no attempts: by attempts alone the batch would be tried again at once, for ever.
+            # Failures of the store are not attempts: by attempts alone the batch would be retried at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
             # Another replica may lead by the next attempt, or the bytes changed on their way.
             is_lasting = failure.kind is FailureKind.LOG_DAMAGED and header.attempt > 1

@@ -53,7 +53,7 @@ class Switchover:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All requests that stand. `drains` names incarnations, so that a worker that is started again is not meant."""
+    """All pending requests. `drains` names incarnations, so that a restarted worker is not drained again."""
 
     paused: RequestAuthor | None = None
     flush: Flush = Flush()

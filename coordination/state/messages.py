@@ -139,8 +139,8 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The machine has ended: give up the lock, or leave the fleet. A coordinator's process is no candidate for `pause`
-    seconds.
+    """The machine has ended: give up the lock, or leave the fleet. A coordinator's process is not a candidate for
+    `pause` seconds.
     """
 
     reason: str

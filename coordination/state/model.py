@@ -32,7 +32,7 @@ class Slice:
     """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
     `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
     topic nor a replay can ever produce a file id that the table already holds. A reader begins at `anchor`,
-    the offset of the last record before it (NO_ANCHOR: at `start`), which is no part of its identity.
+    the offset of the last record before it (NO_ANCHOR: at `start`), which is not part of its identity.
     """
 
     topic: str

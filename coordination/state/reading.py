@@ -118,7 +118,7 @@ class TreeReader(SnapshotReader[KeeperView]):
             raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
         numbers = sorted(children.get(TRANSACTIONS, ()))
         if invalid_names := [name for name in numbers if not name.isdecimal()]:
-            raise Corrupt(f"{TRANSACTIONS}/{invalid_names[0]} is no transaction")
+            raise Corrupt(f"{TRANSACTIONS}/{invalid_names[0]} is not a transaction")
         open_names = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
         control = _control(snapshot, decoded)
         members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))

@@ -37,5 +37,5 @@ def require_seconds(value: Any) -> float:
 
 
 def require_times(value: Any) -> dict[str, float]:
-    """Returns seconds by name. Raises as `require_seconds`; AttributeError for what is no object."""
+    """Returns seconds by name. Raises as `require_seconds`; AttributeError for what is not an object."""
     return {name: require_seconds(seconds) for name, seconds in value.items()}

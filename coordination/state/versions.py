@@ -18,7 +18,7 @@ formats change and the number stays; from then on each change that the release b
 
 
 def require_own(found: Any, origin: str) -> None:
-    """Raises OtherVersion for the version of another release, older or newer, and Corrupt for what is no version."""
+    """Raises OtherVersion for the version of another release, older or newer, and Corrupt for what is not a version."""
     if type(found) is not int:
         raise Corrupt(f"{origin}: not a document of the sink: it has no format")
     if found != PROTOCOL:

@@ -23,13 +23,13 @@ def open_regular(path: Path, flags: int, mode: int = 0o600) -> int:
         # Without waiting for the other end of a pipe.
         descriptor = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, dir_fd=directory)
     except OSError as error:
-        refused = {errno.ELOOP: "it is a link", errno.ENXIO: "it is no regular file"}
+        refused = {errno.ELOOP: "it is a link", errno.ENXIO: "it is not a regular file"}
         raise OSError(error.errno, refused.get(error.errno or 0, error.strerror), str(path)) from None
     finally:
         os.close(directory)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return descriptor
 
 

@@ -238,5 +238,5 @@ def _head(value: bytes | None) -> str:
 
 
 def _text(value: bytes) -> str:
-    """Returns bytes as text, with bytes that are no UTF-8 written as escapes."""
+    """Returns bytes as text, with bytes that are not UTF-8 written as escapes."""
     return value.decode(errors="backslashreplace")

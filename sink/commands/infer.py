@@ -88,7 +88,7 @@ def _shortened(lines: Sequence[str]) -> Sequence[str]:
 def _check(output: Path, force: bool) -> None:
     """Checks the output file, before topics are read in vain."""
     if not output.absolute().parent.is_dir():
-        raise ConfigError(f"--output: {output.absolute().parent} is no directory; make it or name another place")
+        raise ConfigError(f"--output: {output.absolute().parent} is not a directory; make it or name another place")
     if output.is_dir():
         raise ConfigError(f"--output: {output} is a directory; name a file")
     if output.exists() and not force:

@@ -154,7 +154,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
         except (OSError, ValueError):
             continue
         if sentence := _schema_problem(schema, schema_origin):
-            hidden_text = f"{schema_origin}: what the reference in it stands for is no schema; check it"
+            hidden_text = f"{schema_origin}: what the reference in it stands for is not a schema; check it"
             yield Problem(entry.origin, hidden_text if entry.is_secret else sentence)
 
 

@@ -199,8 +199,8 @@ def _catalog(settings: SettingsFields) -> Iterator[str]:
         yield f"catalog.class={HIVE_SYNC} would make a metastore of its own on each worker: set catalog.metastore.uris"
     if settings.catalog_table is None and not CATALOG_NAME.fullmatch(settings.table_name):
         yield (
-            f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
-            " and underscores"
+            f"target.table.name={settings.table_name} is not a name for a catalogue: set catalog.table, of letters,"
+            " digits and underscores"
         )
     has_slashes = settings.partition_time_field is not None and "/" in settings.partition_time_format
     if has_slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):

@@ -142,7 +142,7 @@ def _beneath_its_sink(result: ReadResult) -> ReadResult:
         return result
     name, _, key = result.key.removeprefix(f"{SINKS}.").partition(".")
     if not name or not key:
-        return Problem(result.origin, f"{result.key} is no setting of a sink; write it like {SINKS}.NAME.flush.size")
+        return Problem(result.origin, f"{result.key} is not a setting of a sink; write it like {SINKS}.NAME.flush.size")
     return replace(result, key=key, sink=name, origin=of_sink(result.origin, name))
 
 
@@ -190,7 +190,7 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
         yield Problem(str(path), "is not valid YAML: it holds characters that YAML does not allow")
         return
     except (ValueError, OverflowError):
-        yield Problem(str(path), "is not valid YAML: it holds an escape that is no character")
+        yield Problem(str(path), "is not valid YAML: it holds an escape that is not a character")
         return
     yield from entries
 

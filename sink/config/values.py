@@ -128,7 +128,7 @@ def topic_regex(value: Any) -> str:
         for expression in (text, f"(?:{text})"):
             re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is no regular expression ({error}); correct it") from None
+        raise ValueError(f"is not a regular expression ({error}); correct it") from None
     if ways(text) > MOST_WAYS:
         raise ValueError(
             "may try a topic's name in so many ways that matching takes hours, like (a+)+ or .*.*.*.*; write parts that"
@@ -299,7 +299,7 @@ SparkMaster = Annotated[
     BeforeValidator(
         _matching(
             r"local|local\[.+\]|local-cluster\[.+\]|yarn|(spark|k8s|mesos)://.+",
-            "is no master of Spark; write it like local[2], spark://host:7077, yarn or k8s://https://host",
+            "is not a master of Spark; write it like local[2], spark://host:7077, yarn or k8s://https://host",
         )
     ),
 ]
@@ -364,7 +364,7 @@ MetastoreUris = Annotated[str, BeforeValidator(metastore_uris)]
 CatalogName = Annotated[
     str,
     BeforeValidator(
-        _matching(CATALOG_NAME.pattern, "is no name for a catalogue: {!r}; use letters, digits and underscores")
+        _matching(CATALOG_NAME.pattern, "is not a name for a catalogue: {!r}; use letters, digits and underscores")
     ),
 ]
 JavaClass = Annotated[

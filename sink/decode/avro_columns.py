@@ -35,7 +35,7 @@ class AvroReader:
     """Reads records of one writer's schema into the table's value columns.
 
     `types` are the full names of the records that land, none if nothing names them; None: nobody looks. With
-    `takes_bare` a value that is no record is that of the only column. Raises UnusableSchema for another type."""
+    `takes_bare` a value that is not a record is that of the only column. Raises UnusableSchema for another type."""
 
     def __init__(
         self,

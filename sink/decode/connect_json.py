@@ -1,4 +1,4 @@
-"""Decodes JSON as Kafka Connect's JsonConverter writes it: values in an envelope, and keys that are no objects.
+"""Decodes JSON as Kafka Connect's JsonConverter writes it: values in an envelope, and keys that are not objects.
 
 Guarantee: that of `sink.decode.records`. An envelope is an object of the members `schema`, which is null or a schema of
 Connect's, and `payload`, in this order; the value is then its payload, read by its schema. Where a table has columns of
@@ -64,8 +64,8 @@ class _Envelope:
 
 
 class ConnectDecoder(Decoder):
-    """Decodes JSON values for some columns. With `takes_bare` a value that is no object is that of the only column, as
-    in keys. Not thread-safe."""
+    """Decodes JSON values for some columns. With `takes_bare` a value that is not an object is that of the only column,
+    as in keys. Not thread-safe."""
 
     def __init__(self, columns: Columns, takes_bare: bool = False) -> None:
         names = [field.name for field in columns.fields]
@@ -225,7 +225,7 @@ def _around(field: Field) -> tuple[str, str]:
 
 
 def _as_objects(values: pa.BinaryArray, before: str, after: str) -> pa.BinaryArray:
-    """Returns the values, with these texts around those that are no objects."""
+    """Returns the values, with these texts around those that are not objects."""
     is_object = flags(pc.match_substring_regex(values, r"\A[ \t\r\n]*\{"))
     if is_object.all():
         return values

@@ -163,17 +163,17 @@ def _no_change(op: str, value: bytes) -> str:
     if op in ("c", "u", "r"):
         return f"it is a change (op {op}) without the row after it"
     if op != "None":
-        return f"it is no change event of Debezium's: it has no op of c, u, d, r, but {quoted(op, repr(op))}"
+        return f"it is not a change event of Debezium's: it has no op of c, u, d, r, but {quoted(op, repr(op))}"
     names = _names(value)
     other = next((f": it is {kind}" for name, kind in _OTHERS.items() if name in names), "")
     return (
-        f"it is no change event of Debezium's, without an op{other}. Name in topic.names only topics of tables, or"
+        f"it is not a change event of Debezium's, without an op{other}. Name in topic.names only topics of tables, or"
         " correct value.envelope."
     )
 
 
 def _names(value: bytes) -> set[str]:
-    """Returns the fields of a JSON event; none in other formats, and where the event is no object."""
+    """Returns the fields of a JSON event; none in other formats, and where the event is not an object."""
     try:
         event = json.loads(value)
     except (ValueError, RecursionError):

@@ -52,7 +52,7 @@ def fingerprint(schema: RegisteredSchema) -> str:
 
 def bounded_fingerprint(schema: RegisteredSchema, bounds: SchemaBounds) -> str:
     """Returns the fingerprint of a stranger's schema. A fingerprint copies namespaces, so the bounds come first: raises
-    SchemaTooLarge, and ValueError for a text that is no JSON where it has to be."""
+    SchemaTooLarge, and ValueError for a text that is not JSON where it has to be."""
     texts = [schema.text, *referred(schema)]
     if schema.kind == "PROTOBUF":
         bounds.check_text(*texts)

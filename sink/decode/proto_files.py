@@ -101,7 +101,7 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
     except DecodeError:
         files_in_set = FileDescriptorSet()
     if not files_in_set.file or not all(file.name for file in files_in_set.file):
-        raise ConfigError(f"{path} is no descriptor set. Make one: protoc --include_imports --descriptor_set_out.")
+        raise ConfigError(f"{path} is not a descriptor set. Make one: protoc --include_imports --descriptor_set_out.")
     by_name = {file.name: file for file in files_in_set.file}
     for file in files_in_set.file:
         _ordered(by_name, file.name, str(path), well_known={})

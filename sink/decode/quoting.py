@@ -2,7 +2,7 @@
 
 Reasons go to logs, znodes, HTTP, metrics and dead letters, which more people read than the topic. Guarantee: within
 `quoting(False)`, every reason of a value, a key or a table partition describes values (`errors.quote.values`). Names of
-columns, types, positions in a value and ids of schemas are no values. Raises nothing.
+columns, types, positions in a value and ids of schemas are not values. Raises nothing.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def micros_of_number(number: str, unit: Unit) -> int:
 
 
 def outside(number: str, unit: Unit) -> ValueError:
-    """Returns the reason why a number in a unit is no moment."""
+    """Returns the reason why a number in a unit is not a moment."""
     reason = f"{_shown(number, 'a number')} {unit} since 1970 are outside the years 0001 to 9999"
     if unit != "us" or number not in map(str, ENDLESS):
         return ValueError(reason)

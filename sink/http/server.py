@@ -125,6 +125,7 @@ def _tls_context(settings: ProcessSettings) -> ssl.SSLContext | None:
         context.load_cert_chain(certificate, key, "")
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
-            f"http.tls.*: {certificate} and {key} are no certificate with its key in PEM, without a password ({error})"
+            f"http.tls.*: {certificate} and {key} are not a certificate with its key in PEM, without a password"
+            f" ({error})"
         ) from error
     return context

@@ -89,7 +89,7 @@ def _conflict(settings: Settings, rows: _TableRows, java_hudi: AbstractContextMa
     if open_storage(settings.base_path, settings.storage).exists(_BUCKET_INDEX):
         return "buckets that divide, or whose number is not the same everywhere", "record"
     if unbucketed := next((file_id for _, file_id in groups if not _IN_BUCKET.match(file_id)), None):
-        return f"file groups that are no buckets ({unbucketed})", "record, or to the index that it was written with"
+        return f"file groups that are not buckets ({unbucketed})", "record, or to the index that it was written with"
     remedy = "record, or set the hoodie.bucket.index.num.buckets and hash.field that the table was written with"
     count = int(settings.hudi["hoodie.bucket.index.num.buckets"])
     if beyond := next((file_id for _, file_id in groups if int(file_id[:8]) >= count), None):

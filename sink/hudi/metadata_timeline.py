@@ -64,7 +64,7 @@ def completed(names: Collection[str]) -> set[str]:
 
 
 def newest_commit(names: Collection[str]) -> str:
-    """Returns when the newest commit was completed, which is no compaction; empty without one."""
+    """Returns when the newest commit was completed, which is not a compaction; empty without one."""
     commits = (match[2] for name in names if (match := _COMPLETED.fullmatch(name)) and match[3] == "deltacommit")
     return max(commits, default="")
 

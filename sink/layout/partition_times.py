@@ -139,7 +139,7 @@ def zone_of(name: str) -> ZoneInfo:
             raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"is no time zone: {name!r}; write one like UTC or Europe/Berlin") from None
+        raise ValueError(f"is not a time zone: {name!r}; write one like UTC or Europe/Berlin") from None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class KnownSinks:
-    """`problems`: the reasons why matching topics are no sinks. `misconfigured`: the reasons why configured sinks
+    """`problems`: the reasons why matching topics are not sinks. `misconfigured`: the reasons why configured sinks
     cannot be used, by name. `gone`: the names of the sinks of patterns whose topics Kafka no longer has.
     """
 

@@ -31,7 +31,7 @@ POLL_SECONDS = 2.0
 """A wait reads again after this time at the latest, even without a watch event."""
 
 JOINS_LATER = frozenset({"opening", "waiting", "hanging"})
-"""States of a sink whose worker is no member of its fleet now, and becomes one by itself."""
+"""States of a sink whose worker is not a member of its fleet now, and becomes one by itself."""
 
 Edit = Callable[[KeeperView], Control]
 
@@ -149,7 +149,7 @@ class SinkControl:
         return _incarnations(self._write_request(edit), worker)
 
     def _refuse_if_it_joins_later(self, worker: str) -> None:
-        """Raises Conflict if the worker hosts this sink and is no member now: a request names members."""
+        """Raises Conflict if the worker hosts this sink and is not a member now: a request names members."""
         for record in worker_records(self._client, self.settings.zookeeper_root):
             hosted = record.sinks.get(self.name)
             if record.worker == worker and not record.draining and hosted is not None and hosted.state in JOINS_LATER:

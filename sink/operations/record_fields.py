@@ -34,7 +34,7 @@ class RecordFields:
     """Fields beside the columns whose names differ from theirs in case only."""
 
     def add_json(self, values: Iterable[bytes | None], envelope: str) -> None:
-        """Adds the members of JSON values, of which the envelopes are taken off. Those that are no JSON have none."""
+        """Adds the members of JSON values, of which the envelopes are taken off. Those that are not JSON have none."""
         may_be_wrapped = not {"schema", "payload"} <= {column.name for column in self.columns.fields}
         for value in values:
             try:

@@ -4,7 +4,7 @@ The table's checkpoint is the truth, so a reset never touches the table. It chan
 generation, and the next commit carries them into the table. Until that commit a reset lives in ZooKeeper alone: if
 ZooKeeper is emptied before, the sink goes on from the table's checkpoint without the reset, which loses and repeats
 nothing. A generation is raised above any that ZooKeeper or a checkpoint on the timeline ever had for the partition, so
-that no file id is used twice. A live worker that is no member may still try to write. The reset takes the
+that no file id is used twice. A live worker that is not a member may still try to write. The reset takes the
 coordinator's lock and a new epoch, so that ZooKeeper refuses such a write. Errors: ConfigError, Conflict (workers
 are alive, or a transaction has to be finished first), TableError, Unavailable, OutcomeUnknown.
 """

@@ -26,7 +26,7 @@ from sink.write.record_columns import BadRow, Decode, RowSpec, separate_bad
 
 PART = "records"
 _REASONS = 5
-"""Reasons that are told of each topic."""
+"""Reasons that are shown for each topic."""
 _NAMED = 10
 """Fields or columns that a sentence names."""
 _VARYING = re.compile(r"[0-9]+(?= characters)|(?<=at byte )[0-9]+|(?<=at character )[0-9]+")

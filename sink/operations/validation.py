@@ -229,7 +229,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
     for subject in (f"{topic}-value" for topic in topics_of(settings)):
         if subject not in subjects:
-            yield CheckResult(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
+            said = f"{subject} is not a subject: values of that topic name their schemas by themselves"
+            yield CheckResult(part, said)
         elif schema is not None and form.columnar:
             latest = schema_registry.latest(subject)
             try:

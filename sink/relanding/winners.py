@@ -42,7 +42,7 @@ def winners(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[s
 
 
 def _later(row: Column, change: Column) -> Column:
-    """Returns the row of a key after a change, as a list: an empty one is no row."""
+    """Returns the row of a key after a change, as a list: an empty one is not a row."""
     is_older = (F.size(row) == 1) & (change["order"] < row[0]["order"])
     without = F.slice(row, 1, 0)
     return F.when(is_older, row).when(change["deletes"], without).otherwise(F.array(change))

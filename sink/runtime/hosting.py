@@ -146,7 +146,7 @@ class HostedSinks:
     def begin_missing(self, seconds: float = STEP_SECONDS) -> None:
         """Lets go of removed sinks, and begins the sinks that this worker hosts and does not run: those that were
         configured or discovered since. A sink whose predecessor still drains waits for its end. The topic of a
-        misconfigured sink is no pattern's. What it has not reached after `seconds` follows with the next call.
+        misconfigured sink is not a pattern's. What it has not reached after `seconds` follows with the next call.
         """
         deadline = time.monotonic() + seconds
         self._release_removed(deadline)

@@ -319,7 +319,7 @@ class Membership:
                 self._pause()
 
     def _pause(self) -> None:
-        """Is no candidate for as long as the last coordinator has asked."""
+        """Is not a candidate for as long as the last coordinator has asked."""
         until = time.monotonic() + self._candidacy_pause
         while time.monotonic() < until and not self._draining.is_set() and not self.ended.wait(RETRY_SECONDS):
             pass

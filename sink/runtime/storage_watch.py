@@ -85,7 +85,7 @@ class RegistryWatch:
             return self._reason if self._lasts() else ""
 
     def observe(self, kind: str, outcome: Outcome) -> None:
-        """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
+        """Records an outcome. A success clears the failure of that kind of request."""
         silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
         now = self._clock()
         with self._lock:
@@ -197,7 +197,7 @@ class StorageWatch:
                 del self._under_way[token]
 
     def observe(self, kind: str, outcome: Outcome) -> None:
-        """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
+        """Records an outcome. A success clears the failure of that kind of request."""
         fault = self.fault(outcome.reason) if isinstance(outcome, Failed | Unknown) else None
         with self._lock:
             if fault is not None:

@@ -21,7 +21,7 @@ from sink.schema.warnings import shown_path
 
 COLUMNS, LEVELS = "schema.max.columns", "schema.max.levels"
 STEPS = 10
-"""References and branches for each column: they are no columns, and cost as much."""
+"""References and branches for each column: they are not columns, and cost as much."""
 LONGEST_NAME = 1000
 LONGEST_PATH = 4000
 """Characters of the names from the root to a column. Each column's path is kept, as are the names of Avro's types."""

@@ -149,7 +149,7 @@ class TableSchema:
         allowed: Sequence[type[T.DataType]],
         ways: Mapping[type[T.DataType], str] = MappingProxyType({}),
     ) -> Iterator[ConfigError]:
-        """Yields an error for each name in a setting that is no column, or a column of a type that is not `allowed`.
+        """Yields an error for each name in a setting that is not a column, or a column of a type that is not `allowed`.
         `ways` say why a type is not, and what to do."""
         kinds = {field.name: field.dataType for field in self.spark.fields}
         for name in names:

@@ -25,7 +25,7 @@ from sink.storage.access import HDFS_SCHEMES, NO_ACCESS, S3_SCHEMES, Access, arr
 from sink.storage.faults import Fault
 
 PROBE_PREFIX = ".sink-validate-"
-"""Begins the names of what `sink validate` writes below a base path, which is no content of it."""
+"""Begins the names of what `sink validate` writes below a base path, which is not content of it."""
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), **{name: name for name in ("gs", "abfs", "abfss", *HDFS_SCHEMES)}}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0

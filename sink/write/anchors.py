@@ -1,8 +1,8 @@
 """The record of the log that is read last, by which the next reader tells the log from another one.
 
 A digest is XXH64 over key, value, timestamp (its kind and milliseconds) and headers, in this order: each part with its
-length before it, so that no two records share one by shifting bytes; a null is no empty text. Headers that the client
-cannot read count as none of any other record. Imports only what every executor has. Raises nothing on purpose.
+length before it, so that no two records share one by shifting bytes; a null is not an empty text. Headers that the
+client cannot read count as none of any other record. Imports only what every executor has. Raises nothing on purpose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns a batch of records into changes: rows to upsert, and rows that delete the row of their key.
 
 Guarantee: one change for each record, in the columns of the table, with its topic, partition and offset. `BadRows`
-names the records that are no change. Records that change nothing are left out: Debezium's `message` events, and, in a
+names the records that are not changes. Records that change nothing are left out: Debezium's `message` events, and, in a
 table with ordering columns, the tombstone that follows a Debezium delete. A delete whose value does not have the
 columns of the record key gets them from the Kafka key, or is bad with a reason. Raises ConfigError for columns that the
 key's format cannot fill.
@@ -122,7 +122,7 @@ def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
     """Returns why keys are none of the column's type, by position."""
     if column.type == kind or pa.types.is_string(kind):
         return {}
-    # Arrow also parses hexadecimal numbers, which are no record keys.
+    # Arrow also parses hexadecimal numbers, which are not record keys.
     is_hexadecimal = np.zeros(len(column), np.bool_)
     if pa.types.is_string(column.type) and pa.types.is_integer(kind):
         is_hexadecimal = flags(pc.match_substring(column, "x", ignore_case=True))
@@ -137,7 +137,7 @@ def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
 
 
 def _misread(texts: pa.StringArray) -> dict[int, str]:
-    """Returns why texts are no keys of `string`, by position: they would delete nothing, without a word."""
+    """Returns why texts are not keys of `string`, by position: they would delete nothing, without a word."""
     is_json = flags(pc.match_substring_regex(texts, r'(?s)\A(".*"|\{.*\})\z'))
     is_binary = flags(pc.match_substring_regex(texts, r"\A[\x00-\x1f]"))
     return {

@@ -173,7 +173,7 @@ class TaskReader:
         self._topics = len({piece.topic for piece in task.slices})
         self._offsets_read = self._bytes_read = 0
         self._silent_seconds = 0.0
-        """How long it has waited in vain since the last message; what the engine does between two polls is no wait."""
+        """How long it has waited in vain since the last message; the engine's work between two polls is not a wait."""
         self._last_end = ""
         self.reads: list[ReadRange] = []
         """One for each of the task's ranges that was read to its end."""

@@ -162,7 +162,7 @@ def require_shown_times(schema: TableSchema, batch: pa.RecordBatch) -> None:
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-    """Returns the columns that come from the record, not from its value. Raises BadRows for a key that is no text."""
+    """Returns the columns that come from the record, not from its value. Raises BadRows for a key that is not text."""
     added: dict[str, pa.Array] = {}
     if schema.provenance:
         micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC"))

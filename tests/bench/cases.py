@@ -41,8 +41,8 @@ class Axes:
         for warm_up in self.warm_ups:
             if warm_up % smallest or total % warm_up:
                 raise ConfigError(
-                    f"--warm-up: {warm_up:,} is no multiple of {smallest:,}, or {total:,} records (--records and the"
-                    f" largest warm-up) are no multiple of it: transactions have to be equal"
+                    f"--warm-up: {warm_up:,} is not a multiple of {smallest:,}, or {total:,} records (--records and the"
+                    f" largest warm-up) are not a multiple of it: transactions have to be equal"
                 )
 
     def load(self, shape: Shape) -> Load:
@@ -81,7 +81,7 @@ def _number(text: str, unit: int) -> int:
     except ValueError:
         value = 0.0
     if value < 1 or value != round(value):
-        raise ConfigError(f"{text!r} is no number that can be used: numbers above 0, separated by commas")
+        raise ConfigError(f"{text!r} is not a number that can be used: numbers above 0, separated by commas")
     return round(value)
 
 

@@ -96,7 +96,7 @@ def led_by_coverage(name: str, minutes: float, found: Path) -> None:
     seeds = Path(tempfile.mkdtemp())
     for number, seed in enumerate(corpus.seeds(name)):
         (seeds / str(number)).write_bytes(seed[:MOST_BYTES])
-        # Imports and caches are no input's.
+        # Imports and caches are not input's.
         parse(name, seed[:MOST_BYTES])
 
     def one(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """`python -m tests.hostile.child`: parses the inputs that standard input names, one a line, in this process.
 
 Before and after each it writes a line of JSON: seconds of processor time, the growth of the process's largest memory,
-the size of the input, and what the parser raised if that is no refusal. The parent ends a process that is silent.
+the size of the input, and what the parser raised if that is not a refusal. The parent ends a process that is silent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     for parser in PARSERS:
-        # Imports and caches are no input's.
+        # Imports and caches are not input's.
         parse(parser, b"{}")
     for line in sys.stdin:
         parser, name = line.split()

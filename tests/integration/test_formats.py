@@ -380,7 +380,7 @@ def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
     assert f"{registry_url} answers" in answers[0]
     assert fits[0].startswith(f"{source}-value, schema id ")
     assert (fits[0].endswith("fits the columns"), fits[1]) == (True, False)
-    assert silent[0].startswith(f"{other}-value is no subject")
+    assert silent[0].startswith(f"{other}-value is not a subject")
     schema_conflict = findings_of("small DATE")[1]
     assert "field 'small' is written as int, and the table's column is date. Set date.unit" in schema_conflict[0]
     assert schema_conflict[1]

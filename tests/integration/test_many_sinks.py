@@ -62,7 +62,7 @@ def hosted(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterat
         try:
             for name in (*GOOD, POISONED):
                 hosted_sinks.add(name)
-            # A directory that holds something else is no table: alone, this sink would end its worker with status 2.
+            # A directory that holds something else is not a table: alone, this sink would end its worker with status 2.
             (directory / "lake" / POISONED).mkdir(parents=True)
             (directory / "lake" / POISONED / "notes.txt").write_text("not a table")
             hosted_sinks.fleet.add(MISSPELT, hosted_sinks.make_topic(PARTITIONS), **{"schema.ddl": "id BIGNIT"})

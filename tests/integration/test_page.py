@@ -93,14 +93,14 @@ def test_a_sink_that_the_configuration_cannot_make_is_on_top_and_has_its_line(
     browser: Chromium, a_fleet: SyntheticFleet
 ) -> None:
     a_fleet.add("orders", 2)
-    a_fleet.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is no number"}
+    a_fleet.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is not a number"}
     browser.open(a_fleet.http.url)
     browser.until("document.querySelectorAll('#sinks tbody tr').length === 2")
     rows = browser.text("#sinks tbody").splitlines()
     assert any(row.startswith("people") for row in rows)
     assert "cannot be used" in browser.text("#sinks tbody")
     alerts = browser.text("#alerts")
-    assert "people.yaml, line 3: flush.size ('many') is no number" in alerts
+    assert "people.yaml, line 3: flush.size ('many') is not a number" in alerts
     assert "systemctl reload" in alerts
     save_picture(browser, "misconfigured")
     browser.open(f"{a_fleet.http.url}#people")

@@ -72,7 +72,7 @@ def problems_of(directory: Path) -> list[str]:
         pytest.param(
             BLOOM,
             BUCKETED,
-            r"file groups that are no buckets \([0-9a-f-]+\): index.type=bucket would not find",
+            r"file groups that are not buckets \([0-9a-f-]+\): index.type=bucket would not find",
             marks=pytest.mark.thorough,
         ),
     ],

@@ -287,7 +287,7 @@ class Invariants:
         if t.header.phase is Phase.ABORTED and kinds == {FailureKind.AWAY} and not self._profile.tampering:
             attempts = after.ledger.attempts.get(t.header.batch, 0)
             if attempts >= t.header.attempt:
-                raise Violation("a fault of the store is no attempt at a batch", f"{t.header}: {attempts}")
+                raise Violation("a fault of the store is not an attempt at a batch", f"{t.header}: {attempts}")
 
     def _order(self, transactions: Collection[Transaction]) -> None:
         working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]

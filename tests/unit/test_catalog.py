@@ -35,7 +35,7 @@ def test_without_a_metastore_or_a_class_there_is_no_catalogue(tmp_path: Path) ->
         ({"catalog__metastore__uris": "thrift://metastore"}, "is not a list of host:port"),
         ({**URI, "catalog__class": "HiveSyncTool"}, "is not the full name of a Java class"),
         ({"catalog__class": HIVE_SYNC}, "a metastore of its own on each worker: set catalog.metastore.uris"),
-        ({**URI, "catalog__database": "a-b"}, "is no name for a catalogue"),
+        ({**URI, "catalog__database": "a-b"}, "is not a name for a catalogue"),
         ({"catalog__database": "lake"}, "set catalog.metastore.uris too, or catalog.class"),
         ({**URI, "target__table__name": "my-orders"}, "set catalog.table, of letters, digits and underscores"),
         ({**URI, **SLASHES, "partition__hive__style": "false"}, "use a format without slashes"),

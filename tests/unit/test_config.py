@@ -292,7 +292,7 @@ hdfs.url: hdfs://namenode
         ("a: [b\n", "is not valid YAML (expected ',' or ']', but got '<stream end>')"),
         ("a:\n\tb: c\n", r"is not valid YAML (found character '\t' that cannot start any token)"),
         ("a: *secret\n", "is not valid YAML (found undefined alias ...)"),
-        ("spark.master: locl[2]\n", "spark.master ('locl[2]') is no master of Spark; write it like local[2]"),
+        ("spark.master: locl[2]\n", "spark.master ('locl[2]') is not a master of Spark; write it like local[2]"),
         ("a: &x [*x]\n", "is a list of something else"),
         ("a: &x {b: *x}\n", "is nested too deeply"),
         ("sink.name: ../orders\n", "may only contain"),
@@ -352,7 +352,7 @@ def test_columns_that_cannot_be_read_are_found_on_loading_and_blamed_on_their_or
 def test_what_a_reference_stands_for_is_not_shown_when_it_is_no_schema(refusal):
     setting = "schema.ddl: ${env:COLUMNS}"
     message = refusal(base=MINIMAL.replace("schema.ddl: id BIGINT", setting), environ={"COLUMNS": f"id {SECRET}"})
-    assert "schema.ddl: what the reference in it stands for is no schema" in message
+    assert "schema.ddl: what the reference in it stands for is not a schema" in message
     assert SECRET not in message
 
 

@@ -1,4 +1,4 @@
-"""JSON as Kafka Connect's JsonConverter writes it: envelopes, their schemas, and keys that are no objects."""
+"""JSON as Kafka Connect's JsonConverter writes it: envelopes, their schemas, and keys that are not objects."""
 
 from __future__ import annotations
 

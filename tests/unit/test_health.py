@@ -176,12 +176,12 @@ def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
 
 
 def test_a_sink_that_every_worker_refuses_is_ill_for_what_they_say(settings: Settings) -> None:
-    refusal = OutsideStatus("w1", "refused", "/lake/orders is no table")
+    refusal = OutsideStatus("w1", "refused", "/lake/orders is not a table")
     never_run = evidence_of(settings, replace(a_view(settings), info=None, contenders=(), members=()))
     assert never_run.status is not None
     judgement = judge(replace(never_run, status=replace(never_run.status, outside=(refusal,))))
     assert kinds(judgement) == (["refused"], [])
-    assert judgement.reasons[0].text == "w1: /lake/orders is no table"
+    assert judgement.reasons[0].text == "w1: /lake/orders is not a table"
     abandoned = evidence_of(settings, replace(a_view(settings), contenders=(), members=()))
     assert abandoned.status is not None
     assert kinds(judge(abandoned))[0] == ["no-coordinator"]

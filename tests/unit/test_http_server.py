@@ -112,7 +112,7 @@ def test_a_worker_without_zookeeper_is_alive_and_its_fleet_is_not_known_to_be_he
 
 def test_a_sink_that_the_configuration_cannot_make_is_told_of_beside_the_others(served: Served) -> None:
     served.hosts("orders")
-    served.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is no number"}
+    served.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is not a number"}
     health = served.client.ask("/health")
     people = health.json["sinks"]["people"]
     assert (health.status, people["healthy"], people["reasons"][0]["kind"]) == (503, False, "refused")

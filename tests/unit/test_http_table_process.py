@@ -19,7 +19,7 @@ def group(reason: str) -> dict[str, Any]:
     return {"reason": reason, "records": 2, "first": {"topic": "orders", "partition": 1, "offset": 7}}
 
 
-@pytest.mark.parametrize("reason", ["field a: 'x' is no INT", "$(rm -rf /) `id` ; | & \\ !", '"', "--yes"])
+@pytest.mark.parametrize("reason", ["field a: 'x' is not an INT", "$(rm -rf /) `id` ; | & \\ !", '"', "--yes"])
 def test_a_reason_is_one_word_of_the_command(reason: str) -> None:
     assert shlex.split(replay_command(group(reason))) == [*START, f"--reason={reason}"]
 

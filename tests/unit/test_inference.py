@@ -136,7 +136,7 @@ def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
     bad_indexes = {bad.index for bad in inference.bad}
     assert 30 in bad_indexes
     assert 31 not in bad_indexes
-    # The fast parser alone takes some values that the reference refuses for members that are no columns.
+    # The fast parser alone takes some values that the reference refuses for members that are not columns.
     assert set(undecodable(inference, values)) <= bad_indexes
     assert undecodable(inference, [value for index, value in enumerate(values) if index not in bad_indexes]) == []
 
@@ -489,7 +489,7 @@ def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tm
         ("", ("--topic", "payments"), "--topic payments is not among the sink's topics (orders)"),
         ("", ("--output", "."), "is a directory"),
         ("", ("--output", "there.ddl"), "there.ddl exists already; name another file, or replace it with --force"),
-        ("", ("--output", "not/there/x.ddl"), "is no directory"),
+        ("", ("--output", "not/there/x.ddl"), "is not a directory"),
         ("value.format: bytes\n", (), "value.format=bytes: there is nothing to infer"),
     ],
 )

@@ -337,7 +337,7 @@ def assert_as_the_reference(
         try:
             record = reference(values[position])
         except Undecodable as error:
-            raise AssertionError(f"{values[position]!r} was taken, and is no record: {error}") from error
+            raise AssertionError(f"{values[position]!r} was taken, and is not a record: {error}") from error
         (expected,) = python_rows(pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow))
         assert same(row, expected), values[position]
 

@@ -207,7 +207,7 @@ def test_a_descriptor_set_without_its_imports_is_refused(tmp_path: Path) -> None
 def test_a_file_that_is_no_descriptor_set_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "order.desc"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"order\.desc is no descriptor set. Make one: protoc"):
+    with pytest.raises(ConfigError, match=r"order\.desc is not a descriptor set. Make one: protoc"):
         descriptor_set_of_file(path)
 
 

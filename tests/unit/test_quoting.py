@@ -43,7 +43,7 @@ BAD: Mapping[str, tuple[str, Any, Any, dict[str, str]]] = {
         {**APPEND, "partition__time__field": "id", "time__unit": "s"},
     ),
     "a key of another type": ("id int", f'"{CANARY}"', None, KEYED),
-    "a key that is no number": ("id int", {"id": CANARY}, None, KEYED),
+    "a key that is not a number": ("id int", {"id": CANARY}, None, KEYED),
     "an unknown operation": (
         "id int",
         None,

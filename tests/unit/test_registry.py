@@ -171,9 +171,9 @@ def test_a_server_that_hangs_is_given_up_and_named() -> None:
     [
         pytest.param(RegistryResponse(404, "<html>no such page</html>"), id="a proxy's 404"),
         pytest.param(
-            RegistryResponse(404, {"error_code": 404, "message": "HTTP 404"}), id="a path that is no registry's"
+            RegistryResponse(404, {"error_code": 404, "message": "HTTP 404"}), id="a path that is not a registry's"
         ),
-        pytest.param(RegistryResponse(404, {"error_code": 0}), id="another path that is no registry's"),
+        pytest.param(RegistryResponse(404, {"error_code": 0}), id="another path that is not a registry's"),
         pytest.param(RegistryResponse(200, "<html>welcome</html>"), id="a page"),
         pytest.param(RegistryResponse(200, {}), id="an empty answer"),
         pytest.param(RegistryResponse(200, ["schema"]), id="a list"),

@@ -49,7 +49,7 @@ def test_links_pipes_and_directories_are_refused_at_once(logs: Path, secret: Pat
     (logs / "directory").mkdir()
     for name, reason in (
         ("link", "it is a link"),
-        ("pipe", "it is no regular file"),
+        ("pipe", "it is not a regular file"),
         ("directory", "regular file|[Dd]irectory"),
     ):
         with pytest.raises(OSError, match=reason):
@@ -77,7 +77,7 @@ def test_a_report_has_the_logs_and_not_what_links_among_them_lead_to(logs: Path,
     assert parts["logs/w1.log"] == "it ran\n"
     left_out = f"left out: {logs}/evil.log cannot be read (it is a link)\n"
     assert (parts["logs/evil.log"], parts["logs/2-evil.log"]) == (left_out, left_out)
-    assert parts["logs/pipe.log"] == f"left out: {logs}/pipe.log cannot be read (it is no regular file)\n"
+    assert parts["logs/pipe.log"] == f"left out: {logs}/pipe.log cannot be read (it is not a regular file)\n"
     assert SECRET not in "".join(parts.values())
 
 

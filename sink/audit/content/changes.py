@@ -150,7 +150,7 @@ class ChangeMaker:
         if missing := [name for name in required if row.get(name) is None]:
             raise Bad(f"{missing[0]} is null")
         if change.deletes and len(self._ordering.fields) == 1 and self._is_int_zero(row):
-            raise Bad("the INT 0 is no ordering value of a delete")
+            raise Bad("the INT 0 is not an ordering value of a delete")
 
     def _sources(self) -> Sequence[str]:
         time = self._spec.time
@@ -215,7 +215,7 @@ class _Keys:
             return _of_text(text, kind)
         digits = text.removeprefix("-")
         if not digits.isdecimal() or not digits.isascii():
-            raise Bad("a key that is no number")
+            raise Bad("a key that is not a number")
         return _in_range(int(text), kind)
 
 

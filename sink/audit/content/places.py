@@ -72,7 +72,7 @@ class Places:
         return _ESCAPED.sub(lambda sign: f"%{ord(sign[0]):02X}", text) if self.url_encode else text
 
     def _refuse(self, path: str) -> None:
-        """Raises Bad for a path that is no directory of the table, or from which readers read another value."""
+        """Raises Bad for a path that is not a directory of the table, or from which readers read another value."""
         parts = path.split("/")
         for part in parts:
             if part in ("", ".", "..", ".hoodie") or len(part.encode()) > 255 or _CONTROL.search(part) or ":" in part:

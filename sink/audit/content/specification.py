@@ -68,7 +68,7 @@ class Specification:
     rules: Rules
     schemas: Schemas
     settings: Mapping[str, Any]
-    """The settings that are no defaults, by name."""
+    """The settings that are not defaults, by name."""
     added: tuple[str, ...]
     """The columns that come from the record, not from its value."""
     time: TimePartition | None

@@ -33,7 +33,7 @@ def avro_reader(
     texts: Sequence[str], columns: Mapping[str, Any], rules: Rules, takes_bare: bool = False
 ) -> Callable[[bytes | None], dict[str, Any]]:
     """Returns a function from a record to its row. The last text is its schema, the others are those referred to.
-    `columns` is a struct as Spark writes it in JSON. With `takes_bare` a value that is no record is that of the only
+    `columns` is a struct as Spark writes it in JSON. With `takes_bare` a value that is not a record is that of the only
     column."""
     written = written_type(texts)
     if written.kind == "record":
@@ -208,7 +208,7 @@ def _whole(written: WrittenType) -> Callable[[int], int]:
 
     def read(found: int) -> int:
         if written.kind == "int" and not -(2**31) <= found < 2**31:
-            raise Bad(f"{found} is no int")
+            raise Bad(f"{found} is not an int")
         return found
 
     return read
@@ -298,7 +298,7 @@ def _moment(written: WrittenType, kind: str, rules: Rules, path: str) -> Reader:
 
 
 def _digits_of(written: WrittenType) -> Callable[[Any], str] | None:
-    """Returns a function from a number to its digits; None if values are no numbers."""
+    """Returns a function from a number to its digits; None if values are not numbers."""
     if written.kind in ("int", "long"):
         whole = _whole(written)
         return lambda found: str(whole(found))
@@ -307,7 +307,7 @@ def _digits_of(written: WrittenType) -> Callable[[Any], str] | None:
 
     def digits(found: float) -> str:
         if not isfinite(found):
-            raise Bad(f"{found} is no moment")
+            raise Bad(f"{found} is not a moment")
         return _shortest(found) if written.kind == "float" else _double(found)
 
     return digits

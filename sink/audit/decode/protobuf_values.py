@@ -230,7 +230,7 @@ def _in_range(number: int, bits: int) -> int:
 
 def _digits(number: float) -> str:
     if not math.isfinite(number):
-        raise Bad(f"{number} is no time")
+        raise Bad(f"{number} is not a time")
     return repr(number)
 
 
