@@ -53,15 +53,13 @@ def end_term(term: Term, reason: str) -> None:
 def set_flush_target(term: Term, log: LogView) -> None:
     """Remembers where the log ended, for a flush that was requested before that reading. Where Kafka has lost all
     unread records, the state is behind the end until the loss is declared a gap, or halts the sink. Topics that are
-    gone since, and offsets that a log lost at its end, are no longer waited for.
+    gone or created again since, and offsets that a log lost at its end, are no longer waited for.
     """
-    flush, target = term.keeper_view.control.flush, term.flush_target
+    flush, target, states = term.keeper_view.control.flush, term.flush_target, term.keeper_view.states
     if target is not None:
-        log_ends = {source: log.partitions[source].end for source in target.ends if source in log.partitions}
-        target = term.flush_target = replace(target, ends={s: min(target.ends[s], end) for s, end in log_ends.items()})
+        target = term.flush_target = target.still_there(log, states)
     answered_request = flush.done if target is None else max(flush.done, target.request)
     if term.flush_seen > answered_request:
-        states = term.keeper_view.states
         ends = {
             source: partition.end
             for source, partition in log.partitions.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordination.machines import recovery, transactions, writes
 from coordination.machines.exchange import Exchange
@@ -66,6 +66,18 @@ class FlushTarget:
             and self.topic_ids.get(source.topic, state.topic_id) == state.topic_id
             for source, end in self.ends.items()
         )
+
+    def still_there(self, log: LogView, states: Mapping[TopicPartition, PartitionState]) -> FlushTarget:
+        """Returns the target without what the log no longer has. A topic that was created again is still waited for
+        where the sink has begun with the earlier one: it halts."""
+        ends = {}
+        for source, end in self.ends.items():
+            present, state = log.partitions.get(source), states.get(source)
+            if present is None:
+                continue
+            if self.topic_ids.get(source.topic, present.topic_id) in (present.topic_id, state and state.topic_id):
+                ends[source] = min(end, present.end)
+        return replace(self, ends=ends)
 
 
 class Term(Exchange):

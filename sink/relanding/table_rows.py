@@ -14,6 +14,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -71,13 +72,15 @@ class RelandedRows:
         return Affected(groups, commits)
 
     def damaged(self) -> dict[Group, str]:
-        """Returns the groups whose base file is missing or has another size than its commit says, with the reason."""
+        """Returns the groups whose base file is missing or has another size than its commit says, with the reason.
+        Raises TableError for one that nothing can read."""
         found = {}
         for group, file in self._live.items():
             path = file.path
             if not self._storage.exists(path):
                 found[group] = f"{path} is not on storage"
             elif (size := self._storage.size(path)) != file.size:
+                self._footer(path)
                 found[group] = f"{path} has {size:,} bytes, its commit says {file.size:,}"
         return found
 
@@ -142,10 +145,19 @@ class RelandedRows:
         name = live.path.rpartition("/")[2]
         if not self._storage.exists(live.path):
             return replace(version, commit=live.commit)
-        with self._storage.files.open_input_file(self._storage.locate(live.path)) as file:
-            known = pq.read_metadata(file).metadata or {}
+        known = self._footer(live.path)
         footer = {key.decode(): known[key].decode() for key in _KEY_FOOTERS if key in known}
         return replace(version, earlier=name, commit=live.commit, footer=footer)
+
+    def _footer(self, path: str) -> Mapping[bytes, bytes]:
+        try:
+            with self._storage.files.open_input_file(self._storage.locate(path)) as file:
+                return pq.read_metadata(file).metadata or {}
+        except pa.ArrowInvalid as error:
+            raise TableError(
+                f"{path} is not a Parquet file any more ({error}). Move it out of the table, and run this again: its"
+                " rows are missing ones then."
+            ) from None
 
 
 def of_offsets(pieces: Sequence[tuple[str, int, int, int]]) -> Column:

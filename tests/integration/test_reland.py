@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coordination.errors import TableError
 from coordination.planning.relanding import OffsetRange
 from coordination.state.model import Checkpoint
 from sink.audit.audit import audit
@@ -154,6 +155,42 @@ def test_a_damaged_table_is_as_the_log_says_after_one_commit(
     sink.number, sink.epoch = checkpoint.number, checkpoint.epoch
     sink.land((0, len(ODD), len(ODD) + len(LATER)))
     assert of_first(sink, changed) == plain([*ODD, *LATER], changed, ordered)
+    require_held(sink)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {**SIDES, **WITH_METADATA},
+        pytest.param({**UPSERT, **ORDERED, **SIDES}, marks=pytest.mark.thorough),
+        pytest.param({**UPSERT, **ORDERED, **ON_READ, **RECORD_INDEX, **WITH_METADATA}, marks=pytest.mark.thorough),
+        pytest.param({"write__operation": "insert", **SIDES}, marks=pytest.mark.thorough),
+    ],
+    ids=["appended", "bloom", "record index, merged on read", "inserted"],
+)
+def test_the_rows_of_a_base_file_that_nobody_can_read_land_again_once_it_is_moved_away(
+    make_sink: MakeSink, more: Mapping[str, str]
+) -> None:
+    changed = more.get("write__operation") == "upsert"
+    sink = make_sink(ODD, EVEN, ddl=DDL, **ELSEWHERE, **more)
+    with closing(Log(sink.settings.kafka_native)) as log:
+        sink.cluster = log.view([sink.topic]).cluster
+    sink.land((0, 0, 12), (1, 0, 6))
+    sink.land((0, 12, len(ODD)))
+    expected = plain(ODD, changed, "ordering__field__name" in more)
+    assert of_first(sink, changed) == expected
+    files = [path for path in Path(sink.settings.base_path).rglob("*.parquet") if ".hoodie" not in path.parts]
+    broken = max(files, key=lambda path: path.name.rpartition("_")[2])
+    broken.write_bytes(broken.read_bytes()[:1000])
+    broken.with_name(f".{broken.name}.crc").unlink(missing_ok=True)
+    assert not look(sink).held
+    with pytest.raises(TableError, match=rf"{broken.name} is not a Parquet file any more .* Move it out of the table"):
+        Reland(sink.spark, sink.settings, sink.client, parse_ranges([f"{sink.topic}:0=0"])).preview()
+    broken.unlink()
+    found = look(sink)
+    assert found.repair, found.to_json()
+    run(sink, parse_ranges(found.repair))
+    assert of_first(sink, changed) == expected
     require_held(sink)
 
 

@@ -24,8 +24,10 @@ from coordination.state.model import (
     Checkpoint,
     Failure,
     FailureKind,
+    LogView,
     OpenRange,
     PartitionCheckpoint,
+    PartitionLog,
     PartitionState,
     Slice,
     TopicPartition,
@@ -254,3 +256,13 @@ def test_a_flush_is_not_done_by_offsets_of_another_topic() -> None:
     assert not target.is_reached(states(None))
     assert target.is_reached({P0: replace(states(None)[P0], topic_id="new")})
     assert not target.is_reached({})
+
+
+def test_a_flush_waits_for_a_topic_that_was_created_again_only_where_the_sink_had_begun_with_it() -> None:
+    target, log = FlushTarget(1, {P0: 10}, {"orders": "old"}), LogView("", {P0: PartitionLog("new", 0, 3)})
+    begun = replace(states(None)[P0], topic_id="old")
+    assert not target.still_there(log, {}).ends
+    assert not target.still_there(log, {P0: replace(begun, topic_id="new")}).ends
+    assert target.still_there(log, {P0: begun}).ends == {P0: 3}
+    assert target.still_there(LogView("", {P0: PartitionLog("old", 0, 20)}), {}).ends == {P0: 10}
+    assert not target.still_there(LogView("", {}), {}).ends
