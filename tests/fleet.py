@@ -20,6 +20,7 @@ from coordination.state.model import Phase, TopicPartition
 from coordination.state.tree import KeeperView, Transaction
 from coordination.zookeeper.keeper import Keeper
 from sink.audit.audit import audit
+from sink.audit.coverage import WHOLE, Coverage
 from sink.audit.log import TopicAccess
 from sink.audit.report import Report
 from sink.telemetry.failpoints import ARMED, DIRECTORY, VARIABLE
@@ -162,13 +163,21 @@ class Fleet:
         assert view.coordinator is not None
         return self.workers[view.coordinator.rpartition(":")[0]]
 
-    def audit(self) -> Report:
+    def audit(self, coverage: Coverage = WHOLE) -> Report:
         """Audits the table as `sink audit` does, with the settings of one worker; contents where rows have offsets."""
         settings = load(next(iter(self.workers.values())).config, {})
         access, global_keys = TopicAccess(self.kafka), settings.key_is_global
         storage, base_path = settings.storage, settings.base_path
         content = settings.provenance
-        return audit(base_path, self.name, access, storage=storage, global_keys=global_keys, content=content)
+        return audit(
+            base_path,
+            self.name,
+            access,
+            storage=storage,
+            global_keys=global_keys,
+            content=content,
+            coverage=coverage,
+        )
 
     def assert_exactly_once(self, records: int) -> None:
         report = self.audit()

@@ -9,7 +9,7 @@ Raises what py4j and pyarrow raise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -23,6 +23,22 @@ _COUNTED = 64
 _PAGE = 1000
 """Entries that an object store lists at once."""
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
+
+
+def files_of(hudi: HudiClient, instants: Collection[str]) -> dict[str, list[str]]:
+    """Lists storage, all partitions of it, for data files and log files of these instants. Returns their paths,
+    relative to the table, by instant."""
+    pattern = re.compile(rf"[\w.-]+_({'|'.join(sorted(instants))})\.(?:parquet|log\.[\w-]+)(?![\w.-])")
+    found: dict[str, list[str]] = {}
+    config = hudi.java.common.config.HoodieMetadataConfig.newBuilder().enable(False).build()
+    factory = hudi.java.metadata.NativeTableMetadataFactory.getInstance()
+    with closing(factory.create(hudi.engine_context, hudi.storage(), config, hudi.base_path, False)) as listing:
+        partitions = [str(partition) for partition in listing.getAllPartitionPaths()]
+        for partition in partitions:
+            entries = str(hudi.storage().listDirectEntries(hudi.path(partition)).toString())
+            for match in pattern.finditer(entries):
+                found.setdefault(match[1], []).append(f"{partition}/{match[0]}".lstrip("/"))
+    return found
 
 
 class DataFiles:

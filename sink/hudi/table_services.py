@@ -28,7 +28,7 @@ from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.instants import Instant
-from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep
+from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
 from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options
@@ -261,6 +261,7 @@ class HudiTableServices:
 
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
+        sweep_unmarked(self._hudi, self._timeline)
         trim(self._hudi, self._named_schemas)
         with self._moment("archiving") as moment:
             Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held).run()

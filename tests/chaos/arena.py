@@ -14,6 +14,7 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordination.errors import Unavailable
+from sink.audit.coverage import Coverage
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import LOOPBACK
 from sink.devtools.local.zookeeper import ZooKeeperServer
@@ -52,6 +53,8 @@ class Arena:
         self.points = points
         """Yields the next failpoint for a worker to die at."""
         self.fired: set[str] = set()
+        self.log_changed_at = ""
+        """The instant since which the log has other records than have landed; empty if it has none."""
         self._seed = seed
         self.names = [f"w{number}" for number in range(1, workers + 1)]
         self.zookeeper = ZooKeeperEnsemble(directory / "zookeeper")
@@ -257,8 +260,9 @@ class Arena:
 
     def compare_contents(self) -> dict[str, object]:
         """Runs `sink audit --content` on the table. Returns its sentences that contradict the log, and what else it
-        counted; `held` is false if anything differs, or was not compared without a reason."""
-        report = self.fleet.audit()
+        counted; `held` is false if anything differs, or was not compared without a reason. Where the log has other
+        records since, it differs from the table: there only later commits are compared."""
+        report = self.fleet.audit(Coverage(since=self.log_changed_at))
         (self.directory / CONTENTS).write_text(report.to_json())
         contradictions = [f"{finding.kind.label}: {finding.sentence}" for finding in report.failures]
         return {"held": report.held, "contradictions": contradictions, "contents": str(report.content)}

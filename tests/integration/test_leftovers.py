@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +17,12 @@ from tests.integration.table_kit import by_name
 from tests.integration.test_rewrites import Open, assert_rows, change, leave_late_file, open_upserts  # noqa: F401
 from tests.integration.upsert_kit import BUCKETS, ON_READ, send
 
+KEEPS_LITTLE = {
+    "hoodie__clean__commits__retained": "1",
+    "hoodie__keep__min__commits": "2",
+    "hoodie__keep__max__commits": "3",
+    "hoodie__metadata__compact__max__delta__commits": "2",
+}
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
@@ -69,3 +76,23 @@ def test_a_note_of_a_rollback_is_kept_for_seven_days_whatever_has_become_of_its_
     assert not (base / TEMP / old).exists()
     driver.land(2)
     assert driver.count() == driver.count(metadata=False) == 20
+
+
+def test_a_file_whose_marker_the_rollback_has_deleted_goes_before_the_timeline_forgets_its_instant(
+    make_driver: MakeDriver,
+) -> None:
+    driver = make_driver(hoodie__metadata__enable="true", **KEEPS_LITTLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    late = leave_late_file(driver, instant)
+    shutil.rmtree(Path(driver.settings.base_path, TEMP, instant))
+    driver.table.roll_back(instant)
+    number = 1
+    while driver.table._timeline.snapshot().first < instant:
+        assert late.exists() or number > 3
+        number += 1
+        driver.land(number)
+        assert not by_name(driver.table.services())["archiving"].reason
+    assert not late.exists()
+    assert set(driver.table._hudi.names(NOTES)) == {instant, f"{instant}.listed"}
+    assert driver.count() == driver.count(metadata=False) == 10 * number

@@ -533,7 +533,13 @@ class World:
         by_key = {tuple(change.row[name] for name in self.profile.key): change for change in changes}
         schema = self.profile.columns(self._records.evolved)
         names = [column.split(" ")[0] for column in schema.split(", ")]
-        rows = [{name: change.row.get(name) for name in names} for change in by_key.values()]
+        # In a table of appends these are the record key.
+        origins = [{"_kafka_topic": "another", "_kafka_partition": 0, "_kafka_offset": c.row["at"]} for c in changes]
+        schema += ", _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMP"
+        rows = [
+            {**{name: change.row.get(name) for name in names}, **origin, "_kafka_timestamp": None}
+            for change, origin in zip(by_key.values(), origins, strict=False)
+        ]
         if self.profile.operation == "upsert":
             schema += ", _hoodie_is_deleted BOOLEAN"
             rows = [
