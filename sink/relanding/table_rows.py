@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,13 +23,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from coordination.errors import TableError
 from sink.clients.spark_privacy import local_rows
 from sink.config import Settings
-from sink.hudi.file_groups import Group
+from sink.hudi.file_groups import Group, NewestBaseFile
 from sink.hudi.options import arrow_codec
 from sink.hudi.table import Table
 from sink.relanding.history import History
 from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
+_LOOKS = 16
+"""Files that are looked at side by side."""
+_MAGIC = b"PAR1"
+"""The end of every Parquet file."""
 COMMIT, PATH, FILE = "_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name"
 _KEY_FOOTERS = (b"org.apache.hudi.bloomfilter",)
 """A base file whose footer has this says there which keys it has; so does its new version."""
@@ -74,15 +78,23 @@ class RelandedRows:
     def damaged(self) -> dict[Group, str]:
         """Returns the groups whose base file is missing or has another size than its commit says, with the reason.
         Raises TableError for one that nothing can read."""
-        found = {}
-        for group, file in self._live.items():
-            path = file.path
-            if not self._storage.exists(path):
-                found[group] = f"{path} is not on storage"
-            elif (size := self._storage.size(path)) != file.size:
-                self._footer(path)
-                found[group] = f"{path} has {size:,} bytes, its commit says {file.size:,}"
-        return found
+        with ThreadPoolExecutor(_LOOKS) as looks:
+            reasons = list(looks.map(self._damage, self._live.values()))
+        return {group: reason for group, reason in zip(self._live, reasons, strict=True) if reason}
+
+    def _damage(self, file: NewestBaseFile) -> str:
+        path = file.path
+        if not self._storage.exists(path):
+            return f"{path} is not on storage"
+        with self._storage.files.open_input_file(self._storage.locate(path)) as opened:
+            size = opened.size()
+            end = opened.read_at(len(_MAGIC), size - len(_MAGIC)) if size > len(_MAGIC) else b""
+        if end != _MAGIC:
+            raise TableError(
+                f"{path} is not a Parquet file any more. Move it out of the table, and run this again: its rows are"
+                " missing ones then."
+            )
+        return f"{path} has {size:,} bytes, its commit says {file.size:,}" if size != file.size else ""
 
     def rewrite(
         self,
@@ -145,19 +157,10 @@ class RelandedRows:
         name = live.path.rpartition("/")[2]
         if not self._storage.exists(live.path):
             return replace(version, commit=live.commit)
-        known = self._footer(live.path)
+        with self._storage.files.open_input_file(self._storage.locate(live.path)) as file:
+            known = pq.read_metadata(file).metadata or {}
         footer = {key.decode(): known[key].decode() for key in _KEY_FOOTERS if key in known}
         return replace(version, earlier=name, commit=live.commit, footer=footer)
-
-    def _footer(self, path: str) -> Mapping[bytes, bytes]:
-        try:
-            with self._storage.files.open_input_file(self._storage.locate(path)) as file:
-                return pq.read_metadata(file).metadata or {}
-        except pa.ArrowInvalid as error:
-            raise TableError(
-                f"{path} is not a Parquet file any more ({error}). Move it out of the table, and run this again: its"
-                " rows are missing ones then."
-            ) from None
 
 
 def of_offsets(pieces: Sequence[tuple[str, int, int, int]]) -> Column:

@@ -181,10 +181,10 @@ def test_the_rows_of_a_base_file_that_nobody_can_read_land_again_once_it_is_move
     assert of_first(sink, changed) == expected
     files = [path for path in Path(sink.settings.base_path).rglob("*.parquet") if ".hoodie" not in path.parts]
     broken = max(files, key=lambda path: path.name.rpartition("_")[2])
-    broken.write_bytes(broken.read_bytes()[:1000])
+    broken.write_bytes(b"\0" * (1000 if changed else broken.stat().st_size))
     broken.with_name(f".{broken.name}.crc").unlink(missing_ok=True)
     assert not look(sink).held
-    with pytest.raises(TableError, match=rf"{broken.name} is not a Parquet file any more .* Move it out of the table"):
+    with pytest.raises(TableError, match=rf"{broken.name} is not a Parquet file any more. Move it out of the table"):
         Reland(sink.spark, sink.settings, sink.client, parse_ranges([f"{sink.topic}:0=0"])).preview()
     broken.unlink()
     found = look(sink)
