@@ -49,6 +49,7 @@ from sink.write.row_spec import ColumnResolver, table_schema
 from tests.one_sink import load
 
 ANSWER_SECONDS = 180.0
+SESSION_SECONDS = 30.0
 FENCE = "/rewrites"
 """Below it, for each sink, the epoch of its coordinator."""
 _LOCK = "hoodie.write.lock"
@@ -190,6 +191,10 @@ class _Commands:
         self._client = KazooClient(zookeeper)
         self._client.start()
         self._sinks: dict[str, _Sink] = {}
+
+    def wait_connected(self) -> None:
+        """Waits until ZooKeeper answers again: a command that was to lose its session may have ended before that."""
+        wait_until(lambda: self._client.connected, SESSION_SECONDS)
 
     def session(self) -> list[Any]:
         """Returns what another client needs to end the ZooKeeper session of this process."""
@@ -386,6 +391,7 @@ def _serve(properties: str, log: str) -> None:
     answer("ready")
     for line in sys.stdin:
         name, arguments = json.loads(line)
+        commands.wait_connected()
         try:
             answer(getattr(commands, name)(**arguments))
         except (SinkError, *JAVA_ERRORS, OSError, AssertionError) as error:
