@@ -15,8 +15,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sink.audit.beside_rows import BesideRows
@@ -136,8 +137,9 @@ def _audit(state: TableState, sink: str | None, asked: _Asked) -> Report:
             with (
                 tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
                 closing(OffsetLedger(Path(scratch))) as ledger,
+                ThreadPoolExecutor(1) as thread,
             ):
-                comparison = _Comparison(state, chain, chain.newest, asked, ledger, Path(scratch), findings)
+                comparison = _Comparison(state, chain, chain.newest, asked, ledger, Path(scratch), findings, thread)
                 report = comparison.complete(report)
     return replace(report, findings=findings.all(), repair=findings.repairs())
 
@@ -162,6 +164,9 @@ class _Comparison:
     ledger: OffsetLedger
     scratch: Path
     findings: AuditFindings
+    thread: ThreadPoolExecutor
+    later: list[Future[AuditFindings]] = field(default_factory=list)
+    """What the thread finds."""
 
     def complete(self, report: Report) -> Report:
         """Returns the report with what the comparison counted."""
@@ -194,6 +199,8 @@ class _Comparison:
             ledger.sweep()
         else:
             log, content = self._read_log(asked.access, slices, read, groups, errors.total() + replayed)
+        for found in self.later:
+            findings.extend(found.result().all())
         missing: dict[LogPartition, int] = {}
         if changed:
             check_changed(ledger, groups, log, content, findings)
@@ -303,7 +310,10 @@ class _Comparison:
         storage = check_storage(state.files, state.timeline, commit_files)
         self.findings.extend(storage.findings)
         beside_rows = BesideRows(state, commit_files, storage, self.newest.sink, changed)
-        beside_rows.check(self.asked.content, self._touched(), self.findings)
+        beside_rows.check(self.findings)
+        if self.asked.content:
+            # Arrow reads files without Python: the log is decoded meanwhile.
+            self.later.append(self.thread.submit(beside_rows.check_rows, self._touched()))
         shown = {piece.base_file_relative_path() for piece in state.slices if piece.base_file_name}
         if not changed or state.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
             self.findings.extend(check_view(commit_files, shown))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 from sink.audit.columns import check_columns
 from sink.audit.content.indexes import IndexCheck
@@ -16,7 +17,7 @@ from sink.audit.report import AuditFindings
 from sink.audit.state import TableState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BesideRows:
     """`changed`: rows are changed by key."""
 
@@ -26,12 +27,19 @@ class BesideRows:
     sink: str
     changed: bool
 
-    def check(self, with_rows: bool, groups: Collection[Group] | None, findings: AuditFindings) -> None:
-        """`with_rows` compares with the rows of the files of these file groups, or of all, which are read for it."""
-        table, timeline = self.state.files, self.state.timeline
-        schema = self.state.table.get_schema()
-        metadata = MetadataTable(table, timeline)
-        check_metadata_table(metadata, self.files, self.storage.stored, findings)
-        check_columns(self.sink, timeline.commits, schema.names, findings)
-        if with_rows:
-            IndexCheck(table, metadata, schema, self.changed, findings).run(self.files, self.storage.broken, groups)
+    def check(self, findings: AuditFindings) -> None:
+        """Checks what can be checked without reading rows."""
+        timeline = self.state.timeline
+        check_metadata_table(self._metadata, self.files, self.storage.stored, findings)
+        check_columns(self.sink, timeline.commits, self.state.table.get_schema().names, findings)
+
+    def check_rows(self, groups: Collection[Group] | None) -> AuditFindings:
+        """Compares with the rows of the files of these file groups, or of all, which are read for it."""
+        findings = AuditFindings()
+        check = IndexCheck(self.state.files, self._metadata, self.state.table.get_schema(), self.changed, findings)
+        check.run(self.files, self.storage.broken, groups)
+        return findings
+
+    @cached_property
+    def _metadata(self) -> MetadataTable:
+        return MetadataTable(self.state.files, self.state.timeline)
