@@ -35,6 +35,7 @@ from sink.audit.content.specification import NotComparable, Specification
 from sink.audit.decode.rules import Bad
 from sink.audit.log_records import Headers, LogRecords, RecordColumns
 from sink.audit.orphans import end_with_parent
+from sink.audit.rows import PROVENANCE
 
 CHUNK = 20_000
 CHUNK_BYTES = 16 << 20
@@ -225,7 +226,8 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> RefusedChunk | None:
     rows: list[dict[str, Any]] = []
     good: list[int] = []
     bad: dict[int, str] = {}
-    for position, (source, record) in enumerate(chunk.records.each()):
+    records = chunk.records
+    for position, (source, record) in enumerate(records.each()):
         try:
             row = maker.row(source, record)
         except Bad as error:
@@ -240,13 +242,20 @@ def write_chunk(folder: Path, number: int, chunk: Chunk) -> RefusedChunk | None:
     names = schema.names[len(PLACED) :]
     if rows:
         try:
-            columns = [column([row.get(name) for row in rows], schema.field(name).type) for name in names]
+            located = records.located(good)
+            known = maker.by_place(*located[:2])
+            columns = [
+                known[name].cast(schema.field(name).type)
+                if name in known
+                else column([row.get(name) for row in rows], schema.field(name).type)
+                for name in names
+            ]
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             return RefusedChunk(chunk.specification, "a column of the table is narrower than in their commit")
-        table = pa.table([*chunk.records.located(good), *columns], schema)
+        table = pa.table([*located, *columns], schema)
         pq.write_table(table, folder / f"rows-{number}.parquet", compression="lz4")
     if bad:
-        table = pa.table([*chunk.records.located([*bad]), pa.array(bad.values(), pa.string())], BAD_SCHEMA)
+        table = pa.table([*records.located([*bad]), pa.array(bad.values(), pa.string())], BAD_SCHEMA)
         pq.write_table(table, folder / f"bad-{number}.parquet")
     return None
 
@@ -264,8 +273,23 @@ class PlacedMaker:
         self.target = target
         self._names = names
         self._spec = spec
-        self._rows = RowMaker(spec)
         self._changes = None if target.ordering is None else ChangeMaker(spec, target.places, target.ordering)
+        needed = {*target.places.partitions, *((spec.time.field,) if spec.time else ())}
+        is_needed = self._changes is not None or not needed.isdisjoint(PROVENANCE)
+        self._by_place = frozenset(() if is_needed else spec.added).intersection(PROVENANCE)
+        """Columns that are made of many records at once."""
+        self._has_key_of_place = self._by_place.issuperset(target.places.keys)
+        self._rows = RowMaker(spec, self._by_place)
+
+    def by_place(self, numbers: pa.Array, offsets: pa.Array) -> dict[str, pa.Array]:
+        """Returns the columns of rows that follow from partition, by number, and offset alone; `row` has no others."""
+        topics = pa.array([source.topic for source in self._names]).take(numbers)
+        partitions = pa.array([source.partition for source in self._names]).take(numbers)
+        known = dict(zip(PROVENANCE, (topics, partitions, offsets), strict=True))
+        columns = {name: known[name] for name in self._by_place}
+        if self._has_key_of_place:
+            columns[KEY] = self.target.places.keys_of_places(self._names, numbers, offsets)
+        return columns
 
     def row(self, source: int, record: Record) -> dict[str, Any] | None:
         """Returns the row of a record with its place; None if it changes nothing. Raises Bad and NotComparable."""
@@ -300,7 +324,8 @@ class PlacedMaker:
         if time is not None:
             row[time.column] = time_text(time, row, self._spec.rules)
         row[PATH] = places.path(row)
-        row[KEY] = places.key(row)
+        if not self._has_key_of_place:
+            row[KEY] = places.key(row)
         return row
 
 

@@ -6,19 +6,25 @@ Written from what Hudi's key generators make of the table's properties. Raises B
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sink.audit.checkpoints import LogPartition
 from sink.audit.content.specification import TimePartition
 from sink.audit.decode.moments import SECONDS, in_utc, moment_of_text
 from sink.audit.decode.rules import Bad, Rules, chosen
+from sink.audit.rows import PROVENANCE
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _EMPTY = "__empty__"
+_ANY_OFFSET = "\0"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -85,6 +91,18 @@ class Places:
         values = [part for part in parts if "=" in part] if self.hive_style else parts
         if not self.url_encode and len(values) > len(self.partitions) > 1:
             raise Bad(f"{path!r} has more values than columns")
+
+    def keys_of_places(self, sources: Sequence[LogPartition], numbers: pa.Array, offsets: pa.Array) -> pa.Array:
+        """Returns the record keys of rows whose key is their place in the log, a hundred times as fast as `key`.
+        `numbers` are positions in `sources`."""
+        parts = []
+        for source in sources:
+            place = dict(zip(PROVENANCE, (source.topic, source.partition, _ANY_OFFSET), strict=True))
+            before, any_offset, after = self.key(place).partition(_ANY_OFFSET)
+            parts.append((before, any_offset, after))
+        before, has_offset, after = (pa.array(column, pa.string()).take(numbers) for column in zip(*parts, strict=True))
+        texts = pc.if_else(pc.equal(has_offset, ""), "", offsets.cast(pa.string()))
+        return pc.binary_join_element_wise(before, texts, after, "")
 
     def key(self, row: Mapping[str, Any]) -> str:
         """Returns the record key of a row."""

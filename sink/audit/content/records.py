@@ -3,7 +3,7 @@ NotComparable where a schema is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -44,14 +44,14 @@ class DeclaredType:
 
 
 class RowMaker:
-    """Makes rows by one specification. Keeps what it learned of schemas."""
+    """Makes rows by one specification, without the columns `left_out`. Keeps what it learned of schemas."""
 
-    def __init__(self, spec: Specification) -> None:
+    def __init__(self, spec: Specification, left_out: Collection[str] = ()) -> None:
         self._spec = spec
         self._readers: dict[object, Read | Bad] = {}
         self._kind = spec.form.removesuffix(WIRE)
         self._is_wire = spec.form.endswith(WIRE)
-        self._added = [(name, self._reader_of_record(name)) for name in spec.added]
+        self._added = [(name, self._reader_of_record(name)) for name in spec.added if name not in left_out]
         has_ids = self._is_wire or spec.setting("delete.key.format", "none").endswith(WIRE)
         self._needs_headers = has_ids or "_kafka_headers" in spec.added
 

@@ -234,7 +234,9 @@ def decimal_value(found: Any, kind: str, rules: Rules, path: str) -> Decimal:
     declared = decimal_type(kind)
     assert declared is not None
     precision, scale = declared
-    if isinstance(found, str) and not isinstance(found, Number):
+    if type(found) is Number:
+        number = _finite(found)
+    elif _is_text(found):
         number = _decimal_of_text(found, chosen(rules.decimal_format, path), rules.decimal_scale.get(path, scale))
     elif isinstance(found, Members) and sorted(name for name, _ in found) == ["scale", "value"]:
         own = dict(found)
@@ -266,7 +268,8 @@ def decimal_of(text: str, kind: str, rules: Rules, text_path: str | None = None)
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Number)
+    # Numbers are of a class of their own, which inherits that of texts.
+    return type(value) is str
 
 
 def _is_whole(number: str) -> bool:
