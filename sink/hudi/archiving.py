@@ -225,9 +225,7 @@ class Archiving:
         return writers.getInstance(self._config, self._table, self._hudi.option(self._hudi.path(directory)))
 
     def _content(self, name: str) -> str:
-        return bytes(
-            self._hudi.java.io.util.FileIOUtils.readDataFromPath(self._storage, self._path(name)).get()
-        ).decode()
+        return self._hudi.content(f"{self._history}/{name}").decode()
 
     def _delete(self, name: str) -> None:
         self._storage.deleteFile(self._path(name))

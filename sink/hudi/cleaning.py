@@ -48,7 +48,7 @@ def obsolete(hudi: HudiClient, instant: str, snapshot: ActiveTimeline) -> str:
     """
     if not _is_written(hudi, instant):
         return "its writer died before it had written the plan"
-    if snapshot.is_restored_since(instant):
+    if snapshot.has_later_restore(instant):
         return "the table was restored since, to files that the plan may name"
     retained = _read_plan(hudi, instant).getEarliestInstantToRetain()
     later = [

@@ -109,6 +109,11 @@ class HudiClient(HudiObjects):
         self._begun_here.add(instant)
         return instant
 
+    def begun_with(self, meta: Any, instant: str) -> Mapping[str, str]:
+        """Returns the `extra` that a pending instant was begun with."""
+        requested = self.instant(meta, "REQUESTED", self.action, instant)
+        return dict(meta.getActiveTimeline().readCommitMetadata(requested).getExtraMetadata() or {})
+
     def instant_now(self) -> str:
         """Returns the time of this host's clock as an instant."""
         return str(self.java.common.table.timeline.HoodieInstantTimeGenerator.getCurrentInstantTimeStr())

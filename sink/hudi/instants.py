@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from coordination.state.model import Checkpoint
@@ -9,6 +10,7 @@ from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 
 TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
 """Actions of a sink's transactions, by the type of the table."""
+TIMELINE = ".hoodie/timeline"
 WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
 """Actions whose completion changes what readers see."""
 RESTORE = "restore"
@@ -69,8 +71,17 @@ class ActiveTimeline:
     def pending_restores(self) -> tuple[str, ...]:
         return tuple(entry.requested for entry in self.instants if entry.action == RESTORE and not entry.done)
 
-    def is_restored_since(self, instant: str) -> bool:
-        """Whether the table was restored after this instant was requested: its files may build on what is gone."""
+    @property
+    def restores(self) -> frozenset[str]:
+        return frozenset(entry.requested for entry in self.instants if entry.action == RESTORE)
+
+    def is_restored_since(self, known: Collection[str]) -> bool:
+        """Whether the table was restored since these restores were all: files may build on what is gone. Not by times:
+        the host that restores may have another clock."""
+        return not self.restores <= set(known)
+
+    def has_later_restore(self, instant: str) -> bool:
+        """Whether the table was restored after this instant was requested, by the clocks of both hosts."""
         return any(entry.action == RESTORE and entry.requested > instant for entry in self.instants)
 
     def has_later_write(self, instant: str) -> bool:

@@ -183,6 +183,10 @@ class HudiObjects:
         entries = storage.listDirectEntries(path) if storage.exists(path) else ()
         return [str(entry.getPath().getName()) for entry in entries]
 
+    def content(self, file: str) -> bytes:
+        """Returns the whole content of a file of the table."""
+        return bytes(self.java.io.util.FileIOUtils.readDataFromPath(self.storage(), self.path(file)).get())
+
     def files_below(self, directory: str) -> list[str]:
         """Lists the files below a directory of the table, relative to that directory."""
         prefix = str(self.path(directory).toUri().getPath()) + "/"

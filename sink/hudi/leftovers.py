@@ -19,13 +19,12 @@ import structlog
 
 from sink.hudi.client import HudiClient
 from sink.hudi.data_files import files_of
-from sink.hudi.instants import WRITES, ActiveTimeline
+from sink.hudi.instants import TIMELINE, WRITES, ActiveTimeline
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
 
 LOG = structlog.get_logger("sink.hudi")
 TEMP = ".hoodie/.temp"
-TIMELINE = ".hoodie/timeline"
 _MARKER = ".marker."
 NOTES = ".hoodie/.sink_rollbacks"
 """A directory with a file for each instant that this sink rolled back. Not in the directory of Hudi's markers: with

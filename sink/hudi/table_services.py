@@ -27,8 +27,8 @@ from sink.config import Settings
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import Instant
-from sink.hudi.leftovers import TIMELINE, marked_files, note_rollback, sweep, sweep_unmarked
+from sink.hudi.instants import TIMELINE, Instant
+from sink.hudi.leftovers import marked_files, note_rollback, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
 from sink.hudi.moments import abandoned, require_ended, require_moment
 from sink.hudi.options import service_options

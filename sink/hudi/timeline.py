@@ -25,13 +25,15 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.instants import TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.instants import TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
 from sink.hudi.moments import require_not_restored_past
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
+from sink.hudi.unreadable_plans import is_avro
 
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
+RESTORES_KEY = "sink.restores"
 _ARCHIVE_CHUNK = 100
 _REMOVALS = frozenset({"clean", "rollback", "savepoint"})
 _UNSEEN_SECONDS = 300.0
@@ -262,13 +264,13 @@ class HudiTimeline:
         return None if document is None else decode_checkpoint(document, self._describe(entry))
 
     def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
-        """Returns the instants that a rollback rolls back. One that is only requested may lose its plan to a crash."""
+        """Returns the instants that a rollback rolls back; none for a plan that was cut short: nobody can read it."""
         if entry.done:
             return self._completed_rollback(timeline, entry)
         if entry not in self._rollbacks:
-            requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
-            if timeline.isEmpty(requested):
+            if not is_avro(self._hudi.content(f"{TIMELINE}/{entry.requested}.rollback.requested")):
                 return frozenset()
+            requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
             plan = timeline.readRollbackPlan(requested)
             self._rollbacks[entry] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
         return self._rollbacks[entry]
@@ -322,9 +324,7 @@ class HudiTimeline:
             timeline = self._meta.getActiveTimeline()
             java = self._hudi.instant(self._meta, "REQUESTED", self._hudi.action, instant)
             try:
-                owner = None
-                if not timeline.isEmpty(java):
-                    owner = timeline.readCommitMetadata(java).getMetadata(SINK_KEY)
+                owner = None if timeline.isEmpty(java) else timeline.readCommitMetadata(java).getMetadata(SINK_KEY)
             except Py4JJavaError as error:
                 if "java.io.FileNotFoundException" in causes(error):
                     return None

@@ -1,7 +1,8 @@
-"""Deletes plans of table services that nobody can read: the store was full, or their writer died, in mid-write.
+"""Deletes plans of table services and rollbacks that nobody can read: the store was full, or their writer died, in
+mid-write.
 
-Hudi writes a plan in place on a local disk and on HDFS. A plan that is cut short stops each commit
-and each service: they read all pending plans.
+Hudi writes a plan in place on a local disk and on HDFS. A plan that is cut short stops each commit and each service:
+they read all pending plans. A rollback that loses its plan is planned again: its instant is pending still.
 
 Guarantee: only a plan that nobody has begun is deleted, under the table lock, and only if its whole file was read and
 is not Avro: no writer could carry it out. Voided by writers without the table lock, of which one may be writing it.
@@ -23,7 +24,7 @@ from sink.storage.access import Access
 from sink.storage.table_files import open_table
 
 LOG = structlog.get_logger("sink.hudi")
-_PLANS = frozenset({CLUSTERING, COMPACTION, "clean"})
+_PLANS = frozenset({CLUSTERING, COMPACTION, "clean", "rollback"})
 
 
 def unreadable_plans(base_path: str, access: Access, snapshot: ActiveTimeline) -> list[Instant]:
@@ -34,7 +35,7 @@ def unreadable_plans(base_path: str, access: Access, snapshot: ActiveTimeline) -
     files = open_table(base_path, access)
     names = {entry: f"{entry.requested}.{entry.action}.requested" for entry in pending}
     return [
-        entry for entry, name in names.items() if not _is_avro(files.read(posixpath.join(files.timeline_path, name)))
+        entry for entry, name in names.items() if not is_avro(files.read(posixpath.join(files.timeline_path, name)))
     ]
 
 
@@ -51,7 +52,8 @@ def drop_unreadable_plans(
         LOG.warning("plan.dropped", action=entry.action, instant=entry.requested)
 
 
-def _is_avro(content: bytes) -> bool:
+def is_avro(content: bytes) -> bool:
+    """Whether the content of a file is that of an Avro file, to its end."""
     try:
         return bool(list(fastavro.reader(io.BytesIO(content))))
     except (ValueError, EOFError, IndexError, KeyError, TypeError, UnicodeDecodeError):

@@ -141,10 +141,10 @@ class Driver:
         hudi.heartbeats.start(rollback)
         hudi.close()
 
-    def plan_restore_as_another(self, target: str) -> Callable[[], None]:
-        """Plans a restore as another writer does. Returns what carries it out."""
+    def plan_restore_as_another(self, target: str, restore: str = "") -> Callable[[], None]:
+        """Plans a restore as another writer does, at this instant of its clock. Returns what carries it out."""
         hudi = self._rows
-        restore = str(hudi.client.createNewInstantTime(False))
+        restore = restore or str(hudi.client.createNewInstantTime(False))
         table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
         assert table.scheduleRestore(hudi.engine_context, restore, target).isPresent()
 

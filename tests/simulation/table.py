@@ -43,6 +43,7 @@ class SimInstant:
     epoch: int
     owner: object
     requested: str
+    known_restores: frozenset[str] = frozenset()
     completed: str | None = None
     is_archived: bool = False
     rollback_planned: str | None = None
@@ -176,7 +177,7 @@ class SimTable:
             return unavailable
         self._watcher.beginning(now)
         name = f"i{len(self.instants) + 1:05d}"
-        self.instants[name] = SimInstant(name, number, epoch, owner, now)
+        self.instants[name] = SimInstant(name, number, epoch, owner, now, self.timeline().restores)
         return Done(name)
 
     def quarantine(
@@ -230,7 +231,7 @@ class SimTable:
         now = self._time(clock)
         if (unavailable := self._unavailable(now)) is not None:
             return unavailable
-        if self.timeline().is_restored_since(instant.requested):
+        if self.timeline().is_restored_since(instant.known_restores):
             return Refused(f"the table was restored since instant {op.instant} was requested")
         return None
 
