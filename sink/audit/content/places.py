@@ -93,7 +93,7 @@ class Places:
             raise Bad(f"{path!r} has more values than columns")
 
     def keys_of_places(self, sources: Sequence[LogPartition], numbers: pa.Array, offsets: pa.Array) -> pa.Array:
-        """Returns the record keys of rows whose key is their place in the log, a hundred times as fast as `key`.
+        """Returns the record keys of rows whose key is their place in the log, all at once.
         `numbers` are positions in `sources`."""
         parts = []
         for source in sources:
