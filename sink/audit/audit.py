@@ -166,7 +166,7 @@ class _Comparison:
     findings: AuditFindings
     thread: ThreadPoolExecutor
     later: list[Future[AuditFindings]] = field(default_factory=list)
-    """What the thread finds."""
+    """Findings of the thread."""
 
     def complete(self, report: Report) -> Report:
         """Returns the report with what the comparison counted."""

@@ -13,6 +13,7 @@ from sink.hudi.client import HudiClient
 from sink.hudi.instants import RESTORE, ActiveTimeline, Instant
 from sink.hudi.service_outcome import ServiceBlocked
 
+_RESTORES = "sink.restores"
 _DIGITS = 17
 """Those of a time with milliseconds. Hudi once named instants without."""
 _CLOCKS_DIFFER_SECONDS = 1.0
@@ -38,6 +39,18 @@ def require_moment(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
             f"{hudi.base_path}: the timeline has {snapshot.newest_moment}, and it is {now} here: the clock of this"
             " host, or the time zone of its JVM, is behind that of another worker. Set it right"
         )
+
+
+def known_restores(snapshot: ActiveTimeline) -> dict[str, str]:
+    """Returns what an instant that is begun now says of the restores on the timeline."""
+    return {_RESTORES: ",".join(sorted(snapshot.restores))}
+
+
+def is_restored_since(hudi: HudiClient, meta: Any, snapshot: ActiveTimeline, instant: str) -> bool:
+    """Whether the table was restored since the instant was begun. Raises what py4j raises."""
+    if not snapshot.restores:
+        return False
+    return snapshot.is_restored_since(hudi.begun_with(meta, instant).get(_RESTORES, "").split(","))
 
 
 def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:

@@ -37,13 +37,13 @@ from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.lock import Locks
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
-from sink.hudi.moments import require_moment
+from sink.hudi.moments import is_restored_since, known_restores, require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table_services import HudiTableServices
-from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, RESTORES_KEY, SINK_KEY, HudiTimeline
+from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
 from sink.hudi.unreadable_plans import drop_unreadable_plans
 from sink.layout.file_ids import unplanned
 from sink.schema.avro import avro_schema
@@ -166,7 +166,7 @@ class Table:
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks("begin"):
             snapshot = self._timeline.snapshot()
-            owner[RESTORES_KEY] = ",".join(sorted(snapshot.restores))
+            owner |= known_restores(snapshot)
             with self._reading():
                 require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
@@ -203,10 +203,7 @@ class Table:
                 return TableOutcome.ROLLED_BACK
             with self._reading():
                 require_moment(self._hudi, snapshot)
-            if snapshot.restores:
-                with self._reading():
-                    known = self._hudi.begun_with(self._timeline.meta, instant).get(RESTORES_KEY, "")
-                if snapshot.is_restored_since(known.split(",")):
+                if is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
                     return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):
                 self._landed_by_another = f"{self._settings.base_path}: {twice}"

@@ -33,7 +33,6 @@ from sink.hudi.unreadable_plans import is_avro
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
-RESTORES_KEY = "sink.restores"
 _ARCHIVE_CHUNK = 100
 _REMOVALS = frozenset({"clean", "rollback", "savepoint"})
 _UNSEEN_SECONDS = 300.0

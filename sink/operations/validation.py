@@ -229,8 +229,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
     for subject in (f"{topic}-value" for topic in topics_of(settings)):
         if subject not in subjects:
-            said = f"{subject} is not a subject: values of that topic name their schemas by themselves"
-            yield CheckResult(part, said)
+            yield CheckResult(part, f"{subject} is not a subject: values of that topic name their schemas themselves")
         elif schema is not None and form.columnar:
             latest = schema_registry.latest(subject)
             try:

@@ -18,7 +18,7 @@ from sink.runtime import membership
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
+from sink.runtime.pools import SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings
@@ -130,9 +130,9 @@ class World:
             SerialExecutor(pool),
             SerialExecutor(pool),
             pool,
-            Turns("commits", 1, 60.0),
+            SlotPool("commits", 1, 60.0),
             AdmissionControl(1),
-            Turns("services", 1, 60.0),
+            SlotPool("services", 1, 60.0),
             ticker,
             Observer(self.settings, self.metrics),
         )

@@ -26,7 +26,7 @@ def test_lists_are_separated_by_commas_and_warm_ups_are_in_millions() -> None:
 
 @pytest.mark.parametrize("text", ["", "4,", "0", "-4", "1.5", "many"])
 def test_what_is_no_number_of_partitions_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="no number"):
+    with pytest.raises(ConfigError, match="not a number"):
         numbers(text)
 
 

@@ -203,8 +203,8 @@ def test_the_columns_are_those_of_the_row_after_the_change() -> None:
     ("value", "more", "reason"),
     [
         (event("t"), {}, "truncate"),
-        (event("x", None, row(1)), {}, "no change event"),
-        ({"id": 1, "name": "a"}, {}, "no change event"),
+        (event("x", None, row(1)), {}, "not a change event"),
+        ({"id": 1, "name": "a"}, {}, "not a change event"),
         (event("c", row(1), None), {}, "without the row after it"),
         (event("c", None, {"id": 1}), {}, "column 'name' is null: it is NOT NULL"),
         (event("c", None, {"name": "a"}), {}, "record key column 'id' is null"),

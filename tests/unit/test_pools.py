@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from sink.runtime import pools
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
+from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from tests.waiting import eventually
 
 
@@ -93,7 +93,7 @@ def test_more_subscribers_are_ticked_less_often(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_turns_are_taken_in_the_order_in_which_they_were_asked_for_and_few_at_a_time() -> None:
-    turns, gate, order = Turns("turns", 2, 60.0), threading.Event(), list[int]()
+    turns, gate, order = SlotPool("turns", 2, 60.0), threading.Event(), list[int]()
     threads = set[str]()
 
     def job(number: int) -> int:
@@ -115,7 +115,7 @@ def test_turns_are_taken_in_the_order_in_which_they_were_asked_for_and_few_at_a_
 
 
 def test_a_job_that_hangs_gives_up_its_turn_and_one_that_raises_tells_who_asked() -> None:
-    turns, gate = Turns("turns", 1, 0.1), threading.Event()
+    turns, gate = SlotPool("turns", 1, 0.1), threading.Event()
     with ThreadPoolExecutor(2) as callers:
         hanging = callers.submit(turns.run, lambda: gate.wait(30))
         eventually("it runs", lambda: len(turns._running) == 1)

@@ -1,4 +1,4 @@
-"""What people read is idiomatic English: no word or phrase that is a translation."""
+"""Documents, messages and comments are idiomatic English: no word or phrase is a translation."""
 
 from __future__ import annotations
 
