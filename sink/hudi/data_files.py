@@ -9,7 +9,7 @@ Raises what py4j and pyarrow raise.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -20,6 +20,7 @@ from sink.storage.files import cached_storage
 
 _LISTED = 16
 _COUNTED = 64
+"""Partitions whose files are asked for at once."""
 _PAGE = 1000
 """Entries that an object store lists at once."""
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
@@ -31,14 +32,27 @@ def files_of(hudi: HudiClient, instants: Collection[str]) -> dict[str, list[str]
     pattern = re.compile(rf"[\w.-]+_({'|'.join(sorted(instants))})\.(?:parquet|log\.[\w-]+)(?![\w.-])")
     found: dict[str, list[str]] = {}
     config = hudi.java.common.config.HoodieMetadataConfig.newBuilder().enable(False).build()
-    factory = hudi.java.metadata.NativeTableMetadataFactory.getInstance()
-    with closing(factory.create(hudi.engine_context, hudi.storage(), config, hudi.base_path, False)) as listing:
-        partitions = [str(partition) for partition in listing.getAllPartitionPaths()]
-        for partition in partitions:
-            entries = str(hudi.storage().listDirectEntries(hudi.path(partition)).toString())
-            for match in pattern.finditer(entries):
+    with closing(_metadata(hudi, config)) as listing:
+        for partition, files in _files_by_partition(hudi, listing):
+            for match in pattern.finditer(str(files.toString())):
                 found.setdefault(match[1], []).append(f"{partition}/{match[0]}".lstrip("/"))
     return found
+
+
+def _metadata(hudi: HudiClient, config: Any) -> Any:
+    """Opens the metadata table, or what lists storage where the config has none."""
+    factory = hudi.java.metadata.NativeTableMetadataFactory.getInstance()
+    return factory.create(hudi.engine_context, hudi.storage(), config, hudi.base_path, False)
+
+
+def _files_by_partition(hudi: HudiClient, metadata: Any) -> Iterator[tuple[str, Any]]:
+    """Yields each partition with Java's list of its files, some partitions at a time: a list of all files might not
+    fit into the heap."""
+    partitions = [str(partition) for partition in metadata.getAllPartitionPaths()]
+    for start in range(0, len(partitions), _COUNTED):
+        paths = {str(hudi.path(partition).toString()): partition for partition in partitions[start : start + _COUNTED]}
+        for path, files in metadata.getAllFilesInPartitions(hudi.java_list(paths)).items():
+            yield paths[str(path)], files
 
 
 class DataFiles:
@@ -63,18 +77,11 @@ class DataFiles:
         return names
 
     def count(self) -> int | None:
-        """Counts committed data files, older versions included; None without a metadata table. Partition by partition:
-        a list of all files might not fit into the heap.
-        """
+        """Counts committed data files, older versions included; None without a metadata table."""
         if not self._hudi.has_metadata_table:
             return None
-        with closing(self._metadata()) as metadata:
-            partitions = [str(partition) for partition in metadata.getAllPartitionPaths()]
-            counted = 0
-            for start in range(0, len(partitions), _COUNTED):
-                listed = metadata.getAllFilesInPartitions(self._paths(partitions[start : start + _COUNTED]))
-                counted += sum(files.size() for files in listed.values())
-            return counted
+        with closing(_metadata(self._hudi, self._hudi.config.getMetadataConfig())) as metadata:
+            return sum(int(files.size()) for _, files in _files_by_partition(self._hudi, metadata))
 
     def _listed(self, partitions: Sequence[str]) -> list[str]:
         if self._access is None:
@@ -89,14 +96,8 @@ class DataFiles:
 
     def _by_metadata(self, partitions: Sequence[str]) -> list[str]:
         """Lists the committed files with the metadata table, else all files."""
-        with closing(self._metadata()) as metadata:
+        with closing(_metadata(self._hudi, self._hudi.config.getMetadataConfig())) as metadata:
             return _FILE_NAME.findall(str(metadata.getAllFilesInPartitions(self._paths(partitions)).toString()))
 
     def _paths(self, partitions: Sequence[str]) -> Any:
         return self._hudi.java_list(str(self._hudi.path(partition).toString()) for partition in partitions)
-
-    def _metadata(self) -> Any:
-        hudi = self._hudi
-        return hudi.java.metadata.NativeTableMetadataFactory.getInstance().create(
-            hudi.engine_context, hudi.storage(), hudi.config.getMetadataConfig(), hudi.base_path, False
-        )

@@ -75,9 +75,9 @@ class ActiveTimeline:
     def restores(self) -> frozenset[str]:
         return frozenset(entry.requested for entry in self.instants if entry.action == RESTORE)
 
-    def is_restored_since(self, known: Collection[str]) -> bool:
-        """Whether the table was restored since these restores were all: files may build on what is gone. Not by times:
-        the host that restores may have another clock."""
+    def has_other_restores(self, known: Collection[str]) -> bool:
+        """Whether there are restores besides these, which were all when an instant was begun: its files may build on
+        what is gone. Not by times: the host that restores may have another clock."""
         return not self.restores <= set(known)
 
     def has_later_restore(self, instant: str) -> bool:

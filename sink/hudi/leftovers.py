@@ -93,9 +93,11 @@ def sweep_unmarked(hudi: HudiClient, timeline: HudiTimeline) -> None:
     if len(writes) <= int(hudi.config.getMaxCommitsToKeep()):
         return
     kept = writes[-int(hudi.config.getMinCommitsToKeep())]
-    due = {instant for instant in noted - listed if instant < kept}
+    due = timeline.gone(snapshot, {instant for instant in noted - listed if instant < kept})
+    if not due:
+        return
     # Listed before the timeline is looked at again: what is listed belongs to an instant that was begun before.
-    found = files_of(hudi, due) if due else {}
+    found = files_of(hudi, due)
     gone = timeline.gone(timeline.snapshot(), due)
     storage = hudi.storage()
     for instant in sorted(gone):

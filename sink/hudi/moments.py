@@ -50,7 +50,7 @@ def is_restored_since(hudi: HudiClient, meta: Any, snapshot: ActiveTimeline, ins
     """Whether the table was restored since the instant was begun. Raises what py4j raises."""
     if not snapshot.restores:
         return False
-    return snapshot.is_restored_since(hudi.begun_with(meta, instant).get(_RESTORES, "").split(","))
+    return snapshot.has_other_restores(hudi.begun_with(meta, instant).get(_RESTORES, "").split(","))
 
 
 def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:

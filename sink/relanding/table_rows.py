@@ -79,22 +79,26 @@ class RelandedRows:
         """Returns the groups whose base file is missing or has another size than its commit says, with the reason.
         Raises TableError for one that nothing can read."""
         with ThreadPoolExecutor(_LOOKS) as looks:
-            reasons = list(looks.map(self._damage, self._live.values()))
-        return {group: reason for group, reason in zip(self._live, reasons, strict=True) if reason}
+            found = list(looks.map(self._look, self._live.values()))
+        if unreadable := [
+            file.path for file, (_, is_parquet) in zip(self._live.values(), found, strict=True) if not is_parquet
+        ]:
+            raise TableError(
+                f"not Parquet files any more: {', '.join(unreadable)}. Move them out of the table, and run this again:"
+                " their rows are missing ones then."
+            )
+        return {group: reason for group, (reason, _) in zip(self._live, found, strict=True) if reason}
 
-    def _damage(self, file: NewestBaseFile) -> str:
+    def _look(self, file: NewestBaseFile) -> tuple[str, bool]:
+        """Returns what is wrong with a file, or an empty text, and whether what is there ends as Parquet does."""
         path = file.path
         if not self._storage.exists(path):
-            return f"{path} is not on storage"
+            return f"{path} is not on storage", True
         with self._storage.files.open_input_file(self._storage.locate(path)) as opened:
             size = opened.size()
             end = opened.read_at(len(_MAGIC), size - len(_MAGIC)) if size > len(_MAGIC) else b""
-        if end != _MAGIC:
-            raise TableError(
-                f"{path} is not a Parquet file any more. Move it out of the table, and run this again: its rows are"
-                " missing ones then."
-            )
-        return f"{path} has {size:,} bytes, its commit says {file.size:,}" if size != file.size else ""
+        is_other = size != file.size
+        return f"{path} has {size:,} bytes, its commit says {file.size:,}" if is_other else "", end == _MAGIC
 
     def rewrite(
         self,

@@ -54,7 +54,7 @@ class Arena:
         """Yields the next failpoint for a worker to die at."""
         self.fired: set[str] = set()
         self.log_changed_at = ""
-        """The instant since which the log has other records than have landed; empty if it has none."""
+        """When the log last lost records that had landed, as an instant; empty if it never did."""
         self._seed = seed
         self.names = [f"w{number}" for number in range(1, workers + 1)]
         self.zookeeper = ZooKeeperEnsemble(directory / "zookeeper")
@@ -260,8 +260,8 @@ class Arena:
 
     def compare_contents(self) -> dict[str, object]:
         """Runs `sink audit --content` on the table. Returns its sentences that contradict the log, and what else it
-        counted; `held` is false if anything differs, or was not compared without a reason. Where the log has other
-        records since, it differs from the table: there only later commits are compared."""
+        counted; `held` is false if anything differs, or was not compared without a reason. After an
+        unclean election the log has other records than have landed: then only later commits are compared."""
         report = self.fleet.audit(Coverage(since=self.log_changed_at))
         (self.directory / CONTENTS).write_text(report.to_json())
         contradictions = [f"{finding.kind.label}: {finding.sentence}" for finding in report.failures]

@@ -78,14 +78,17 @@ def test_a_note_of_a_rollback_is_kept_for_seven_days_whatever_has_become_of_its_
     assert driver.count() == driver.count(metadata=False) == 20
 
 
+@pytest.mark.parametrize("partitions", [{}, {"partition__field__name": "kind"}], ids=["", "partitioned"])
 def test_a_file_whose_marker_the_rollback_has_deleted_goes_before_the_timeline_forgets_its_instant(
-    make_driver: MakeDriver,
+    make_driver: MakeDriver, partitions: dict[str, str]
 ) -> None:
-    driver = make_driver(hoodie__metadata__enable="true", **KEEPS_LITTLE)
+    driver = make_driver(hoodie__metadata__enable="true", **KEEPS_LITTLE, **partitions)
     driver.land(1)
     instant = driver.table.begin(2, 1)
-    late = leave_late_file(driver, instant)
-    shutil.rmtree(Path(driver.settings.base_path, TEMP, instant))
+    base = Path(driver.settings.base_path)
+    [landed, *_] = (path for path in base.rglob("*.parquet") if ".hoodie" not in path.parts)
+    late = leave_late_file(driver, instant, str(landed.parent.relative_to(base)))
+    shutil.rmtree(base / TEMP / instant)
     driver.table.roll_back(instant)
     number = 1
     while driver.table._timeline.snapshot().first < instant:

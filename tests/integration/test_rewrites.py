@@ -313,11 +313,11 @@ def test_a_sweep_deletes_files_of_instants_that_this_sink_rolled_back_and_no_oth
 LATE = ("archived", "complete", "ours", "foreign", "pending", "unproven")
 
 
-def leave_late_file(driver: Driver, instant: str) -> Path:
+def leave_late_file(driver: Driver, instant: str, partition: str = "") -> Path:
     """Leaves a data file of the instant and its marker, as a task does that outlives its job."""
-    file = Path(driver.settings.base_path, f"{uuid.uuid4()}-0_0-1-1_{instant}.parquet")
+    file = Path(driver.settings.base_path, partition, f"{uuid.uuid4()}-0_0-1-1_{instant}.parquet")
     file.write_bytes(b"late")
-    marker = Path(driver.settings.base_path, ".hoodie", ".temp", instant, f"{file.name}.marker.CREATE")
+    marker = Path(driver.settings.base_path, ".hoodie", ".temp", instant, partition, f"{file.name}.marker.CREATE")
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
     return file

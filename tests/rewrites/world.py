@@ -533,12 +533,12 @@ class World:
         by_key = {tuple(change.row[name] for name in self.profile.key): change for change in changes}
         schema = self.profile.columns(self._records.evolved)
         names = [column.split(" ")[0] for column in schema.split(", ")]
-        # In a table of appends these are the record key.
-        origins = [{"_kafka_topic": "another", "_kafka_partition": 0, "_kafka_offset": c.row["at"]} for c in changes]
+        # In a table of appends they are the record key.
         schema += ", _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT, _kafka_timestamp TIMESTAMP"
+        origin = {"_kafka_topic": "another", "_kafka_partition": 0}
         rows = [
-            {**{name: change.row.get(name) for name in names}, **origin, "_kafka_timestamp": None}
-            for change, origin in zip(by_key.values(), origins, strict=False)
+            {name: row.get(name) for name in names} | origin | {"_kafka_offset": row["at"], "_kafka_timestamp": None}
+            for row in (change.row for change in by_key.values())
         ]
         if self.profile.operation == "upsert":
             schema += ", _hoodie_is_deleted BOOLEAN"

@@ -16,7 +16,7 @@ def pending_restores_ignored(patch: Patch) -> None:
 
 
 def restores_since_ignored(patch: Patch) -> None:
-    patch(ActiveTimeline, "is_restored_since", lambda *_: False)
+    patch(ActiveTimeline, "has_other_restores", lambda *_: False)
 
 
 def moments_ignored(patch: Patch) -> None:

@@ -231,7 +231,7 @@ class SimTable:
         now = self._time(clock)
         if (unavailable := self._unavailable(now)) is not None:
             return unavailable
-        if self.timeline().is_restored_since(instant.known_restores):
+        if self.timeline().has_other_restores(instant.known_restores):
             return Refused(f"the table was restored since instant {op.instant} was requested")
         return None
 
