@@ -51,7 +51,7 @@ rewrites: $(VENV)/test.stamp ## sequences of transactions, table services, resto
 chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1 --kind upsert-mor")
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-drill: $(VENV)/test.stamp ## twelve faults, and how soon each shows in /health, on the page, as metric and alert; then a quiet hour (80 minutes; ARGS="--quiet 600")
+drill: $(VENV)/test.stamp ## twelve faults, and how soon each shows in /health, on the page, as metric and alert; then a quiet hour, and an audit of the contents (80 minutes; ARGS="--quiet 600")
 	$(BIN)/python -m tests.drill $(ARGS)
 
 soak: $(VENV)/dev.stamp ## a fleet at a trickle, and how fast memory, threads, descriptors, watches, znodes and files grow; Ctrl-C ends it, the next run goes on (ARGS="--hours 2 --sinks 3")

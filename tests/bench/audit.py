@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _send(bootstrap: str, topic: str, count: int, keys: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "log_level": 0})
     for number in range(count):
         key = number % keys
         value = (

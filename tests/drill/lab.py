@@ -169,7 +169,7 @@ class Lab:
 
     def _feed(self) -> None:
         """Produces records. Asks the registry itself: only workers go through the proxy."""
-        producer = Producer({"bootstrap.servers": self.kafka.address, "linger.ms": 20})
+        producer = Producer({"bootstrap.servers": self.kafka.address, "linger.ms": 20, "log_level": 0})
         client = SchemaRegistryClient({"url": self._registry, "timeout": 30})
         first, schema_fields, serialize = 0, None, None
         while not self._ended.wait(1.0):
