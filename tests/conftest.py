@@ -257,7 +257,7 @@ def shared_spark(
         "spark.driver.memory": SPARK_HEAP,
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    session = start_session(load(config, {}), "tests", directory / "spark.log")
+    session = start_session(load(config, {}).session, "tests", directory / "spark.log")
     yield session
     session.stop()
     end_jvm()

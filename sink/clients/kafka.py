@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -26,9 +26,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.librdkafka import make_admin, url_safe
-
-if TYPE_CHECKING:
-    from sink.config import Settings
 
 LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
@@ -347,12 +344,12 @@ def settled(take_view: Callable[[], LogView], timeout: float) -> LogView:
     return retrying(take_view)
 
 
-def topics_of(settings: Settings) -> tuple[str, ...]:
-    """Returns the sink's topics: the named ones, or those that match now. Raises what a view raises."""
-    if settings.topic_pattern is None:
-        return settings.topics
-    with closing(Log(settings.kafka_native)) as log:
-        return log.topics(settings.topic_pattern)
+def topics_of(native: Mapping[str, str], names: Sequence[str], pattern: str | None) -> tuple[str, ...]:
+    """Returns a sink's topics: the named ones, or those that match the pattern now. Raises what a view raises."""
+    if pattern is None:
+        return tuple(names)
+    with closing(Log(native)) as log:
+        return log.topics(pattern)
 
 
 class QuietLogger:

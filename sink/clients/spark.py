@@ -39,6 +39,7 @@ from sink.clients.java_options import collector, committing_jvm, security_proper
 from sink.clients.jvm_launch import DEFAULT_JAVA_OPTIONS, JAVA_OPTIONS, launch
 from sink.clients.kerberos import await_login, log_in
 from sink.clients.loopback_peers import refuse_strangers_updates
+from sink.clients.session_specification import SessionSpecification, is_one_process
 from sink.clients.spark_log import crash_options, jvm_output, log4j_configuration
 from sink.clients.spark_pools import ALLOCATIONS
 from sink.clients.spark_privacy import (
@@ -48,10 +49,8 @@ from sink.clients.spark_privacy import (
     private_hadoop,
     temporary_files,
 )
-from sink.clients.spark_storage import base_paths, class_path, session_options
+from sink.clients.spark_storage import class_path, session_options
 from sink.clients.task_numbers import number_tasks_anew
-from sink.config import Settings
-from sink.config.values import is_one_process
 from sink.storage.identity import for_java
 
 if TYPE_CHECKING:
@@ -104,25 +103,25 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def start_session(
-    settings: Settings,
+    specification: SessionSpecification,
     app: str,
     spark_log: Path | None = None,
-    other_sinks: Sequence[Settings] = (),
     parallel_sinks: bool = False,
     rolls_log: bool = True,
 ) -> SparkSession:
-    """Starts a session on `settings.spark_master`, for its sink and for `other_sinks` in the same process.
-    `parallel_sinks`: whether transactions of several sinks run in parallel. Output of Spark, Hudi and the JVM goes to
-    `spark_log`, which `rolls_log` bounds, and without which no other user can lead it to another file.
+    """Starts a session for all sinks of a process. `parallel_sinks`: whether transactions of several sinks run in
+    parallel. Output of Spark, Hudi and the JVM goes to `spark_log`, which `rolls_log` bounds, and without which no
+    other user can lead it to another file.
     """
-    sinks = (settings, *other_sinks)
-    conf = _conf(sinks, app)
+    conf = _conf(specification, app)
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(log4j_configuration(spark_log, rolls_log))
         archive = archive_option() if _is_alone(conf) else ""
         user_options = [conf.get(name, "") for name in (JAVA_OPTIONS, DEFAULT_JAVA_OPTIONS)]
-        committing_options = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
+        committing_options = (
+            committing_jvm(*user_options) if all(sink.only_commits for sink in specification.sinks) else ""
+        )
         first_options = [archive, _IN_UTC, crash_options(spark_log), temporary_files(), committing_options]
         _add_java_options(conf, first=" ".join(first_options), last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
@@ -130,7 +129,7 @@ def start_session(
         pools.write_text(ALLOCATIONS)
         conf.setIfMissing("spark.scheduler.allocation.file", pools.as_uri())
         # The JVM reads both files when it starts; they may be deleted then.
-        context = _context(conf, sinks, spark_log, parallel_sinks)
+        context = _context(conf, specification, spark_log, parallel_sinks)
     _forget_sources(context)
     if not _is_local(conf):
         # Executors fetch the archive when they start: it must exist as long as the context.
@@ -139,15 +138,15 @@ def start_session(
 
 
 @contextmanager
-def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
+def bare_jvm(specification: SessionSpecification) -> Iterator[JavaGateway]:
     """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     # Certificates and a realm may be named there. The heap and its collector are a worker's.
-    properties = security_properties(settings.spark.get(JAVA_OPTIONS, ""))
+    properties = security_properties(specification.options.get(JAVA_OPTIONS, ""))
     options = " ".join([temporary_files(), _SHORT_LIVED, *properties])
     conf = SparkConf(False).set(HEAP, "256m").set(JAVA_OPTIONS, options)
-    user_jars = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
+    user_jars = [Path(jar) for jar in specification.options.get("spark.jars", "").split(",") if jar]
     try:
-        jars = [*class_path(settings), *user_jars]
+        jars = [*class_path(specification), *user_jars]
         with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
             log4j = Path(directory, "log4j2.properties")
             log4j.write_text(log4j_configuration(None))
@@ -156,7 +155,7 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
     except (*JAVA_ERRORS, OSError) as error:
         raise Unavailable(f"Java did not start: {message(error)}") from error
     try:
-        log_in(gateway.jvm, settings.spark, settings.storage.hdfs)
+        log_in(gateway.jvm, specification.options, specification.sinks[0].access.hdfs)
         yield gateway
     finally:
         gateway.shutdown()
@@ -188,27 +187,27 @@ def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     yield from batches
 
 
-def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
-    settings = sinks[0]
+def _conf(specification: SessionSpecification, app: str) -> SparkConf:
     # False: ignore system properties that other code may have set.
     conf = SparkConf(False)
-    if _on_this_host(settings.spark_master):
+    if _on_this_host(specification.master):
         conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
     conf.setAll(list(_DEFAULTS.items()))
     conf.set("spark.pyspark.python", sys.executable)
-    if _is_local(conf.setMaster(settings.spark_master)):
+    if _is_local(conf.setMaster(specification.master)):
         roots = sorted({str(package.parent) for package in _package_directories()})
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(roots))
         conf.setAll([(f"spark.executorEnv.{name}", value) for name, value in SAFE_PATH.items()])
         conf.set("spark.python.daemon.module", "sink.write.daemon")
         conf.setAll(list(private_hadoop().items()))
-    conf.setAll(list(session_options(*sinks).items()))
-    conf.setAll(list(settings.spark.items()))
+    conf.setAll(list(session_options(specification).items()))
+    conf.setAll(list(specification.options.items()))
     conf.setAll(list(_REQUIRED.items()))
     if _is_local(conf):
         conf.setAll(list(LOCAL_PRIVACY.items()))
     if not _is_alone(conf):
-        jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
+        user_jars = filter(None, specification.options.get("spark.jars", "").split(","))
+        jars = [*map(str, class_path(specification)), *user_jars]
         conf.set("spark.jars", ",".join(jars))
     # Executors load the class with their first task, before Hudi's classes.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
@@ -251,18 +250,21 @@ def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
         conf.set(name, f"{current},{value}" if current else value)
 
 
-def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, parallel_sinks: bool) -> SparkContext:
+def _context(
+    conf: SparkConf, specification: SessionSpecification, spark_log: Path | None, parallel_sinks: bool
+) -> SparkContext:
     # The context looks only in the environment for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
+    sinks = specification.sinks
     # On the class path jars are not copied at every start, and come after PySpark's, some of which they repeat.
-    appended_jars = class_path(*sinks) if _is_alone(conf) else ()
+    appended_jars = class_path(specification) if _is_alone(conf) else ()
     environment = _environment(appended_jars, conf.get("spark.local.dir") or "")
     with jvm_output(spark_log) as output, environment, _preserved_interrupt_handler():
         try:
             gateway = _launch(conf, output, spark_log)
-            await_login(gateway.jvm, dict(conf.getAll()), [sink.storage.hdfs for sink in sinks])
+            await_login(gateway.jvm, dict(conf.getAll()), [sink.access.hdfs for sink in sinks])
             if not _is_local(conf):
-                _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
+                _add_options(conf, executor_options(gateway.jvm, specification.base_paths))
             has_overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
             runtime = gateway.jvm.Runtime.getRuntime()
             cores = local_tasks(conf.get("spark.master") or "", runtime.availableProcessors())

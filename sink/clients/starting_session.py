@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -12,8 +11,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from typing_extensions import Self
 
+from sink.clients.session_specification import SessionSpecification
 from sink.clients.spark import start_session
-from sink.config import Settings
 
 
 class StartingSession:
@@ -21,14 +20,13 @@ class StartingSession:
 
     def __init__(
         self,
-        settings: Settings,
+        specification: SessionSpecification,
         app: str,
         spark_log: Path | None = None,
-        other_sinks: Sequence[Settings] = (),
         parallel_sinks: bool = False,
     ) -> None:
         self._started: Future[SparkSession] = Future()
-        self._start_session = partial(start_session, settings, app, spark_log, other_sinks, parallel_sinks)
+        self._start_session = partial(start_session, specification, app, spark_log, parallel_sinks)
         self._thread = threading.Thread(target=self._start, name="spark", daemon=True)
 
     def __enter__(self) -> Self:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -24,17 +24,18 @@ from pyarrow import fs
 
 from coordination.errors import SinkError, Unavailable
 from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.session_specification import SessionSpecification
 from sink.clients.spark import bare_jvm
-from sink.clients.spark_storage import schemes
-from sink.config import Settings
 from sink.storage.access import (
     HDFS_SCHEMES,
     S3_SCHEMES,
+    Access,
     bucket_of,
     failover_options,
     hadoop_options,
     rust_options,
     scheme_of,
+    schemes_of,
 )
 from sink.storage.faults import fault_in
 from sink.storage.files import PROBE_PREFIX, open_storage, require_answer
@@ -72,142 +73,143 @@ class SharedJvms:
         self._running.close()
 
     @contextmanager
-    def running(self, settings: Settings) -> Iterator[JavaGateway]:
+    def running(self, session: SessionSpecification) -> Iterator[JavaGateway]:
         """Yields a JVM as `bare_jvm` does, and keeps it running."""
         with self._lock:
-            store_schemes = schemes(settings)
+            store_schemes = schemes_of(session.base_paths)
             if store_schemes not in self._gateways:
-                self._gateways[store_schemes] = self._running.enter_context(bare_jvm(settings))
+                self._gateways[store_schemes] = self._running.enter_context(bare_jvm(session))
         yield self._gateways[store_schemes]
 
 
-Jvm = Callable[[Settings], AbstractContextManager[JavaGateway]]
+Jvm = Callable[[SessionSpecification], AbstractContextManager[JavaGateway]]
 
 
-def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[ProbeResult]:
-    """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer."""
-    probe_dir = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
-    missing_directories: list[str] = []
-    is_hdfs = scheme_of(settings.base_path) in HDFS_SCHEMES
-    library, probe = ("hdfs-native", _by_hdfs_native) if is_hdfs else ("pyarrow", _by_pyarrow)
-    python_answer = _answer(settings, library, lambda: probe(settings, probe_dir, missing_directories))
+def probed(base_path: str, session: SessionSpecification, jvm: Jvm = bare_jvm) -> Iterator[ProbeResult]:
+    """Yields the answers of Python, the auditor and Java. If Python fails, it yields only that answer. `session` is the
+    one of the table's sink alone."""
+    probe = _Probe(base_path, session.sinks[0].access, f"{PROBE_PREFIX}{uuid.uuid4().hex}")
+    is_hdfs = scheme_of(base_path) in HDFS_SCHEMES
+    library, by_python = ("hdfs-native", probe.by_hdfs_native) if is_hdfs else ("pyarrow", probe.by_pyarrow)
+    python_answer = probe.answer(library, by_python)
     yield python_answer
     if python_answer.problem:
         return
     if not is_hdfs:
         # On HDFS the auditor uses Python's client.
-        yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
-    directory = _nearest_address(settings) if is_hdfs else settings.base_path
-    yield _answer(
-        settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", missing_directories, jvm)
-    )
+        yield probe.answer("hudi-rs", probe.by_rust)
+    directory = probe.nearest_address() if is_hdfs else base_path
+    yield probe.answer("Java", lambda: probe.by_java(f"{directory}/{probe.directory}-java", session, jvm))
 
 
-def _answer(settings: Settings, library: str, probe: Any) -> ProbeResult:
-    try:
-        probe()
-    except SinkError as error:
-        reason = str(error)
-    except JAVA_ERRORS as error:
-        reason = message(error)
-    except Exception as error:  # noqa: BLE001
-        # hudi-rs does not export its error class, and pyarrow has several.
-        reason = f"{type(error).__name__}: {error}"
-    else:
-        return ProbeResult(library)
-    fault = fault_in(reason, settings.base_path, settings.storage)
-    return ProbeResult(library, fault.sentence if fault else f"{settings.base_path}: {reason[:600]}")
+@dataclass
+class _Probe:
+    """One probe of a table's store, in `directory` below the base path. `missing_directories` are the directories in
+    the bucket that did not exist before."""
 
+    base_path: str
+    access: Access
+    directory: str
+    missing_directories: list[str] = field(default_factory=list)
 
-def _by_pyarrow(settings: Settings, probe_dir: str, missing_directories: list[str]) -> None:
-    """Writes, reads and deletes the probe. Adds the directories in the bucket that do not exist yet to
-    `missing_directories`.
-    """
-    require_answer(settings.base_path, settings.storage)
-    storage = open_storage(settings.base_path, settings.storage)
-    path = f"{probe_dir}/{_PROPERTIES}"
-    directory = storage.locate(path)
-    while "/" in (directory := directory.rpartition("/")[0]):
-        if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
-            missing_directories.append(directory.partition("/")[2])
-    with storage.create(path) as stream:
-        stream.write(_CONTENT)
-    try:
-        with storage.files.open_input_stream(storage.locate(path)) as stream:
-            if stream.read() != _CONTENT:
-                raise OSError(_CHANGED)
-    finally:
-        storage.delete(path)
-    if storage.exists(path):
-        raise OSError(f"{path} still exists after it was deleted")
+    def answer(self, library: str, probe: Callable[[], None]) -> ProbeResult:
+        try:
+            probe()
+        except SinkError as error:
+            reason = str(error)
+        except JAVA_ERRORS as error:
+            reason = message(error)
+        except Exception as error:  # noqa: BLE001
+            # hudi-rs does not export its error class, and pyarrow has several.
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            return ProbeResult(library)
+        fault = fault_in(reason, self.base_path, self.access)
+        return ProbeResult(library, fault.sentence if fault else f"{self.base_path}: {reason[:600]}")
 
-
-def _by_hdfs_native(settings: Settings, probe_dir: str, _missing_directories: list[str]) -> None:
-    """Writes, reads and deletes the probe in the nearest directory that exists. Creates no directory above its own."""
-    storage = open_storage(settings.base_path, settings.storage).nearest
-    path = f"{probe_dir}/probe"
-    try:
+    def by_pyarrow(self) -> None:
+        """Writes, reads and deletes the probe."""
+        require_answer(self.base_path, self.access)
+        storage = open_storage(self.base_path, self.access)
+        path = f"{self.directory}/{_PROPERTIES}"
+        directory = storage.locate(path)
+        while "/" in (directory := directory.rpartition("/")[0]):
+            if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
+                self.missing_directories.append(directory.partition("/")[2])
         with storage.create(path) as stream:
             stream.write(_CONTENT)
-        with storage.files.open_input_stream(storage.locate(path)) as stream:
-            if stream.read() != _CONTENT:
-                raise OSError("reading the probe gives other bytes than were written")
-    finally:
-        if storage.exists(probe_dir):
-            storage.files.delete_dir(storage.locate(probe_dir))
-    if storage.exists(probe_dir):
-        raise OSError(f"{probe_dir} still exists after it was deleted")
-
-
-def _nearest_address(settings: Settings) -> str:
-    """Returns Hudi's address of the table's directory, or of the nearest one above it that exists."""
-    scheme, _, rest = settings.base_path.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}{open_storage(settings.base_path, settings.storage).nearest.root}"
-
-
-def _by_rust(settings: Settings, probe_dir: str) -> None:
-    storage = open_storage(settings.base_path, settings.storage)
-    path = f"{probe_dir}/{_PROPERTIES}"
-    with storage.create(path) as stream:
-        stream.write(_CONTENT)
-    try:
-        base = re.sub(r"^s3n?://", "s3a://", settings.base_path)
-        builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{probe_dir}")
-        builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
-    finally:
-        with suppress(OSError, pa.ArrowException):
-            storage.delete(path)
-
-
-def _by_java(settings: Settings, probe_dir: str, missing_directories: Sequence[str], jvm: Jvm) -> None:
-    with jvm(settings) as gateway:
         try:
-            _write_by_java(gateway, settings, probe_dir, missing_directories)
-        except JAVA_ERRORS as error:
-            # Read the message while the JVM runs.
-            raise Unavailable(message(error)) from None
+            with storage.files.open_input_stream(storage.locate(path)) as stream:
+                if stream.read() != _CONTENT:
+                    raise OSError(_CHANGED)
+        finally:
+            storage.delete(path)
+        if storage.exists(path):
+            raise OSError(f"{path} still exists after it was deleted")
 
+    def by_hdfs_native(self) -> None:
+        """Writes, reads and deletes the probe in the nearest directory that exists. Creates no directory above its
+        own."""
+        storage = open_storage(self.base_path, self.access).nearest
+        path = f"{self.directory}/probe"
+        try:
+            with storage.create(path) as stream:
+                stream.write(_CONTENT)
+            with storage.files.open_input_stream(storage.locate(path)) as stream:
+                if stream.read() != _CONTENT:
+                    raise OSError("reading the probe gives other bytes than were written")
+        finally:
+            if storage.exists(self.directory):
+                storage.files.delete_dir(storage.locate(self.directory))
+        if storage.exists(self.directory):
+            raise OSError(f"{self.directory} still exists after it was deleted")
 
-def _write_by_java(gateway: JavaGateway, settings: Settings, address: str, missing_directories: Sequence[str]) -> None:
-    jvm: Any = gateway.jvm
-    conf = jvm.org.apache.hadoop.conf.Configuration()
-    options = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
-    for name, value in options.items():
-        if name.startswith("spark.hadoop."):
-            conf.set(name.removeprefix("spark.hadoop."), value)
-    path = jvm.org.apache.hadoop.fs.Path(address)
-    files = path.getFileSystem(conf)
-    files.exists(path)
-    stream = files.create(path, True)
-    stream.write(bytearray(_CONTENT))
-    stream.close()
-    try:
-        if int(files.getFileStatus(path).getLen()) != len(_CONTENT):
-            raise OSError(_CHANGED)
-    finally:
-        files.delete(path, False)
-        if scheme_of(address) in S3_SCHEMES:
-            # pyarrow and Hadoop leave an empty object for each directory from which they delete a file.
-            store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(address)
-            for key in missing_directories:
-                store.deleteObject(bucket, f"{key}/")
+    def nearest_address(self) -> str:
+        """Returns Hudi's address of the table's directory, or of the nearest one above it that exists."""
+        scheme, _, rest = self.base_path.partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}{open_storage(self.base_path, self.access).nearest.root}"
+
+    def by_rust(self) -> None:
+        storage = open_storage(self.base_path, self.access)
+        path = f"{self.directory}/{_PROPERTIES}"
+        with storage.create(path) as stream:
+            stream.write(_CONTENT)
+        try:
+            base = re.sub(r"^s3n?://", "s3a://", self.base_path)
+            builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{self.directory}")
+            builder.with_storage_options(rust_options(self.base_path, self.access)).build()
+        finally:
+            with suppress(OSError, pa.ArrowException):
+                storage.delete(path)
+
+    def by_java(self, address: str, session: SessionSpecification, jvm: Jvm) -> None:
+        with jvm(session) as gateway:
+            try:
+                self._write_by_java(gateway, address, session.options)
+            except JAVA_ERRORS as error:
+                # Read the message while the JVM runs.
+                raise Unavailable(message(error)) from None
+
+    def _write_by_java(self, gateway: JavaGateway, address: str, user_options: Mapping[str, str]) -> None:
+        jvm: Any = gateway.jvm
+        conf = jvm.org.apache.hadoop.conf.Configuration()
+        options = {**hadoop_options(self.access), **failover_options(self.access.hdfs), **user_options}
+        for name, value in options.items():
+            if name.startswith("spark.hadoop."):
+                conf.set(name.removeprefix("spark.hadoop."), value)
+        path = jvm.org.apache.hadoop.fs.Path(address)
+        files = path.getFileSystem(conf)
+        files.exists(path)
+        stream = files.create(path, True)
+        stream.write(bytearray(_CONTENT))
+        stream.close()
+        try:
+            if int(files.getFileStatus(path).getLen()) != len(_CONTENT):
+                raise OSError(_CHANGED)
+        finally:
+            files.delete(path, False)
+            if scheme_of(address) in S3_SCHEMES:
+                # pyarrow and Hadoop leave an empty object for each directory from which they delete a file.
+                store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(address)
+                for key in self.missing_directories:
+                    store.deleteObject(bucket, f"{key}/")

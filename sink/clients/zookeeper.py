@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
 from coordination.errors import ConfigError, Unavailable
-from sink.config import ProcessSettings
+from sink.clients.ensemble import EnsembleAccess
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
@@ -75,20 +75,19 @@ class PollingHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return [s for s in readable if s.fileno() in ready], [s for s in writable if s.fileno() in ready], []
 
 
-def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: float) -> KazooClient:
+def new_client(ensemble: EnsembleAccess, complaints: Complaints, max_delay: float) -> KazooClient:
     """Returns a client, not started yet, which retries to connect after at most `max_delay` seconds. Raises ConfigError
     for invalid certificates."""
     security_options: dict[str, Any] = {}
-    if settings.zookeeper_ca is not None:
-        security_options |= {"use_ssl": True, "check_hostname": True, **_certificates(settings)}
-    if settings.zookeeper_username is not None and settings.zookeeper_password is not None:
-        identity = f"{settings.zookeeper_username}:{settings.zookeeper_password.get_secret_value()}"
-        security_options["auth_data"] = [("digest", identity)]
-    if settings.zookeeper_acl == "creator":
+    if ensemble.ca is not None:
+        security_options |= {"use_ssl": True, "check_hostname": True, **_certificates(ensemble)}
+    if ensemble.digest:
+        security_options["auth_data"] = [("digest", ensemble.digest)]
+    if ensemble.restricts:
         security_options["default_acl"] = CREATOR_ALL_ACL
     return KazooClient(
-        hosts=settings.zookeeper,
-        timeout=settings.session_timeout_ms / 1000,
+        hosts=ensemble.address,
+        timeout=ensemble.session_seconds,
         handler=PollingHandler(),
         connection_retry={"max_tries": -1, "max_delay": max_delay},
         # kazoo must not repeat a request: see coordination/zookeeper/keeper.py.
@@ -98,10 +97,9 @@ def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: flo
     )
 
 
-def _certificates(settings: ProcessSettings) -> dict[str, str | None]:
+def _certificates(ensemble: EnsembleAccess) -> dict[str, str | None]:
     """Returns kazoo's arguments. Loads the certificates first: kazoo would retry for ever with invalid ones."""
-    ca, certificate, key = settings.zookeeper_ca, settings.zookeeper_certificate, settings.zookeeper_key
-    password = settings.zookeeper_key_password.get_secret_value() if settings.zookeeper_key_password else None
+    ca, certificate, key = ensemble.ca, ensemble.certificate, ensemble.key
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(ca)
@@ -110,21 +108,22 @@ def _certificates(settings: ProcessSettings) -> dict[str, str | None]:
     if certificate is None:
         return {"ca": str(ca)}
     try:
-        context.load_cert_chain(certificate, key, password or "")
+        context.load_cert_chain(certificate, key, ensemble.key_password)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
             f"zookeeper.ssl.*: {certificate} and {key} are not a certificate and its key in PEM, or the password is"
             f" wrong ({error})"
         ) from error
+    password = ensemble.key_password or None
     return {"ca": str(ca), "certfile": str(certificate), "keyfile": str(key), "keyfile_password": password}
 
 
 class ZooKeeperSession:
     """The worker's session. kazoo's thread calls `on_state` with every change of its state."""
 
-    def __init__(self, settings: ProcessSettings, on_state: Callable[[str], None]) -> None:
-        self._address = settings.zookeeper
-        self._timeout = settings.session_timeout_ms / 1000
+    def __init__(self, ensemble: EnsembleAccess, on_state: Callable[[str], None]) -> None:
+        self._address = ensemble.address
+        self._timeout = ensemble.session_seconds
         self._disconnected_at = time.monotonic()
         self._warned_at = self._disconnected_at
         self._on_state = on_state
@@ -132,7 +131,7 @@ class ZooKeeperSession:
         self._poll_lock = Lock()
         self._replacing: ContextThread | None = None
         self._is_closed = False
-        self.client = new_client(settings, self._complaints, max_delay=5.0)
+        self.client = new_client(ensemble, self._complaints, max_delay=5.0)
         self.client.add_listener(self._state_changed)
 
     def start(self) -> None:
@@ -206,16 +205,16 @@ def require_chroot(client: KazooClient) -> None:
 
 
 @contextmanager
-def connected(settings: ProcessSettings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
+def connected(ensemble: EnsembleAccess, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
     """Yields a started client, for commands. Raises Unavailable if ZooKeeper does not answer in time."""
     complaints = Complaints()
-    client = new_client(settings, complaints, max_delay=1.0)
+    client = new_client(ensemble, complaints, max_delay=1.0)
     try:
         client.start(timeout=seconds)
     except KazooTimeoutError as error:
         client.close()
         raise Unavailable(
-            f"ZooKeeper at {settings.zookeeper} did not answer within {seconds:g} s ({complaints.last}). Start it or"
+            f"ZooKeeper at {ensemble.address} did not answer within {seconds:g} s ({complaints.last}). Start it or"
             " correct zookeeper.*."
         ) from error
     try:

@@ -136,7 +136,15 @@ def audit_sink(
     from sink.audit.log import TopicAccess
     from sink.commands.spark_rows import SparkTable
 
-    topics = TopicAccess(settings.bootstrap, settings.kafka_native_consumer, topics_of(settings)) if log else None
+    topics = (
+        TopicAccess(
+            settings.bootstrap,
+            settings.kafka_native_consumer,
+            topics_of(settings.kafka_native, settings.topics, settings.topic_pattern),
+        )
+        if log
+        else None
+    )
     with sink_errors(), closing(SparkTable(settings)) as spark:
         return run_audit(
             settings.base_path,
@@ -187,7 +195,7 @@ def record(reports: Sequence[tuple[Settings, Report]], coverage: Coverage) -> No
     if not reports:
         return
     # The host of an audit may have no access to ZooKeeper.
-    with suppress(SinkError), connected(reports[0][0], RECORD_SECONDS) as client:
+    with suppress(SinkError), connected(reports[0][0].ensemble, RECORD_SECONDS) as client:
         for settings, report in reports:
             records = AuditRecord(client, settings.root_znode)
             try:

@@ -41,7 +41,7 @@ def _audit(settings: Settings) -> None:
     from sink.audit.coverage import Coverage
     from sink.audit.progress import silent
 
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         last = AuditRecord(client, settings.root_znode).last()
     coverage = Coverage(after(last.through) if last is not None and last.through else "")
     report = audit_sink(settings, log=True, content=True, coverage=coverage, progress=silent)

@@ -116,7 +116,7 @@ def act_on(
     sinks = chosen_sinks.sinks
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         try:
-            with connected(sinks[0]) as client:
+            with connected(sinks[0].ensemble) as client:
                 typer.echo(act(SinkControl(sinks[0], client)))
         except Overdue as error:
             typer.echo(f"sink: {error}", err=True)
@@ -124,7 +124,7 @@ def act_on(
     elif not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     else:
-        with connected(sinks[0]) as client:
+        with connected(sinks[0].ensemble) as client:
             answers = side_by_side(chosen_sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
         _print_answers(answers)
 

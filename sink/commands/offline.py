@@ -27,12 +27,12 @@ def offline(settings: Settings, name: str, writes: bool) -> Iterator[tuple[Spark
     from sink.operations.reset_writer import workers
     from sink.operations.table_version import require_own_table
 
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         Keeper(client, settings.root_znode, lambda: None).require_own_version()
         require_own_table(settings)
         require_no_live_workers(workers(client, settings.root_znode) if writes else ())
         log = Path(settings.log_dir) / f"{name}-spark.log" if settings.log_dir else None
-        spark = start_session(settings, f"sink-{settings.name}-{name}", log, rolls_log=False)
+        spark = start_session(settings.session, f"sink-{settings.name}-{name}", log, rolls_log=False)
         try:
             # Records may be large, and their sizes are not known beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)

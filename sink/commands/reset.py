@@ -75,7 +75,7 @@ def reset(
         raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
     position, at = _position(to)
     settings = one_sink(config, sink)
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         if forgets:
             _forget(settings, client, yes)
         else:
@@ -231,7 +231,7 @@ def adopt(
     --yes.
     """
     settings = one_sink(config, sink)
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         _adopt(settings, client, topic, yes)
 
 
@@ -246,7 +246,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     adoption.require_current_version(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
     foreign_offsets = adoption.read_foreign_offsets(settings.base_path, settings.storage)
-    topics = topics_of(settings)
+    topics = topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
     adoption.require_not_begun(settings.name, table, foreign_offsets, topics)
     commit_offsets = adoption.choose(settings.base_path, foreign_offsets)
     offsets = adoption.offsets_of(commit_offsets, topics, topic)

@@ -38,7 +38,9 @@ class SparkTable:
 
             print(f"sink: {self._settings.name}: starting Spark to read the table", file=sys.stderr, flush=True)
             log = Path(self._settings.log_dir) / "audit-spark.log" if self._settings.log_dir else None
-            self._session = start_session(self._settings, f"sink-{self._settings.name}-audit", log, rolls_log=False)
+            self._session = start_session(
+                self._settings.session, f"sink-{self._settings.name}-audit", log, rolls_log=False
+            )
             self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         return self._session
 

@@ -59,7 +59,7 @@ def status(
         typer.echo(f"no table: {problem}", err=True)
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
-    with connected(sinks[0]) as client:
+    with connected(sinks[0].ensemble) as client:
         reader = _StatusReader(client, chosen_sinks, lag)
         if watch:
             _watch(reader, as_json)
@@ -328,7 +328,7 @@ def history(
 ) -> None:
     """Show the last transactions: how they ended, how long each phase took, why they were aborted."""
     settings = one_sink(config, sink)
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         ledger = Keeper(client, settings.root_znode, lambda: None).read().ledger
     newest_first = (ended_status(summary) for summary in reversed(ledger.history))
     transactions = [ended for ended in newest_first if not aborted or ended.outcome == "ABORTED"][:limit]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sink.clients.session_specification import is_one_process
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.config.groups.records import RAW_COLUMNS
-from sink.config.values import CATALOG_NAME, is_one_process
+from sink.config.values import CATALOG_NAME
 from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from coordination.errors import ConfigError
+from sink.clients.session_specification import SessionSpecification
 from sink.config.build import by_name, message, sentences, settings_of, without_problems
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings
@@ -178,6 +179,13 @@ class Configuration:
     def all_settings(self) -> tuple[Settings, ...]:
         """Settings of every sink, and of a made-up sink for each pattern. A process has to be ready for all of them."""
         return (*self.sinks, *(pattern.probe for pattern in self.patterns))
+
+    @property
+    def session(self) -> SessionSpecification:
+        """The Spark session of a process that hosts all of them. Raises Unavailable, like `Settings.storage`."""
+        return SessionSpecification(
+            self.process.spark_master, self.process.spark, tuple(settings.served_sink for settings in self.all_settings)
+        )
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -18,10 +18,11 @@ from typing import Any
 
 from pydantic import field_serializer, model_validator
 
+from sink.clients.session_specification import ServedSink, SessionSpecification
 from sink.config import kafka as config_kafka
 from sink.config.contradictions import contradictions
 from sink.config.every_field import ProcessSettings, SettingsFields
-from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, Access, access_of, hdfs_access, scheme_of
+from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, Access, access_of, hdfs_access, schemes_of
 from sink.storage.identity import process_keys
 from sink.telemetry.redaction import Properties, redact_text
 
@@ -105,12 +106,27 @@ class Settings(SettingsFields):
         return config_kafka.for_native_consumer(self.bootstrap, self.kafka)
 
     @property
+    def base_paths(self) -> tuple[str, ...]:
+        """The base paths of the table and of its errors table."""
+        return self.base_path, self.errors_base_path
+
+    @property
+    def session(self) -> SessionSpecification:
+        """The Spark session of this sink alone. Raises Unavailable, like `storage`."""
+        return SessionSpecification(self.spark_master, self.spark, (self.served_sink,))
+
+    @property
+    def served_sink(self) -> ServedSink:
+        """What a Spark session has to know of the sink. Raises Unavailable, like `storage`."""
+        return ServedSink(self.base_paths, self.storage, self.only_commits, self.in_flight)
+
+    @property
     def storage(self) -> Access:
         """The access to the table's store at this moment, for every client of the table. Temporary keys change later.
         Raises Unavailable.
         """
         access = self.storage_as_set
-        schemes = {scheme_of(self.base_path), scheme_of(self.errors_base_path)}
+        schemes = schemes_of(self.base_paths)
         if schemes & HDFS_SCHEMES:
             access = replace(access, hdfs=hdfs_access(self.spark, os.environ))
         if schemes & S3_SCHEMES and not access.has_keys:

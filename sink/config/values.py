@@ -287,11 +287,6 @@ def base_path(value: Any) -> str:
     return path
 
 
-def is_one_process(spark_master: str) -> bool:
-    """Returns whether the driver runs all tasks of this Spark master in its own process."""
-    return re.fullmatch(r"local(\[.*\])?", spark_master) is not None
-
-
 Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
 SparkMaster = Annotated[

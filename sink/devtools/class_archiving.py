@@ -48,7 +48,7 @@ def _make_archive(archive: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="sink-archive-") as directory:
         settings = _settings(Path(directory), f"-XX:ArchiveClassesAtExit={part}")
         log = Path(directory, "spark.log")
-        spark = start_session(settings, "class-archive", log)
+        spark = start_session(settings.session, "class-archive", log)
         warm_up(spark)
         rehearse(spark, settings, table_schema(settings))
         _end(spark)

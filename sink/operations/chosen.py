@@ -50,7 +50,7 @@ def known_sinks(fleet: Configuration) -> KnownSinks:
     reason = ""
     recorded: Mapping[str, Collection[str]] = {}
     try:
-        with connected(fleet.process) as client:
+        with connected(fleet.process.ensemble) as client:
             recorded = _recorded_topics(client, fleet.process)
     except SinkError as error:
         reason = str(error)

@@ -127,7 +127,7 @@ def _checks(settings: Settings, jvm: Jvm) -> str:
 
 
 def _status(settings: Settings) -> str:
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         (look,) = ManyStatuses(client, [settings], lag=True).read()
     if look.reading is None:
         return f"{look.error}\n"

@@ -12,9 +12,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from sink.clients.session_specification import is_one_process
 from sink.config import Configuration, ProcessSettings, Settings
 from sink.config.secret_files import secret_files
-from sink.config.values import is_one_process
 
 SHORTEST_TOKEN = 16
 _KEY_FILE = re.compile(r"[.](key[.](location|file)|keystore([.](location|file))?|keytab)$", re.IGNORECASE)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sink.clients.heap import DEFAULT_HEAP, HEAP, require_room
+from sink.clients.session_specification import is_one_process
 from sink.config import Configuration
-from sink.config.values import is_one_process
 
 
 def heap_room(fleet: Configuration, sinks: int = 0) -> str:

@@ -97,7 +97,7 @@ def inference_of(settings: Settings, topics: Sequence[str], sample: Sample) -> I
 
 
 def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
-    topics = topics_of(settings)
+    topics = topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
     for topic in request.topics:
         if topic not in topics:
             raise ConfigError(f"--topic {topic} is not among the sink's topics ({', '.join(topics)}); name one of them")

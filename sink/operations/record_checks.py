@@ -31,7 +31,7 @@ REGISTRY_SECONDS = 5.0
 
 
 def check_records(settings: Settings, schema: TableSchema) -> Iterator[CheckResult]:
-    topics = topics_of(settings)
+    topics = topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
     if not topics:
         return
     sample = read_sample(settings, topics, SAMPLE)

@@ -125,7 +125,7 @@ def _logs(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         yield CheckResult("ZooKeeper", f"{settings.zookeeper} answers")
         root = settings.root_znode
         keeper = Keeper(client, root, lambda: None)
@@ -227,7 +227,9 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         form = replace(form, types=schema.types)
     if schema is not None and settings.value_envelope == "debezium":
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
-    for subject in (f"{topic}-value" for topic in topics_of(settings)):
+    for subject in (
+        f"{topic}-value" for topic in topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
+    ):
         if subject not in subjects:
             yield CheckResult(part, f"{subject} is not a subject: values of that topic name their schemas themselves")
         elif schema is not None and form.columnar:
@@ -296,7 +298,7 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
 
 @contextmanager
 def _java_hudi(settings: Settings, jvm: Jvm) -> Iterator[Any]:
-    with jvm(settings) as gateway:
+    with jvm(settings.session) as gateway:
         try:
             yield gateway.jvm.org.apache.hudi
         except JAVA_ERRORS as error:
@@ -311,7 +313,7 @@ def _lock(settings: Settings) -> Iterator[CheckResult]:
         noted = inspect_base_path(settings.base_path, settings.storage).properties.get(LOCK_IDENTITY)
     except SinkError:
         return  # what is wrong with the store is said elsewhere
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         conflict = lock_conflict(noted, LockIdentity(client, lock_path(settings)).read(), is_known=True)
     if conflict:
         yield CheckResult("table", f"{settings.base_path}: {conflict}", wrong=True)
@@ -351,7 +353,7 @@ def _offsets(settings: Settings) -> Iterator[CheckResult]:
         or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE
     ):
         return
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         view = Keeper(client, settings.root_znode, lambda: None).read()
     if view.states:
         return
@@ -388,7 +390,7 @@ def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:
             yield CheckResult("table", f"target.base.path: {fault.sentence}", wrong=True)
         return
     libraries = []
-    for answer in probed(settings, jvm):
+    for answer in probed(settings.base_path, settings.session, jvm):
         if answer.problem:
             # An error of a library may have several lines.
             error_text = " ".join(answer.problem.split())

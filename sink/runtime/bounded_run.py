@@ -83,7 +83,7 @@ class BoundedRun:
                 if settings.name in known.gone:
                     self._summaries[settings.name] = f"sink {settings.name}: {TOPIC_GONE}"
             with ExitStack() as stack:
-                client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process)))
+                client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process.ensemble)))
                 pool = stack.enter_context(ThreadPoolExecutor(max(1, len(self._sinks)), "bounds"))
                 # The waits for refused sinks end with the run.
                 stack.callback(self._signals.stop.set)

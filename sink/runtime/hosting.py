@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from coordination.errors import ConfigError, SinkError
-from sink.clients.spark_storage import schemes
 from sink.config import Configuration, ProcessSettings, Settings, load_configuration
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.sink import DRAIN_SECONDS, Sink
+from sink.storage.access import schemes_of
 from sink.telemetry.logs import ContextThread, hide
 from sink.telemetry.metrics import ProcessMetrics
 
@@ -77,9 +77,11 @@ def changes_of(
             )
     if [pattern.definition for pattern in new.patterns] != [pattern.definition for pattern in old.patterns]:
         refused["patterns"] = "patterns of topics may not change while the worker runs. Restart it for them."
-    reachable = schemes(*old.all_settings)
+    reachable = schemes_of(path for settings in old.all_settings for path in settings.base_paths)
     added = [name for name in hosted_after if name not in running]
-    unreachable = {name: unknown for name in added if (unknown := schemes(hosted_after[name]) - reachable)}
+    unreachable = {
+        name: unknown for name in added if (unknown := schemes_of(hosted_after[name].base_paths) - reachable)
+    }
     for name, unknown in unreachable.items():
         refused[name] = (
             f"this process was started without the jars of {', '.join(sorted(unknown))}://. Restart the worker."

@@ -37,11 +37,8 @@ def run_worker(
     heap_room(fleet)
     for note in exposure_notes(fleet):
         LOG.info("settings.exposed", note=note)
-    first_settings, *other_settings = fleet.all_settings
-    name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
-    with StartingSession(
-        first_settings, name, _spark_log(fleet.process), other_settings, not fleet.is_one_sink
-    ) as starting:
+    name = f"sink-{fleet.all_settings[0].name}" if fleet.is_one_sink else "sinks"
+    with StartingSession(fleet.session, name, _spark_log(fleet.process), not fleet.is_one_sink) as starting:
         # Half of Python's imports happen here: while the JVM starts, which takes longer.
         from sink.runtime.process import WorkerProcess
 

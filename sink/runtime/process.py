@@ -119,7 +119,7 @@ class WorkerProcess:
         metrics_port = MetricsPort(self._settings.metrics_port, self._facts.metrics, self._settings.http_hosts)
         metrics_port.start()
         http.start()
-        session = ZooKeeperSession(self._settings, self._hosted.session_changed)
+        session = ZooKeeperSession(self._settings.ensemble, self._hosted.session_changed)
         session.start()
         self._hosted.begin()
         try:

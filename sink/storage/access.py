@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -246,6 +246,11 @@ def scheme_of(base_path: str) -> str:
     """Returns the scheme in lower case; empty for a path."""
     match = _SCHEME.match(base_path)
     return match[1].lower() if match else ""
+
+
+def schemes_of(base_paths: Iterable[str]) -> frozenset[str]:
+    """Returns the schemes of several base paths; a local disk has none."""
+    return frozenset(map(scheme_of, base_paths)) - {""}
 
 
 def bucket_of(base_path: str) -> str:

@@ -56,7 +56,7 @@ def main() -> int:
 def _commits(directory: Path, options: argparse.Namespace) -> Iterator[tuple[float, float]]:
     settings = _settings(directory, options)
     schema = parse_ddl(DDL, settings.provenance)
-    spark = start_session(settings, SINK, directory / "spark.log")
+    spark = start_session(settings.session, SINK, directory / "spark.log")
     table = Table(spark, settings, schema, nullcontext)
     table.ensure()
     template: dict[str, Any] = {}

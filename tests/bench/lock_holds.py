@@ -81,7 +81,7 @@ def _append(
     directory: Path, location: dict[str, str], holds: Holds, options: argparse.Namespace, proxy: S3Proxy | None
 ) -> None:
     settings = table_settings(directory / "table", "127.0.0.1:9", **OFTEN, **location)
-    spark = start_session(settings, "holds", directory / "spark.log")
+    spark = start_session(settings.session, "holds", directory / "spark.log")
     driver = Driver(spark, settings, None)  # type: ignore[arg-type]
     driver.table = Table(spark, settings, parse_ddl(DDL, settings.provenance), holds)
     driver.table.ensure()

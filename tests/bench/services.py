@@ -176,7 +176,9 @@ def main() -> None:
                 land(Path(directory, name), zookeeper.address, kafka.address, settings)
                 for name, settings in (("none", NONE), ("every", EVERY))
             ]
-            spark = start_session(load(fleets[0].directory / "w1.yaml", {}), "services", Path(directory, "spark.log"))
+            spark = start_session(
+                load(fleets[0].directory / "w1.yaml", {}).session, "services", Path(directory, "spark.log")
+            )
             none, every = (measure(spark, fleet) for fleet in fleets)
             spark.stop()
     print("| | without | with |\n|---|---:|---:|")

@@ -123,7 +123,10 @@ def _serve(properties: str, log: str) -> None:
     client = KazooClient(settings.zookeeper)
     client.start()
     table = Table(
-        start_session(settings, "other", Path(log)), settings, table_schema(settings), TableLocks(client, settings)
+        start_session(settings.session, "other", Path(log)),
+        settings,
+        table_schema(settings),
+        TableLocks(client, settings),
     )
     print(json.dumps("ready"), flush=True)
     for _ in sys.stdin:

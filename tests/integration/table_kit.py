@@ -238,7 +238,7 @@ def connected(zookeeper: str) -> Iterator[KazooClient]:
 def _serve(base: str, zookeeper: str, log: str) -> None:
     sink_settings = table_settings(Path(base), zookeeper)
     with connected(zookeeper) as client:
-        driver = Driver(start_session(sink_settings, "other", Path(log)), sink_settings, client)
+        driver = Driver(start_session(sink_settings.session, "other", Path(log)), sink_settings, client)
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             name, *arguments = json.loads(line)

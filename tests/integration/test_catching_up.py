@@ -32,7 +32,7 @@ def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
     produce(kafka.address, name, 10, 2)
     fleet = Fleet(tmp_path, chroot, kafka.address, name)
     settings = load(fleet.configure("nobody"))
-    with connected(settings) as client:
+    with connected(settings.ensemble) as client:
         control = SinkControl(settings, client, "a test")
         log = Log(settings.kafka_native)
         target = catching_up.target_of(log, settings, control.read())
@@ -61,7 +61,7 @@ sinks:
   every: {{kafka.topic.regex: "{gone}", target.base.path: "{tmp_path}/{{topic}}"}}
 """)
     [pattern] = load_configuration(file, {}).patterns
-    with connected(pattern.probe) as client:
+    with connected(pattern.probe.ensemble) as client:
         client.ensure_path(f"{pattern.probe.process.zookeeper_root}/{gone}/{PARTITIONS}/{gone}")
     assert main([*command, "--config", str(file)]) == 0
     assert f"{gone}: {TOPIC_GONE}" in capsys.readouterr().out

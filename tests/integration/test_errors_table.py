@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,7 @@ def test_an_errors_table_of_a_fleet_on_another_ensemble_is_refused_and_an_emptie
     ours.publish(operation)
     edit(ours)
     before = completed(ours.settings.errors_base_path)
-    with connected(ours.settings.model_copy(update={"zookeeper": f"{zookeeper.address}/{ours.topic}"})) as elsewhere:
+    with connected(replace(ours.settings.ensemble, address=f"{zookeeper.address}/{ours.topic}")) as elsewhere:
         elsewhere.ensure_path("/")
         theirs = ErrorsTable(ours.spark, ours.settings.model_copy(update={"name": "theirs"}), elsewhere)
         for action in (theirs.verify, lambda: theirs.publish(operation, lambda: None)):

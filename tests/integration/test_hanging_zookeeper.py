@@ -47,7 +47,7 @@ class Worker:
         )
         unused: Any = None
         self.process = WorkerProcess(fleet, signals, unused, unused)
-        self.session = ZooKeeperSession(self.settings.process, self.process._hosted.session_changed)
+        self.session = ZooKeeperSession(self.settings.ensemble, self.process._hosted.session_changed)
         self.session.start()
         assert self.session.wait(threading.Event(), 30)
         self.pool = new_pool()

@@ -69,7 +69,7 @@ def test_the_jvm_of_a_local_master_listens_on_no_port(tmp_path: Path) -> None:
     from tests.integration.table_kit import table_settings
     from tests.integration.test_local_strangers import listening, unchanged
     path = Path({str(tmp_path)!r})
-    spark = start_session(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log")
+    spark = start_session(table_settings(path / "table", "127.0.0.1:9").session, "none", path / "spark.log")
     print(spark.range(3).mapInArrow(unchanged, "id long").count())
     large = spark.range(2).selectExpr("repeat('x', 3000000) AS text").repartition(2)
     print([len(row.get(0)) for row in large._jdf.collect()])
@@ -100,7 +100,7 @@ def test_a_connection_that_was_made_before_a_gateway_closed_its_port_is_closed(
             socket.create_connection(address)
 
     monkeypatch.setattr("sink.clients.jvm_launch.close_port", close_port_beside_strangers)
-    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
+    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9").session) as gateway:
         for stranger in strangers:
             stranger.settimeout(30)
             with contextlib.suppress(ConnectionResetError):
@@ -110,7 +110,7 @@ def test_a_connection_that_was_made_before_a_gateway_closed_its_port_is_closed(
 
 def test_each_thread_has_a_connection_that_the_jvm_made_and_no_stranger_gets_its_secret(tmp_path: Path) -> None:
     """A stranger connects first, from the port number that the JVM takes then."""
-    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9")) as gateway:
+    with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9").session) as gateway:
         java, connector = gateway.jvm.java, gateway._gateway_client._create_new_connection.__self__
         local_address = java.net.InetAddress.getByName("127.0.0.1")
         strangers: list[socket.socket] = []
@@ -149,7 +149,7 @@ def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(tmp_path
     from tests.integration.table_kit import table_settings
     path = Path({str(tmp_path)!r})
     settings = table_settings(path / "table", "127.0.0.1:9", spark__jars={str(next(pyspark_jars().glob("xz*.jar")))!r})
-    spark = start_session(settings, "none", path / "spark.log")
+    spark = start_session(settings.session, "none", path / "spark.log")
     environment = spark._jvm.org.apache.spark.SparkEnv.get()
     block = f"broadcast_{{spark.sparkContext.broadcast(['secret'])._jbroadcast.id()}}_piece0"
     ports = environment.rpcEnv().address().port(), environment.blockManager().blockManagerId().port()
@@ -216,7 +216,7 @@ def command_lines() -> Iterator[set[str]]:
 def test_no_command_line_has_a_password_of_the_jvms_options(tmp_path: Path) -> None:
     options = f"-Djavax.net.ssl.trustStorePassword={PASSWORD}"
     settings = table_settings(tmp_path / "table", "127.0.0.1:9", spark__driver__extraJavaOptions=options)
-    with command_lines() as seen, bare_jvm(settings) as gateway:
+    with command_lines() as seen, bare_jvm(settings.session) as gateway:
         assert gateway.jvm.java.lang.System.getProperty("javax.net.ssl.trustStorePassword") == PASSWORD
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)
     assert not [line for line in seen if PASSWORD in line]
@@ -229,7 +229,7 @@ def test_settings_that_refer_to_the_environment_reach_a_workers_jvm_and_no_comma
     from sink.config import load_configuration
     path = Path({str(tmp_path)!r})
     [settings] = load_configuration(path / "table.properties").sinks
-    jvm = start_session(settings, "none", path / "spark.log", rolls_log=False)._jvm
+    jvm = start_session(settings.session, "none", path / "spark.log", rolls_log=False)._jvm
     jvm.org.apache.logging.log4j.LogManager.getLogger("own").warn("a warning")
     print("WARN own a warning" in (path / "spark.log").read_text())
     print(jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
@@ -307,7 +307,7 @@ def test_a_jvm_whose_executor_was_stopped_or_whose_heap_is_full_is_gone_with_the
     from tests.integration.table_kit import table_settings
     {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
     path = Path({str(tmp_path)!r})
-    spark = start_session(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log")
+    spark = start_session(table_settings(path / "table", "127.0.0.1:9").session, "none", path / "spark.log")
     watchdog, later_one = JvmWatchdog(spark), JvmWatchdog(spark)
     watchdog.start()
     time.sleep(2.5)

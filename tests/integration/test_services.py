@@ -412,7 +412,7 @@ def test_a_table_is_cleaned_and_archived_where_zookeeper_is_reached_by_tls_alone
 ) -> None:
     with tls_zookeeper(tmp_path / "tls") as (_, by_certificate):
         secured = table_settings(tmp_path / "table", "", **by_certificate, **LIMITS, **CLUSTERING)
-        with connected(secured) as client:
+        with connected(secured.ensemble) as client:
             assert_served(spark, secured, client)
 
 

@@ -40,7 +40,7 @@ from sink.clients.spark import start_session
 from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
 settings = table_settings(path / "table", "127.0.0.1:9", **{option!r})
-start_session(settings, "none", path / "spark.log")
+start_session(settings.session, "none", path / "spark.log")
 """
     sentence = rf"Spark did not start on .*: {reason}\. See .*spark\.log\."
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -98,7 +98,7 @@ from sink.clients.starting_session import StartingSession
 from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
 try:
-    with StartingSession(table_settings(path / "table", "127.0.0.1:9"), "none", path / "spark.log"):
+    with StartingSession(table_settings(path / "table", "127.0.0.1:9").session, "none", path / "spark.log"):
         raise ValueError("refused")
 except ValueError as error:
     print(error, SparkContext._gateway is not None, SparkContext._active_spark_context)
@@ -121,14 +121,18 @@ def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
     user_jar = "/opt/own.jar"
     for more in ({"spark__jars": user_jar}, {"spark__master": "spark://127.0.0.1:7077"}):
         jars = (
-            _conf((table_settings(tmp_path / "table", "127.0.0.1:9", **more),), "none").get("spark.jars", "").split(",")
+            _conf(table_settings(tmp_path / "table", "127.0.0.1:9", **more).session, "none")
+            .get("spark.jars", "")
+            .split(",")
         )
         assert any("hudi-spark" in jar for jar in jars)
         assert (user_jar in jars) == ("spark__jars" in more)
-    assert _conf((table_settings(tmp_path / "table", "127.0.0.1:9"),), "none").get("spark.jars") is None
+    assert _conf(table_settings(tmp_path / "table", "127.0.0.1:9").session, "none").get("spark.jars") is None
 
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"log\.dir: .* cannot be written \(.*\). Set another one"):
-        start_session(table_settings(tmp_path / "table", "127.0.0.1:9"), "none", tmp_path / "file" / "spark.log")
+        start_session(
+            table_settings(tmp_path / "table", "127.0.0.1:9").session, "none", tmp_path / "file" / "spark.log"
+        )

@@ -244,7 +244,7 @@ def a_maker(directory: Path) -> Iterator[Maker]:
             "spark.default.parallelism": "1",
         }
         properties.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
-        session = start_session(load(properties, {}), "maker", directory / "spark.log")
+        session = start_session(load(properties, {}).session, "maker", directory / "spark.log")
         stack.callback(end_jvm)
         stack.callback(session.stop)
         client = stack.enter_context(connected(zookeeper.address))

@@ -382,7 +382,7 @@ def _serve(properties: str, log: str) -> None:
     # What the JVM prints must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    commands = _Commands(start_session(settings, "rewrites", Path(log)), settings.zookeeper)
+    commands = _Commands(start_session(settings.session, "rewrites", Path(log)), settings.zookeeper)
 
     def answer(value: Any) -> None:
         answers.write(json.dumps(value) + "\n")

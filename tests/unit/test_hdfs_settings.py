@@ -72,7 +72,7 @@ def test_the_jvm_is_told_how_to_fail_over_where_nobody_has(tmp_path: Path) -> No
     lake = {f"spark.hadoop.{name}": value for name, value in LAKE.items()}
     provider = "spark.hadoop.dfs.client.failover.proxy.provider.lake"
     longest = "spark.hadoop.dfs.client.failover.sleep.max.millis"
-    options = session_options(settings(tmp_path, **lake))
+    options = session_options(settings(tmp_path, **lake).session)
     assert options[provider].endswith(".ConfiguredFailoverProxyProvider")
     assert options[longest] == "3000"
     own_settings = {
@@ -88,8 +88,8 @@ def test_a_local_path_that_hadoop_takes_for_the_clusters_is_refused(
     files = conf_dir(tmp_path, core_site={"fs.defaultFS": "hdfs://lake"})
     monkeypatch.setenv("HADOOP_CONF_DIR", files)
     with pytest.raises(ConfigError, match=r"Write hdfs://lake/data/orders or file:///data/orders"):
-        session_options(settings(tmp_path, **{"target.base.path": "/data/orders"}))
-    session_options(settings(tmp_path, **{"target.base.path": "file:///data/orders"}))
+        session_options(settings(tmp_path, **{"target.base.path": "/data/orders"}).session)
+    session_options(settings(tmp_path, **{"target.base.path": "file:///data/orders"}).session)
 
 
 def test_a_client_asks_shorter_than_hadoops_own_unless_the_user_says_otherwise() -> None:

@@ -89,7 +89,7 @@ def test_whatever_waits_for_zookeeper_keeps_no_tick_waiting(worker: Worker, monk
     """The look for leaders, the presence, and the end of a session that has to be replaced."""
     worker.add_sinks(worker.wait)
     worker.poll_presence = lambda: worker.wait() and None
-    worker.session = session = ZooKeeperSession(worker.settings.process, lambda _state: None)
+    worker.session = session = ZooKeeperSession(worker.settings.ensemble, lambda _state: None)
     started: list[str] = []
     client: Any = SimpleNamespace(connected=False, stop=worker.wait, start_async=lambda: started.append("started"))
     monkeypatch.setattr(session, "client", client)
@@ -101,7 +101,7 @@ def test_whatever_waits_for_zookeeper_keeps_no_tick_waiting(worker: Worker, monk
 
 
 def test_a_session_that_has_ended_is_replaced(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = ZooKeeperSession(worker.settings.process, lambda _state: None)
+    session = ZooKeeperSession(worker.settings.ensemble, lambda _state: None)
     calls: list[str] = []
     client: Any = SimpleNamespace(
         connected=False, stop=lambda: calls.append("stop"), start_async=lambda: calls.append("start")

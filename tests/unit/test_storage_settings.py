@@ -117,15 +117,15 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, options: dict[str, str]
 
 def test_a_table_on_a_disk_asks_for_no_jars_and_no_options(tmp_path: Path) -> None:
     sink_settings = settings(tmp_path, **MINIO, **{"target.base.path": "/data/orders"})
-    assert session_options(sink_settings) == {}
-    assert not [jar for jar in class_path(sink_settings) if jar.name.startswith("hadoop-aws")]
+    assert session_options(sink_settings.session) == {}
+    assert not [jar for jar in class_path(sink_settings.session) if jar.name.startswith("hadoop-aws")]
 
 
 def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_path: Path) -> None:
     options = {"target.base.path": "gs://lake/orders"}
     with pytest.raises(ConfigError, match=r"gcs-connector .* Name its file in spark\.jars"):
-        class_path(settings(tmp_path, **options))
-    jars = class_path(settings(tmp_path, **options, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
+        class_path(settings(tmp_path, **options).session)
+    jars = class_path(settings(tmp_path, **options, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}).session)
     assert not [jar for jar in jars if "gcs" in jar.name]
 
 

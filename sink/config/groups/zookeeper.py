@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from sink.clients.ensemble import EnsembleAccess
 from sink.config.fields import Choice, Secret, SettingGroup, TextFile, setting
 from sink.config.values import DurationMs, Ensemble, Text, ZnodePath
 
@@ -55,3 +56,18 @@ class ZooKeeperSettings(SettingGroup):
         " table lock's too: other writers of the table then need the same name.",
         default="open",
     )
+
+    @property
+    def ensemble(self) -> EnsembleAccess:
+        """How the process reaches ZooKeeper; it includes secrets."""
+        name, password, key_password = self.zookeeper_username, self.zookeeper_password, self.zookeeper_key_password
+        return EnsembleAccess(
+            self.zookeeper,
+            self.session_timeout_ms / 1000,
+            self.zookeeper_ca,
+            self.zookeeper_certificate,
+            self.zookeeper_key,
+            key_password.get_secret_value() if key_password else "",
+            f"{name}:{password.get_secret_value()}" if name is not None and password is not None else "",
+            self.zookeeper_acl == "creator",
+        )
