@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ from coordination.zookeeper.table_service_lock import Service, TableServiceLock,
 from sink.config import Settings
 from sink.http.facts import HostedSink, Verb
 from sink.http.server import WorkerHttp
+from sink.operations.observed_sink import observed_sink
+from sink.runtime.facts import table_question
+from sink.runtime.http_settings import http_specification
 from tests.one_sink import load
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -200,6 +204,10 @@ class StubFacts:
         return self.not_ready
 
 
+def hosted_sink(settings: Settings, client: Any, log: Any) -> HostedSink:
+    return HostedSink(observed_sink(settings), client, log, partial(table_question, settings))
+
+
 class SyntheticFleet:
     """Sinks in a ZooKeeper, and a worker's HTTP server that shows them."""
 
@@ -210,7 +218,7 @@ class SyntheticFleet:
         self.settings = settings_in(directory, zookeeper, http__listen=port, **settings)
         self.client = KazooClient(zookeeper)
         self.client.start()
-        self.http = WorkerHttp(self.settings, self.facts)
+        self.http = WorkerHttp(http_specification(self.settings), self.facts)
 
     def __enter__(self) -> SyntheticFleet:
         self.http.start()
@@ -230,7 +238,7 @@ class SyntheticFleet:
         sink_tree = self.trees[name] = SinkTree(self.client, settings, self.log, partitions)
         for index, worker in enumerate(workers):
             sink_tree.join(worker, leads=index == len(self.trees) % len(workers))
-        self.facts.sinks.append(HostedSink(settings, self.client, self.log))
+        self.facts.sinks.append(hosted_sink(settings, self.client, self.log))
         return sink_tree
 
 

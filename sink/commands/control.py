@@ -19,6 +19,7 @@ from sink.commands.common import ConfigOption, SinksOption, several_sinks
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.chosen import SinkResult, side_by_side
 from sink.operations.control import Overdue, SinkControl, decisive_errors
+from sink.operations.observed_sink import observed_sink
 
 WAIT_SECONDS = 300.0
 _Request = TypeVar("_Request")
@@ -117,7 +118,7 @@ def act_on(
     if len(sinks) == 1 and not chosen_sinks.misconfigured:
         try:
             with connected(sinks[0].ensemble) as client:
-                typer.echo(act(SinkControl(sinks[0], client)))
+                typer.echo(act(SinkControl(observed_sink(sinks[0]), client)))
         except Overdue as error:
             typer.echo(f"sink: {error}", err=True)
             raise typer.Exit(1) from error
@@ -125,7 +126,9 @@ def act_on(
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     else:
         with connected(sinks[0].ensemble) as client:
-            answers = side_by_side(chosen_sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
+            answers = side_by_side(
+                chosen_sinks, lambda settings: act(SinkControl(observed_sink(settings), client)), len(sinks)
+            )
         _print_answers(answers)
 
 

@@ -16,8 +16,8 @@ from rich.text import Text
 from coordination.state.incarnations import worker_of
 from coordination.state.tree import KeeperView
 from sink.commands.common import text_table
-from sink.config import Settings
 from sink.operations.health import HealthEvidence, Judgement, duration, judge
+from sink.operations.observed_sink import ObservedSink
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import FORMAT, Status
 from sink.telemetry.backlog import Trend, last_commit
@@ -68,10 +68,10 @@ class SinkReport:
         }
 
 
-def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> SinkReport:
+def report_on(sink: ObservedSink, view: KeeperView, status: Status, trend: Trend) -> SinkReport:
     """Judges a sink. `trend` has seen the view."""
-    evidence = HealthEvidence(settings, time.time(), view, status, trend=trend)
-    return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
+    evidence = HealthEvidence(sink, time.time(), view, status, trend=trend)
+    return SinkReport(sink.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
 def unread(name: str, kind: str, reason: str) -> SinkReport:

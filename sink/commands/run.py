@@ -75,8 +75,8 @@ def wait(
 
     def wait_caught_up(control: SinkControl) -> str:
         # Closed before the wait: with a hundred sinks, each would keep a client's threads until its last offset.
-        with closing(Log(control.settings.kafka_native)) as log:
-            target = target_of(log, control.settings, control.read())
+        with closing(Log(control.sink.kafka)) as log:
+            target = target_of(log, control.sink, control.read())
         return wait_for(control, target, timeout)
 
     act_on(config, sink, wait_caught_up, without_topic=TOPIC_GONE)

@@ -32,6 +32,7 @@ from sink.operations.chosen import KnownSinks
 from sink.operations.control import describe_request
 from sink.operations.health import moment
 from sink.operations.many_statuses import ManyStatuses, SinkLook
+from sink.operations.observed_sink import observed_sink
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, ended_status
 from sink.telemetry.backlog import Trend
 from sink.telemetry.terminal import console
@@ -80,24 +81,25 @@ class _StatusReader:
     """Reads sinks repeatedly, and follows their trends."""
 
     def __init__(self, client: KazooClient, chosen_sinks: KnownSinks, lag: bool) -> None:
-        self._statuses = ManyStatuses(client, chosen_sinks.sinks, lag)
+        sinks = [observed_sink(settings) for settings in chosen_sinks.sinks]
+        self._statuses = ManyStatuses(client, sinks, lag)
         self._is_one = len(chosen_sinks.sinks) == 1
         self._unusable = [unread(name, "refused", reason) for name, reason in chosen_sinks.misconfigured.items()]
-        self._trends = {settings.name: Trend(settings.normal_wait) for settings in chosen_sinks.sinks}
+        self._trends = {sink.name: Trend(sink.normal_wait) for sink in sinks}
 
     def read(self) -> list[SinkReport]:
         """Looks at all sinks. Raises Unavailable. If several sinks are read, an unreadable one says so in its line."""
         return [*map(self._report, self._statuses.read()), *self._unusable]
 
     def _report(self, look: SinkLook) -> SinkReport:
-        settings, error, reading = look.settings, look.error, look.reading
+        sink, error, reading = look.sink, look.error, look.reading
         if reading is None or error is not None:
             if self._is_one and error is not None:
                 raise error
-            return unread(settings.name, "znode" if isinstance(error, Corrupt) else "other-version", str(error))
-        trend = self._trends[settings.name]
+            return unread(sink.name, "znode" if isinstance(error, Corrupt) else "other-version", str(error))
+        trend = self._trends[sink.name]
         trend.observe(reading.view, reading.log, time.time(), look.begun or {})
-        return report_on(settings, reading.view, reading.status, trend)
+        return report_on(sink, reading.view, reading.status, trend)
 
 
 def _document(reports: Sequence[SinkReport]) -> dict[str, object]:

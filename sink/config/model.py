@@ -117,7 +117,7 @@ class Settings(SettingsFields):
 
     @property
     def served_sink(self) -> ServedSink:
-        """What a Spark session has to know of the sink. Raises Unavailable, like `storage`."""
+        """The sink as a Spark session knows it. Raises Unavailable, like `storage`."""
         return ServedSink(self.base_paths, self.storage, self.only_commits, self.in_flight)
 
     @property

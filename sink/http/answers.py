@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from sink.config import ProcessSettings, Settings
 from sink.http import documents
-from sink.http.facts import HostedSink, WorkerFacts
+from sink.http.facts import HostedSink, Verb, WorkerFacts
 from sink.http.fleet import FleetReading, FleetWatch
 from sink.http.table_process import TableSummaryProcess
 from sink.operations.control import decisive_errors
@@ -81,8 +80,8 @@ class UnknownSink(Exception):
 
 
 class Answers:
-    def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
-        self._token = settings.http_token
+    def __init__(self, token: str, facts: WorkerFacts) -> None:
+        self._token = token
         self._facts = facts
         self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts.metrics)
@@ -127,7 +126,7 @@ class Answers:
 
     def _coordinator(self, sink: str) -> HttpResponse:
         """Answers 200 if this worker leads the sink, or any sink if none is named."""
-        led_sinks = sorted(hosted.settings.name for hosted in self._hosted(sink) if hosted.leads)
+        led_sinks = sorted(hosted.observed.name for hosted in self._hosted(sink) if hosted.leads)
         document = {"worker": self._facts.worker, "leads": led_sinks}
         return HttpResponse(200 if led_sinks else 503, documents.to_bytes(document))
 
@@ -135,13 +134,13 @@ class Answers:
         """Answers with the files and bad records of one sink's table."""
         hosted = self._hosted(sink)
         if len(hosted) != 1:
-            names = sorted(candidate.settings.name for candidate in hosted)
+            names = sorted(candidate.observed.name for candidate in hosted)
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
         if self._table_places.locked():
             return refusal(503, "other tables are being read; ask again in some seconds")
         async with self._table_places:
             try:
-                report = await self._in_pool(lambda: self._tables.report_of(hosted[0].settings))
+                report = await self._in_pool(lambda: self._tables.report_of(hosted[0].table()))
             except SinkError as error:
                 return refusal(503, str(error))
         return HttpResponse(200, documents.to_bytes(report))
@@ -165,12 +164,12 @@ class Answers:
 
     def _denial(self, authorization: str) -> HttpResponse | None:
         """Returns 401 without a token, 403 for a wrong token or if http.token is not set, None for the right token."""
-        if self._token is None:
+        if not self._token:
             return refusal(403, "http.token is not set: nothing can be changed by HTTP; use the commands of `sink`")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return refusal(401, "send the token of http.token: Authorization: Bearer ...")
-        expected = self._token.get_secret_value().encode()
+        expected = self._token.encode()
         if not hmac.compare_digest(token.strip().encode(errors="surrogateescape"), expected):
             return refusal(403, "that is not the token of http.token")
         return None
@@ -178,9 +177,9 @@ class Answers:
     def _hosted(self, sink: str) -> list[HostedSink]:
         """Returns the sink of that name, or all without a name. Raises UnknownSink."""
         sinks = self._facts.sinks
-        chosen = [hosted for hosted in sinks if sink in ("", hosted.settings.name)]
+        chosen = [hosted for hosted in sinks if sink in ("", hosted.observed.name)]
         if sink and not chosen:
-            raise UnknownSink(sink, sorted(hosted.settings.name for hosted in sinks))
+            raise UnknownSink(sink, sorted(hosted.observed.name for hosted in sinks))
         return chosen
 
     async def _in_pool(self, make: Callable[[], _T]) -> _T:
@@ -206,16 +205,16 @@ class Answers:
             return answer
 
 
-def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> HttpResponse:
+def _perform(verb: Verb, hosted: Sequence[HostedSink], worker: str) -> HttpResponse:
     """Performs the verb on each sink, also after an error. The status is that of the first decisive error."""
     if not hosted:
         return refusal(503, "this worker has no session of ZooKeeper yet")
     results: dict[str, Any] = {}
     errors: dict[str, SinkError] = {}
     for sink in hosted:
-        name = sink.settings.name
+        name = sink.observed.name
         try:
-            results[name] = verb(sink.settings, sink.client, worker)
+            results[name] = verb(sink.observed, sink.client, worker)
         except SinkError as error:
             errors[name] = error
     decisive = decisive_errors([*errors.values(), *(None for _ in results)])

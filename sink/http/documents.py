@@ -93,7 +93,7 @@ def _status(fleet: FleetReading, name: str) -> dict[str, Any]:
     return {
         **document,
         "health": health_document,
-        "bad_records": {"tolerance": evidence.settings.errors_tolerance, "recent": recent_errors},
+        "bad_records": {"tolerance": evidence.sink.tolerance, "recent": recent_errors},
         "waiting_seconds": round(sink.trend.age.known, 1),
         "catch_up_seconds": _rounded(sink.trend.catch_up),
         "last_commit": last_commit(evidence.view),
@@ -151,7 +151,7 @@ def _line(fleet: FleetReading, name: str) -> dict[str, Any]:
             "partitions": len(status.partitions),
             "committed": status.committed,
             "open": [transaction.phase for transaction in status.transactions],
-            "table": evidence.settings.base_path,
+            "table": evidence.sink.base_path,
         }
     return line
 

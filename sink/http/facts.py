@@ -9,23 +9,27 @@ from typing import Any, Protocol
 from kazoo.client import KazooClient
 
 from sink.clients.shared_log import SharedLog
-from sink.config import Settings
+from sink.http.table_process import TableQuestion
+from sink.operations.observed_sink import ObservedSink
 
-Verb = Callable[[Settings, KazooClient, str], Any]
+Verb = Callable[[ObservedSink, KazooClient, str], Any]
 """Performs a verb on one sink. The text is the worker of `?worker=`, or empty. Returns a value for JSON, raises
 SinkError."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedSink:
-    """One sink that the process hosts: its clients, and its state at the moment of the question. `leads`: this worker
-    coordinates it. `retention` is Kafka's, in seconds, by topic, as far as this worker knows it. `troubles` are the
-    failures of servers (store, registry) and of table services that keep this worker from its work on the sink.
+    """One sink that the process hosts: its clients, and its state at the moment of the question.
+
+    `table` gives the place of its table, with the keys of the moment. `leads`: this worker coordinates it. `retention`
+    is Kafka's, in seconds, by topic, as far as this worker knows it. `troubles` are the failures of servers (store,
+    registry) and of table services that keep this worker from its work on the sink.
     """
 
-    settings: Settings
+    observed: ObservedSink
     client: KazooClient
     log: SharedLog
+    table: Callable[[], TableQuestion]
     leads: bool = False
     retention: Mapping[str, float] = field(default_factory=dict)
     troubles: tuple[str, ...] = ()

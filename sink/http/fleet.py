@@ -24,7 +24,6 @@ from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import HostedRecord
 from coordination.zookeeper.worker_summaries import WorkerSummaries
-from sink.config import Settings
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.logs import LogCache
 from sink.operations.health import HealthEvidence, Judgement, judge
@@ -67,19 +66,19 @@ class OutsideWorkers:
         if now - self._refreshed_at < RECORDS_SECONDS:
             return
         self._refreshed_at = now
-        clients = {_root_key(sink.settings, sink.client): sink.client for sink in sinks if sink.client.connected}
+        clients = {_root_key(sink): sink.client for sink in sinks if sink.client.connected}
         self._summaries = {
             key: self._summaries.get(key) or WorkerSummaries(client, key[1]) for key, client in clients.items()
         }
         self._hosts = {key: _hosts(summaries) for key, summaries in self._summaries.items()}
 
     def workers_of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
-        hosts = self._hosts.get(_root_key(sink.settings, sink.client), {})
-        return outside_workers(hosts.get(sink.settings.name, {}))
+        hosts = self._hosts.get(_root_key(sink), {})
+        return outside_workers(hosts.get(sink.observed.name, {}))
 
 
-def _root_key(settings: Settings, client: KazooClient) -> tuple[int, str]:
-    return id(client), settings.root_znode.rpartition("/")[0]
+def _root_key(sink: HostedSink) -> tuple[int, str]:
+    return id(sink.client), sink.observed.fleet_znode
 
 
 def _hosts(summaries: WorkerSummaries) -> dict[str, dict[str, HostedRecord]]:
@@ -220,20 +219,20 @@ class FleetWatch:
             self._waking.notify_all()
 
     def _follow_sinks(self) -> None:
-        hosted = {sink.settings.name: sink for sink in self._facts.sinks}
+        hosted = {sink.observed.name: sink for sink in self._facts.sinks}
         for name in self._watched.keys() - hosted.keys():
             self._drop(name)
         for name, sink in hosted.items():
             watched = self._watched.get(name)
             if watched is not None:
-                if watched.hosted.client is sink.client and watched.hosted.settings is sink.settings:
+                if watched.hosted.client is sink.client and watched.hosted.observed is sink.observed:
                     watched.hosted = sink
                     continue
                 self._drop(name)
             changed = threading.Event()
-            keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
+            keeper = Keeper(sink.client, sink.observed.root_znode, changed.set)
             sink.client.add_listener(keeper.session_changed)
-            self._watched[name] = _Watched(sink, keeper, Trend(sink.settings.normal_wait), changed)
+            self._watched[name] = _Watched(sink, keeper, Trend(sink.observed.normal_wait), changed)
 
     def _drop(self, name: str) -> None:
         watched = self._watched.pop(name)
@@ -243,7 +242,7 @@ class FleetWatch:
         client: KazooClient = watched.hosted.client
         if not client.connected:
             watched.unread = finding(
-                "zookeeper", f"this worker has no connection to {watched.hosted.settings.zookeeper}"
+                "zookeeper", f"this worker has no connection to {watched.hosted.observed.ensemble}"
             )
             return
         now = time.monotonic()
@@ -263,8 +262,8 @@ class FleetWatch:
 
     def _sink_now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
         hosted, tree = watched.hosted, watched.tree
-        settings, silent = hosted.settings, tuple(self._facts.liveness())
-        evidence = HealthEvidence(settings, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
+        sink, silent = hosted.observed, tuple(self._facts.liveness())
+        evidence = HealthEvidence(sink, wall, unread=watched.unread, troubles=hosted.troubles, silent=silent)
         if tree is not None:
             log = self._logs.answer_for(name)
             watched.trend.observe(tree.view, log if isinstance(log, LogView) else None, wall)
@@ -272,7 +271,7 @@ class FleetWatch:
             evidence = replace(
                 evidence,
                 view=tree.view,
-                status=build(settings, tree, log, wall, outside),
+                status=build(sink, tree, log, wall, outside),
                 departed_workers=tuple(
                     sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
                 ),
@@ -309,5 +308,5 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
             # The connection ended, and the watch with it: a drain would go unnoticed.
             watched.members.pop(incarnation, None)
 
-    path = f"{watched.hosted.settings.root_znode}/{member_path(incarnation)}"
+    path = f"{watched.hosted.observed.root_znode}/{member_path(incarnation)}"
     watched.hosted.client.get_async(path, watch=on_event)

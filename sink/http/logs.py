@@ -43,7 +43,7 @@ class LogCache:
         for name, (hosted, view) in sinks.items():
             if now - self._refused.get(name, -REFUSED_SECONDS) >= REFUSED_SECONDS:
                 _, questions = by_client.setdefault(id(hosted.log), (hosted.log, {}))
-                questions[name] = log_question(hosted.settings, () if view is None else view.topics)
+                questions[name] = log_question(hosted.observed, () if view is None else view.topics)
         for log, questions in by_client.values():
             answers = ask_all(_recent(log), questions)
             errors = {name: error for name, error in answers.items() if not isinstance(error, LogView)}

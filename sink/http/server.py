@@ -12,11 +12,11 @@ import structlog
 from tornado.netutil import bind_sockets
 
 from coordination.errors import ConfigError
-from sink.config import ProcessSettings
 from sink.http import page
 from sink.http.answers import Answers
 from sink.http.bounded_server import Handler, Route, ServerThread
 from sink.http.facts import WorkerFacts
+from sink.http.specification import HttpSpecification
 from sink.operations.control import VERBS
 from sink.telemetry.known_hosts import KnownHosts
 
@@ -71,34 +71,34 @@ def routes(answers: Answers) -> list[Route]:
 class WorkerHttp:
     """`start` binds and serves until `close`."""
 
-    def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
-        self._settings = settings
-        self._answers = Answers(settings, facts)
+    def __init__(self, specification: HttpSpecification, facts: WorkerFacts) -> None:
+        self._specification = specification
+        self._answers = Answers(specification.token, facts)
         self._server: ServerThread | None = None
 
     @property
     def url(self) -> str:
         """The address of the page; empty if nothing is served."""
-        if self._settings.http_address is None:
+        if self._specification.address is None:
             return ""
-        scheme = "http" if self._settings.http_certificate is None else "https"
-        return f"{scheme}://{self._settings.http_listen}/"
+        scheme = "http" if self._specification.certificate is None else "https"
+        return f"{scheme}://{self._specification.listen}/"
 
     def start(self) -> None:
-        address = self._settings.http_address
-        if address is None:
+        specification = self._specification
+        if specification.address is None:
             return
-        tls_context = _tls_context(self._settings)
-        host, port = address
+        tls_context = _tls_context(specification)
+        host, port = specification.address
         try:
             sockets = bind_sockets(port, host)
         except OSError as error:
-            sentence = f"http.listen {self._settings.http_listen} cannot be used ({error.strerror or error})"
-            if "http_listen" in self._settings.model_fields_set:
+            sentence = f"http.listen {specification.listen} cannot be used ({error.strerror or error})"
+            if specification.is_chosen:
                 raise ConfigError(f"{sentence}; choose another one for each worker of a host, or `none`") from error
             LOG.warning("http.not_served", reason=f"{sentence}; set http.listen to another one, or to `none`")
             return
-        self._server = ServerThread("http", sockets, routes(self._answers), known_hosts(self._settings), tls_context)
+        self._server = ServerThread("http", sockets, routes(self._answers), known_hosts(specification), tls_context)
         self._server.start()
         LOG.info("http.served", url=self.url)
 
@@ -108,15 +108,15 @@ class WorkerHttp:
             self._server.close()
 
 
-def known_hosts(settings: ProcessSettings) -> KnownHosts:
+def known_hosts(specification: HttpSpecification) -> KnownHosts:
     """Returns the names that the server takes: all of them beyond loopback, unless `http.hosts` is set."""
-    listen_host = settings.http_address[0] if settings.http_address else ""
-    is_guarded = bool(settings.http_hosts) or settings.http_is_on_loopback
-    return KnownHosts(settings.http_hosts, listen_host, is_guarded)
+    listen_host = specification.address[0] if specification.address else ""
+    is_guarded = bool(specification.hosts) or specification.is_on_loopback
+    return KnownHosts(specification.hosts, listen_host, is_guarded)
 
 
-def _tls_context(settings: ProcessSettings) -> ssl.SSLContext | None:
-    certificate, key = settings.http_certificate, settings.http_key
+def _tls_context(specification: HttpSpecification) -> ssl.SSLContext | None:
+    certificate, key = specification.certificate, specification.key
     if certificate is None or key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

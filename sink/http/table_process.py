@@ -21,7 +21,6 @@ from typing import Any
 
 from coordination.errors import SinkError, Unavailable
 from sink.clients.child_environment import child_environment
-from sink.config import Settings
 from sink.storage.access import Access
 
 AGE_SECONDS = 60.0
@@ -53,18 +52,17 @@ class TableSummaryProcess:
         if (process := self._process) is not None:
             process.kill()
 
-    def report_of(self, settings: Settings) -> Mapping[str, Any]:
+    def report_of(self, question: TableQuestion) -> Mapping[str, Any]:
         """Returns a document for JSON, at most a minute old; `age` is its age in seconds."""
-        cached = self._cache.get(settings.name)
+        cached = self._cache.get(question.sink)
         if cached is None or time.monotonic() - cached[0] > AGE_SECONDS:
             if not self._reading.acquire(blocking=False):
                 raise Unavailable("another table is being read; ask again in some seconds")
             try:
-                question = TableQuestion(settings.name, settings.base_path, settings.errors_base_path, settings.storage)
-                cached = self._cache[settings.name] = time.monotonic(), self._ask(question)
+                cached = self._cache[question.sink] = time.monotonic(), self._ask(question)
             finally:
                 self._reading.release()
-        return {"sink": settings.name, "age": round(time.monotonic() - cached[0], 1), **cached[1]}
+        return {"sink": question.sink, "age": round(time.monotonic() - cached[0], 1), **cached[1]}
 
     def _ask(self, question: TableQuestion) -> Mapping[str, Any]:
         """Runs the process. Sends keys through a pipe: neither the command line nor the environment shows them."""

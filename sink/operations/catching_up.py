@@ -18,8 +18,8 @@ from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log, UnknownTopic
-from sink.config import Settings
 from sink.operations.control import SinkControl, describe_request
+from sink.operations.observed_sink import ObservedSink
 from sink.operations.reset_checks import require_same_cluster
 
 TOPIC_GONE = "Kafka no longer has its topic; there is nothing to wait for"
@@ -71,13 +71,13 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
     return state.end if state is not None and state.topic_id == topic_id else 0
 
 
-def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> CatchUpTarget:
+def target_of(log: Log, sink: ObservedSink, view: KeeperView, at: float | None = None) -> CatchUpTarget:
     """Returns the offsets up to the present high watermark of each partition, or up to its first record of the time
     `at`: records of open Kafka transactions are acknowledged, and waited for. Raises ConfigError for another cluster
     than the sink reads.
     """
-    unfinished = unfinished_topics(view.states, settings.topics)
-    log_view = log.view(settings.topics, settings.topic_pattern, unfinished)
+    unfinished = unfinished_topics(view.states, sink.topics)
+    log_view = log.view(sink.topics, sink.topic_pattern, unfinished)
     require_same_cluster(view, None, log_view)
     offsets = {} if at is None else positions_at(log, log_view, at)
     log_ranges = {
@@ -148,7 +148,7 @@ def wait_for(
 def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:
     """Raises Conflict for a topic that Kafka no longer has: its records will never be committed."""
     try:
-        with closing(Log(control.settings.kafka_native)) as log:
+        with closing(Log(control.sink.kafka)) as log:
             log.view(topics)
     except UnknownTopic as error:
         raise Conflict(

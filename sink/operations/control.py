@@ -23,8 +23,8 @@ from coordination.state.incarnations import worker_of
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.worker_records import worker_records
-from sink.config import Settings
 from sink.operations.health import moment
+from sink.operations.observed_sink import ObservedSink
 
 TRIES = 20
 POLL_SECONDS = 2.0
@@ -57,12 +57,12 @@ def decisive_errors(errors: Sequence[SinkError | None]) -> list[SinkError]:
 class SinkControl:
     """An operator's access to one sink. `by` names the author of requests."""
 
-    def __init__(self, settings: Settings, client: KazooClient, by: str = "") -> None:
-        self.settings = settings
-        self.name = settings.name
+    def __init__(self, sink: ObservedSink, client: KazooClient, by: str = "") -> None:
+        self.sink = sink
+        self.name = sink.name
         self._by = by or requester()
         self._changed = threading.Event()
-        self._keeper = Keeper(client, settings.root_znode, self._changed.set)
+        self._keeper = Keeper(client, sink.root_znode, self._changed.set)
         self._client = client
 
     def pause(self, reason: str = "") -> str:
@@ -150,7 +150,7 @@ class SinkControl:
 
     def _refuse_if_it_joins_later(self, worker: str) -> None:
         """Raises Conflict if the worker hosts this sink and is not a member now: a request names members."""
-        for record in worker_records(self._client, self.settings.zookeeper_root):
+        for record in worker_records(self._client, self.sink.fleet_znode):
             hosted = record.sinks.get(self.name)
             if record.worker == worker and not record.draining and hosted is not None and hosted.state in JOINS_LATER:
                 reason = f": {hosted.reason}" if hosted.reason else ""
@@ -239,22 +239,24 @@ class SinkControl:
             self._client.remove_listener(self._keeper.session_changed)
 
 
-def _request_only(make_request: Callable[[SinkControl, str], object]) -> Callable[[Settings, KazooClient, str], str]:
-    def perform(settings: Settings, client: KazooClient, worker: str) -> str:
-        outcome = make_request(SinkControl(settings, client, f"HTTP at {socket.gethostname()}"), worker)
+def _request_only(
+    make_request: Callable[[SinkControl, str], object],
+) -> Callable[[ObservedSink, KazooClient, str], str]:
+    def perform(sink: ObservedSink, client: KazooClient, worker: str) -> str:
+        outcome = make_request(SinkControl(sink, client, f"HTTP at {socket.gethostname()}"), worker)
         return outcome if isinstance(outcome, str) else "asked for"
 
     return perform
 
 
-VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
+VERBS: Mapping[str, Callable[[ObservedSink, KazooClient, str], str]] = {
     "pause": _request_only(lambda sink, _: sink.pause()),
     "resume": _request_only(lambda sink, _: sink.resume()),
     "flush": _request_only(lambda sink, _: sink.flush()),
     "switchover": _request_only(lambda sink, _: sink.switchover()),
     "drain": _request_only(lambda sink, worker: sink.drain(worker)),
 }
-"""Requests of the HTTP server, which does not wait. Each takes the settings, a client, and the named worker."""
+"""Requests of the HTTP server, which does not wait. Each takes the sink, a client, and the named worker."""
 
 
 def switchover_outcome(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:

@@ -29,6 +29,7 @@ from sink.clients.zookeeper import connected
 from sink.config import Configuration, Settings, load_configuration
 from sink.operations.chosen import SIDE_BY_SIDE, known_sinks
 from sink.operations.many_statuses import ManyStatuses
+from sink.operations.observed_sink import observed_sink
 from sink.operations.validation import validate
 from sink.telemetry.redaction import Redactor
 from sink.telemetry.version import parts, sink_version
@@ -128,7 +129,7 @@ def _checks(settings: Settings, jvm: Jvm) -> str:
 
 def _status(settings: Settings) -> str:
     with connected(settings.ensemble) as client:
-        (look,) = ManyStatuses(client, [settings], lag=True).read()
+        (look,) = ManyStatuses(client, [observed_sink(settings)], lag=True).read()
     if look.reading is None:
         return f"{look.error}\n"
     return json.dumps(look.reading.status.to_json(), indent=2) + "\n"

@@ -17,7 +17,7 @@ from itertools import chain
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.table_service_lock import RUN, TableServiceRun
-from sink.config import Settings
+from sink.operations.observed_sink import ObservedSink
 from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
 from sink.telemetry.backlog import PartitionTrend, Trend, last_commit
@@ -45,7 +45,7 @@ class Judgement:
 class HealthEvidence:
     """The facts about a sink. `unread` is the reason if there is no `view`."""
 
-    settings: Settings
+    sink: ObservedSink
     wall: float
     view: KeeperView | None = None
     status: Status | None = None
@@ -113,7 +113,7 @@ def _overdue_services(evidence: HealthEvidence, status: Status) -> Iterator[Find
 
 
 def _names_of_overdue(evidence: HealthEvidence, run: TableServiceRun) -> tuple[str, ...]:
-    limit = evidence.settings.services_overdue_ms / 1000
+    limit = evidence.sink.services_overdue
     return tuple(name for name, since in run.due_since.items() if evidence.wall - since > limit)
 
 
@@ -125,7 +125,7 @@ def _open_transactions(evidence: HealthEvidence, are_too_long: bool) -> Iterator
     """Yields one finding for the open Kafka transactions that have been seen for longer than the setting allows, or for
     the other ones. It names the oldest.
     """
-    limit = evidence.settings.open_seconds
+    limit = evidence.sink.open_limit
     transactions = [
         transaction
         for transaction in evidence.trend.open_transactions.open
@@ -156,7 +156,7 @@ def _refusals(evidence: HealthEvidence) -> list[Finding]:
 
 def _overdue(evidence: HealthEvidence, view: KeeperView, status: Status, is_certain: bool = True) -> Iterator[Finding]:
     """Yields that a commit is overdue: reasons if it is certain, a note if records may have waited for too long."""
-    limit, committed = evidence.settings.commit_allowance, last_commit(view)
+    limit, committed = evidence.sink.commit_allowance, last_commit(view)
     if committed is not None and evidence.wall - committed <= limit:
         return
     since = "never" if committed is None else f"{duration(evidence.wall - committed)} ago"
@@ -209,7 +209,7 @@ def _notes(evidence: HealthEvidence, view: KeeperView, status: Status) -> Iterat
     yield from _retention(evidence)
     yield from _open_transactions(evidence, are_too_long=False)
     growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
-    if growing and evidence.trend.age.known > evidence.settings.commit_allowance:
+    if growing and evidence.trend.age.known > evidence.sink.commit_allowance:
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka import Log, Unsettled
-from sink.config import Settings
+from sink.operations.observed_sink import ObservedSink
 
 LogAnswer = LogView | SinkError
 """The view of one sink's log, or the reason why there is none."""
@@ -40,10 +40,10 @@ class LogQuestion:
         return LogView(view.cluster, ranges, deleted=tuple(topic for topic in view.deleted if topic in self.optional))
 
 
-def log_question(settings: Settings, recorded_topics: Collection[str]) -> LogQuestion:
+def log_question(sink: ObservedSink, recorded_topics: Collection[str]) -> LogQuestion:
     """Asks for the configured topics. A recorded topic that is not configured by name may have been deleted."""
-    unconfigured = sorted(set(recorded_topics).difference(settings.topics))
-    return LogQuestion(tuple(settings.topics), settings.topic_pattern, tuple(unconfigured))
+    unconfigured = sorted(set(recorded_topics).difference(sink.topics))
+    return LogQuestion(sink.topics, sink.topic_pattern, tuple(unconfigured))
 
 
 def ask_fresh(log: Log, questions: Mapping[str, LogQuestion]) -> dict[str, LogAnswer]:

@@ -21,8 +21,8 @@ from coordination.zookeeper.keeper import Keeper, read_together
 from coordination.zookeeper.worker_summaries import WorkerSummaries
 from sink.clients.kafka import Log
 from sink.clients.record_times import begin_times
-from sink.config import Settings
 from sink.operations.log_ends import LogAnswer, LogQuestion, ask_fresh, log_question
+from sink.operations.observed_sink import ObservedSink
 from sink.operations.status import Reading, reading_of
 
 CLUSTERS_AT_ONCE = 16
@@ -40,7 +40,7 @@ class SinkLook:
     cluster back.
     """
 
-    settings: Settings
+    sink: ObservedSink
     reading: Reading | None = None
     error: Corrupt | OtherVersion | None = None
     begun: Mapping[TopicPartition, float] | None = None
@@ -49,12 +49,12 @@ class SinkLook:
 class ManyStatuses:
     """Reads sinks repeatedly. Keeps a cache of each tree and one client for each Kafka cluster."""
 
-    def __init__(self, client: KazooClient, sinks: Sequence[Settings], lag: bool) -> None:
+    def __init__(self, client: KazooClient, sinks: Sequence[ObservedSink], lag: bool) -> None:
         self._sinks = sinks
         self._lag = lag
         self._logs: dict[Cluster, Log] = {}
-        self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
-        roots = sorted({_parent(settings) for settings in sinks})
+        self._keepers = {sink.name: Keeper(client, sink.root_znode, lambda: None) for sink in sinks}
+        roots = sorted({sink.fleet_znode for sink in sinks})
         self._summaries = {root: WorkerSummaries(client, root) for root in roots}
         for keeper in self._keepers.values():
             client.add_listener(keeper.session_changed)
@@ -66,14 +66,14 @@ class ManyStatuses:
         answers, begun = self._logs_of(readable) if self._lag else ({}, {})
         hosts = {root: summaries.hosts() for root, summaries in self._summaries.items()}
         looks = []
-        for settings in self._sinks:
-            tree, name = trees[settings.name], settings.name
+        for sink in self._sinks:
+            tree, name = trees[sink.name], sink.name
             if not isinstance(tree, FullTree):
-                looks.append(SinkLook(settings, error=tree))
+                looks.append(SinkLook(sink, error=tree))
                 continue
-            hosting = hosts[_parent(settings)].get(name, {})
-            reading = reading_of(settings, tree, answers.get(name), hosting)
-            looks.append(SinkLook(settings, reading, begun=begun.get(_cluster(settings), {})))
+            hosting = hosts[sink.fleet_znode].get(name, {})
+            reading = reading_of(sink, tree, answers.get(name), hosting)
+            looks.append(SinkLook(sink, reading, begun=begun.get(_cluster(sink), {})))
         return looks
 
     def _logs_of(
@@ -81,11 +81,11 @@ class ManyStatuses:
     ) -> tuple[dict[str, LogAnswer], dict[Cluster, dict[TopicPartition, float]]]:
         """Returns the ends of each sink's log, and when open Kafka transactions of each cluster began."""
         questions: dict[Cluster, dict[str, LogQuestion]] = {}
-        for settings in self._sinks:
-            if (tree := trees.get(settings.name)) is not None:
-                cluster = _cluster(settings)
-                self._logs.setdefault(cluster, Log(settings.kafka_native))
-                questions.setdefault(cluster, {})[settings.name] = log_question(settings, tree.topics)
+        for sink in self._sinks:
+            if (tree := trees.get(sink.name)) is not None:
+                cluster = _cluster(sink)
+                self._logs.setdefault(cluster, Log(sink.kafka))
+                questions.setdefault(cluster, {})[sink.name] = log_question(sink, tree.topics)
 
         def ask(cluster: Cluster) -> tuple[dict[str, LogAnswer], dict[TopicPartition, float]]:
             answers = ask_fresh(self._logs[cluster], questions[cluster])
@@ -108,9 +108,5 @@ def _side_by_side(act: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         return list(pool.map(act, items))
 
 
-def _parent(settings: Settings) -> str:
-    return settings.root_znode.rpartition("/")[0]
-
-
-def _cluster(settings: Settings) -> Cluster:
-    return tuple(sorted(settings.kafka_native.items()))
+def _cluster(sink: ObservedSink) -> Cluster:
+    return tuple(sorted(sink.kafka.items()))

@@ -20,8 +20,8 @@ from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.records import AuditAnswer, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_records import HostedRecord
-from sink.config import Settings
 from sink.operations.log_ends import LogAnswer
+from sink.operations.observed_sink import ObservedSink
 from sink.telemetry.backlog import lag
 
 FORMAT = 1
@@ -177,11 +177,11 @@ class Reading:
 
 
 def reading_of(
-    settings: Settings, tree: FullTree, log_answer: LogAnswer | None, hosts: Mapping[str, HostedRecord]
+    sink: ObservedSink, tree: FullTree, log_answer: LogAnswer | None, hosts: Mapping[str, HostedRecord]
 ) -> Reading:
     """Makes a reading of what was read. `hosts`: the sink's record in each process that hosts it, by worker."""
     outside = outside_workers(hosts)
-    status = build(settings, tree, log_answer, time.time(), outside)
+    status = build(sink, tree, log_answer, time.time(), outside)
     return Reading(tree.view, log_answer if isinstance(log_answer, LogView) else None, status)
 
 
@@ -194,11 +194,10 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
     )
 
 
-def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
-    """Returns None if the settings name no catalogue. A record of another catalogue is ignored."""
-    if not settings.catalogued:
+def catalog_status(name: str | None, state: CatalogState | None, committed: int) -> CatalogStatus | None:
+    """Returns None without a catalogue. `name` is the table's there; a record of another catalogue is ignored."""
+    if name is None:
         return None
-    name = settings.catalog_name
     if state is None or state.catalog != name:
         state = CatalogState(name)
     behind = max(0, committed - state.committed)
@@ -209,7 +208,7 @@ def catalog_status(settings: Settings, state: CatalogState | None, committed: in
 
 
 def build(
-    settings: Settings,
+    sink: ObservedSink,
     tree: FullTree,
     log_answer: LogAnswer | None,
     wall: float,
@@ -221,12 +220,12 @@ def build(
     partitions = _partitions(view.states, log_view)
     lags = [partition.lag for partition in partitions]
     return Status(
-        sink=settings.name,
-        zookeeper=f"{settings.zookeeper}{settings.root_znode}",
+        sink=sink.name,
+        zookeeper=f"{sink.ensemble}{sink.root_znode}",
         exists=view.info is not None,
         keeper=view.info.uuid if view.info else None,
         config=view.info.config if view.info else None,
-        same_config=view.info is None or view.info.config == settings.config_digest,
+        same_config=view.info is None or view.info.config == sink.config_digest,
         epoch=view.epoch,
         coordinator=view.coordinator,
         halt=view.halt,
@@ -244,7 +243,7 @@ def build(
         committed=view.ledger.committed,
         kafka_error=str(log_answer) if isinstance(log_answer, SinkError) else None,
         services=tree.services,
-        catalog=catalog_status(settings, tree.catalog, view.ledger.committed),
+        catalog=catalog_status(sink.catalog, tree.catalog, view.ledger.committed),
         audit=tree.audit,
         outside=outside,
         paused=view.control.paused,

@@ -227,9 +227,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
         form = replace(form, types=schema.types)
     if schema is not None and settings.value_envelope == "debezium":
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
-    for subject in (
-        f"{topic}-value" for topic in topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
-    ):
+    topics = topics_of(settings.kafka_native, settings.topics, settings.topic_pattern)
+    for subject in (f"{topic}-value" for topic in topics):
         if subject not in subjects:
             yield CheckResult(part, f"{subject} is not a subject: values of that topic name their schemas themselves")
         elif schema is not None and form.columnar:

@@ -25,6 +25,7 @@ from sink.config import Configuration, Settings
 from sink.operations.catching_up import TOPIC_GONE, CatchUpTarget, target_of, wait_for
 from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
+from sink.operations.observed_sink import observed_sink
 from sink.operations.table_version import require_own_table
 from sink.runtime.launch import run_worker
 from sink.runtime.signals import Signals
@@ -102,7 +103,7 @@ class BoundedRun:
         self._failures[name] = ConfigError(f"sink {name} cannot run: {error}")
 
     def _reach(self, settings: Settings, client: KazooClient) -> None:
-        control = SinkControl(settings, client, f"sink run by {requester()}")
+        control = SinkControl(observed_sink(settings), client, f"sink run by {requester()}")
         try:
             target = self._until_answered(lambda: self._target(settings, control))
             LOG.info("run.bounded", sink=settings.name, offsets=target.missing(control.read().states))
@@ -122,7 +123,7 @@ class BoundedRun:
             require_own_table(settings)
             log = Log(settings.kafka_native)
             try:
-                return target_of(log, settings, control.read(), self._at)
+                return target_of(log, control.sink, control.read(), self._at)
             finally:
                 log.close()
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from kazoo.client import KazooClient
 
 from sink.clients.shared_log import SharedLog
 from sink.config import ProcessSettings, Settings
 from sink.http.facts import HostedSink, Verb
+from sink.http.table_process import TableQuestion
 from sink.operations.control import VERBS
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.sink import Sink, SinkState
@@ -53,7 +55,15 @@ class ProcessFacts:
         if client is None or log is None:
             return ()
         return tuple(
-            HostedSink(sink.settings, client, log(sink.settings), sink.leads, sink.retention, self._troubles(sink))
+            HostedSink(
+                sink.observed,
+                client,
+                log(sink.settings),
+                partial(table_question, sink.settings),
+                sink.leads,
+                sink.retention,
+                self._troubles(sink),
+            )
             for sink in tuple(self._sinks.values())
         )
 
@@ -95,3 +105,7 @@ class ProcessFacts:
             return ()
         reasons = [f"{sink.settings.name}: {sink.reason}" for sink in sinks if sink.reason]
         return reasons or ["it has not joined the fleet yet"]
+
+
+def table_question(settings: Settings) -> TableQuestion:
+    return TableQuestion(settings.name, settings.base_path, settings.errors_base_path, settings.storage)

@@ -140,7 +140,7 @@ class Presence:
         if name is None or name not in self._sinks:
             return
         self._handed_over[name] = now
-        SinkControl(self._sinks[name].settings, self._client, f"worker {self._worker}").switchover()
+        SinkControl(self._sinks[name].observed, self._client, f"worker {self._worker}").switchover()
         LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
 
     def _to_hand_over(self) -> str | None:

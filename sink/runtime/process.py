@@ -35,6 +35,7 @@ from sink.runtime.commit_warmup import CommitWarmup, LeaderSearch
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
+from sink.runtime.http_settings import http_specification
 from sink.runtime.jvm_watchdog import EXIT_JVM_GONE, JvmWatchdog, kill_process_tree
 from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.presence import Presence
@@ -115,7 +116,7 @@ class WorkerProcess:
         self._grace_start = self._watched
 
     def run(self) -> None:
-        http = WorkerHttp(self._settings, self._facts)
+        http = WorkerHttp(http_specification(self._settings), self._facts)
         metrics_port = MetricsPort(self._settings.metrics_port, self._facts.metrics, self._settings.http_hosts)
         metrics_port.start()
         http.start()

@@ -35,6 +35,7 @@ from sink.hudi.lock import WAIT_SECONDS, TableLocks
 from sink.hudi.options import require_usable
 from sink.hudi.table import Table
 from sink.operations.adoption import warn_of_foreign_offsets
+from sink.operations.observed_sink import observed_sink
 from sink.operations.table_version import require_own_table
 from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog
@@ -111,6 +112,7 @@ class Sink:
 
     def __init__(self, settings: Settings, shared: Future[SharedParts], metrics: SinkMetrics) -> None:
         self.settings = settings
+        observed = self.observed = observed_sink(settings)
         self.schema: TableSchema | None = None
         """The table's schema, once it is known to be usable."""
         self.state = SinkState.OPENING
@@ -119,7 +121,7 @@ class Sink:
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
-        metrics.configured(settings.commit_allowance, settings.services_overdue_ms / 1000, settings.open_seconds)
+        metrics.configured(observed.commit_allowance, observed.services_overdue, observed.open_limit)
         metrics.waits_for("zookeeper", True)
         self._stop = Event()
         self.ended = Event()

@@ -31,10 +31,9 @@ from sink.clients.shared_log import SharedLog
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from sink.http.facts import HostedSink
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chromium import Chromium, find_chromium
-from tests.http_fleet import SyntheticFleet
+from tests.http_fleet import SyntheticFleet, hosted_sink
 
 PATHS = ("/liveness", "/health", "/status", "/status?sink=sink-007", "/overview", "/metrics")
 LOOKING_SECONDS = 60.0
@@ -135,7 +134,7 @@ def _serve(parameters: Mapping[str, Any]) -> None:
     fleet.facts.metrics_text = metrics.text
     for name in parameters["names"]:
         settings = fleet.settings.model_copy(update={"name": name, "topics": (name,)})
-        fleet.facts.sinks.append(HostedSink(settings, fleet.client, log))
+        fleet.facts.sinks.append(hosted_sink(settings, fleet.client, log))
         figures = metrics.sink(name)
         figures.coordinating(True)
         figures.offsets.read_states({}, None)

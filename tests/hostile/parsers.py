@@ -40,6 +40,7 @@ from sink.http.server import WorkerHttp
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
+from sink.runtime.http_settings import http_specification
 from sink.schema.bounds import SchemaBounds
 from sink.schema.table_schema import parse_ddl
 from sink.telemetry.redaction import redact_text
@@ -275,7 +276,8 @@ def texts(data: bytes) -> object:
 def _http_port() -> int:
     """Returns the port of a worker's server on loopback, which this process runs to its end."""
     [port] = free_ports(1)
-    WorkerHttp(settings_in(Path(tempfile.mkdtemp()), "127.0.0.1:1", http__listen=port), StubFacts()).start()
+    settings = settings_in(Path(tempfile.mkdtemp()), "127.0.0.1:1", http__listen=port)
+    WorkerHttp(http_specification(settings), StubFacts()).start()
     return port
 
 

@@ -18,6 +18,7 @@ from sink.config import load_configuration
 from sink.operations import catching_up
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.control import Overdue, SinkControl
+from sink.operations.observed_sink import observed_sink
 from tests.fleet import Fleet, produce
 from tests.one_sink import load
 
@@ -33,9 +34,9 @@ def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
     fleet = Fleet(tmp_path, chroot, kafka.address, name)
     settings = load(fleet.configure("nobody"))
     with connected(settings.ensemble) as client:
-        control = SinkControl(settings, client, "a test")
+        control = SinkControl(observed_sink(settings), client, "a test")
         log = Log(settings.kafka_native)
-        target = catching_up.target_of(log, settings, control.read())
+        target = catching_up.target_of(log, control.sink, control.read())
         log.close()
         with pytest.raises(Overdue, match="is 10 offsets before the end"):
             catching_up.wait_for(control, target, 2.0)

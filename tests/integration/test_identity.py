@@ -13,6 +13,7 @@ from coordination.state.model import TopicPartition
 from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import free_ports
 from sink.operations.control import SinkControl
+from sink.operations.observed_sink import observed_sink
 from sink.write.kafka_reader import ReadLimits
 from tests.chaos.proxy import Proxy
 from tests.fleet import Fleet, produce
@@ -73,7 +74,7 @@ def test_a_coordinator_on_another_cluster_stands_back_and_the_rest_of_the_fleet_
     fleet = make_fleet(records=RECORDS)
     other = start_on_two_clusters(fleet, other_kafka)
     fleet.wait("both are candidates", lambda view: len(view.contenders) == 2)
-    SinkControl(load(fleet.workers["w1"].config, {}), fleet.client, "the test").switchover()
+    SinkControl(observed_sink(load(fleet.workers["w1"].config, {})), fleet.client, "the test").switchover()
     fleet.wait_for_log("w2", "coordinator.stood_back")
     produce(fleet.kafka, fleet.topic, RECORDS, PARTITIONS, first=RECORDS)
     view = fleet.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))

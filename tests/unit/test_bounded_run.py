@@ -46,12 +46,13 @@ def run_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BoundedRun]:
 
     def new_run(worker: Callable[[Signals, Refuse], None], *names: str) -> BoundedRun:
         sinks = tuple(SimpleNamespace(name=name) for name in names)
-        fleet: Any = SimpleNamespace(hosted=sinks, hosts=lambda _: True, process=None)
+        fleet: Any = SimpleNamespace(hosted=sinks, hosts=lambda _: True, process=SimpleNamespace(ensemble=None))
         monkeypatch.setattr(bounded_run, "known_sinks", lambda _: SimpleNamespace(sinks=sinks, gone=frozenset()))
         monkeypatch.setattr(bounded_run, "run_worker", lambda _, signals, refuse: worker(signals, refuse))
         return BoundedRun(fleet, Signals(), None, SECONDS)
 
     monkeypatch.setattr(bounded_run, "connected", lambda _: nullcontext())
+    monkeypatch.setattr(bounded_run, "observed_sink", lambda settings: settings)
     monkeypatch.setattr(bounded_run, "SinkControl", Control)
     monkeypatch.setattr(bounded_run, "wait_for", wait_for)
     monkeypatch.setattr(BoundedRun, "_target", lambda *_: SimpleNamespace(missing=lambda _: 5))

@@ -12,6 +12,7 @@ from coordination.state import codec
 from coordination.zookeeper.records import CatalogState, build_state, decode
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.catalog import entry_names, sync_options
+from sink.operations.observed_sink import observed_sink
 from sink.operations.status import CatalogStatus, catalog_status
 from sink.runtime.catalog_sync import LAST_RETRY_SECONDS, seconds_to_next
 from tests.unit.settings_kit import minimal_settings
@@ -158,13 +159,13 @@ def test_the_status_tells_how_far_behind_a_catalogue_is_and_forgets_another_one(
     name = settings.catalog_name
     assert name == "default.orders in thrift://metastore:9083"
     state = CatalogState(name, "w1", 100.0, 7, "20260101000000000").after_failure("w2", 200.0, "refused")
-    assert catalog_status(settings, state, 9) == CatalogStatus(
+    assert catalog_status(observed_sink(settings).catalog, state, 9) == CatalogStatus(
         name, "w2", 100.0, 7, "20260101000000000", 2, 1, 200.0, "refused"
     )
-    elsewhere = catalog_status(minimal_settings(tmp_path, **URI, catalog__database="lake"), state, 9)
+    elsewhere = catalog_status(minimal_settings(tmp_path, **URI, catalog__database="lake").catalog_name, state, 9)
     assert elsewhere is not None
     assert (elsewhere.instant, elsewhere.behind, elsewhere.failures) == ("", 9, 0)
-    assert catalog_status(minimal_settings(tmp_path), state, 9) is None
+    assert catalog_status(observed_sink(minimal_settings(tmp_path)).catalog, state, 9) is None
 
 
 def test_hudis_own_class_finds_a_metastore_that_spark_knows(tmp_path: Path) -> None:

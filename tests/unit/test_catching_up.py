@@ -15,6 +15,7 @@ from coordination.state.model import LogView, OpenRange, PartitionLog, Partition
 from coordination.state.tree import KeeperInfo, KeeperView
 from sink.clients.kafka import Log
 from sink.operations.catching_up import CatchUpTarget, positions_at, target_of
+from sink.operations.observed_sink import observed_sink
 from sink.operations.reset import ResetRequest, with_offsets
 from tests.unit.settings_kit import minimal_settings
 
@@ -57,15 +58,15 @@ class SeenLog(TimedLog):
 
 
 def test_records_behind_an_open_kafka_transaction_are_waited_for_and_named(tmp_path: Path) -> None:
-    settings, view = minimal_settings(tmp_path), cast(KeeperView, SimpleNamespace(states={}, info=None))
+    sink, view = observed_sink(minimal_settings(tmp_path)), cast(KeeperView, SimpleNamespace(states={}, info=None))
     logs = {P0: PartitionLog("id", 0, 10, 16), P1: PartitionLog("id", 5, 9, 9)}
     log = SeenLog(LogView("cluster", logs), p0=None, p1=7)
-    target = target_of(cast(Log, log), settings, view)
+    target = target_of(cast(Log, log), sink, view)
     landed = {P0: state(10), P1: state(9)}
     assert (target.is_reached(landed), target.missing(landed)) == (False, 6)
     assert target.waits_for(landed) == "; it waits for the end of open Kafka transactions: orders-0 (offset 10)"
     assert target.waits_for({P0: state(16), P1: state(9)}) == ""
-    before = target_of(cast(Log, log), settings, view, at=1.0)
+    before = target_of(cast(Log, log), sink, view, at=1.0)
     assert before.is_reached({P0: state(16), P1: state(7)})
 
 
@@ -73,7 +74,7 @@ def test_another_cluster_than_the_sink_reads_has_no_end_that_could_be_reached(tm
     view = cast(KeeperView, SimpleNamespace(states={}, info=KeeperInfo("uuid", "config", "read")))
     empty = SeenLog(LogView("another", {P0: PartitionLog("id", 0, 0)}))
     with pytest.raises(ConfigError, match="began to read the Kafka cluster read, this one is another"):
-        target_of(cast(Log, empty), minimal_settings(tmp_path), view)
+        target_of(cast(Log, empty), observed_sink(minimal_settings(tmp_path)), view)
 
 
 def test_what_is_planned_and_not_committed_does_not_count() -> None:

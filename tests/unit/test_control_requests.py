@@ -17,6 +17,7 @@ from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
 from sink.operations.control import NoSuchWorker, SinkControl, switchover_outcome
+from sink.operations.observed_sink import observed_sink
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 from tests.unit.settings_kit import minimal_settings
 
@@ -380,7 +381,7 @@ def test_a_drain_says_that_a_worker_stays_which_joins_only_later(
     )
     monkeypatch.setattr("sink.operations.control.worker_records", lambda *_: records)
     client: Any = None
-    sink = SinkControl(minimal_settings(tmp_path), client, "me")
+    sink = SinkControl(observed_sink(minimal_settings(tmp_path)), client, "me")
     view = SimpleNamespace(members=(), control=Control())
     monkeypatch.setattr(sink, "_read", lambda: view)
     with pytest.raises(error, match="w2") as caught:

@@ -31,6 +31,7 @@ from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
 from sink.operations.health import HealthEvidence, Judgement, judge
+from sink.operations.observed_sink import observed_sink
 from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
@@ -83,6 +84,7 @@ def evidence_of(
     waiting: float = 0.0,
     kafka_error: Unavailable | None = None,
 ) -> HealthEvidence:
+    sink = observed_sink(settings)
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
     if log is not None:
@@ -90,7 +92,7 @@ def evidence_of(
         trend.observe(before, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
             trend.observe(before, log, WALL - after)
-    return HealthEvidence(settings, WALL, view, build(settings, FullTree(view), log or kafka_error, WALL), trend=trend)
+    return HealthEvidence(sink, WALL, view, build(sink, FullTree(view), log or kafka_error, WALL), trend=trend)
 
 
 def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
@@ -128,7 +130,7 @@ def test_an_open_kafka_transaction_is_told_and_makes_a_sink_ill_by_a_setting(tmp
     evidence, view = evidence_of(settings, a_view(settings)), a_view(settings)
     for seconds in (70, 30, 0):
         evidence.trend.observe(view, held, WALL - seconds)
-    evidence = replace(evidence, status=build(settings, FullTree(view), held, WALL))
+    evidence = replace(evidence, status=build(evidence.sink, FullTree(view), held, WALL))
     judgement = judge(evidence)
     assert kinds(judgement) == (([], ["open-transaction"]) if limit == "15m" else (["open-transaction"], []))
     [told] = judgement.reasons or judgement.notes
@@ -168,7 +170,7 @@ def test_kafka_away_is_a_note_until_nobody_can_say_that_nothing_waits(settings: 
 
 
 def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
-    assert kinds(judge(HealthEvidence(settings, WALL)))[0] == ["not-read"]
+    assert kinds(judge(HealthEvidence(observed_sink(settings), WALL)))[0] == ["not-read"]
     away = replace(evidence_of(settings, a_view(settings)), unread=finding("zookeeper", "no connection"))
     assert kinds(judge(away))[0] == ["zookeeper"]
     without_tree = judge(evidence_of(settings, replace(a_view(settings), info=None)))

@@ -12,6 +12,7 @@ import pytest
 from sink.devtools.local.servers import free_ports
 from sink.http.metrics_port import MetricsPort
 from sink.http.server import WorkerHttp, known_hosts
+from sink.runtime.http_settings import http_specification
 from sink.telemetry.known_hosts import WrongHost
 from sink.telemetry.metrics import ProcessMetrics
 from tests.http_fleet import StubFacts, settings_in
@@ -23,7 +24,9 @@ OWN_ADDRESS = "192.0.2.7"
 @contextmanager
 def serving(directory: Path, host: str = "127.0.0.1", **more: object) -> Iterator[Client]:
     [port] = free_ports(1)
-    http = WorkerHttp(settings_in(directory, "127.0.0.1:1", http__listen=f"{host}:{port}", **more), StubFacts())
+    http = WorkerHttp(
+        http_specification(settings_in(directory, "127.0.0.1:1", http__listen=f"{host}:{port}", **more)), StubFacts()
+    )
     http.start()
     try:
         yield Client("127.0.0.1", port)
@@ -72,7 +75,7 @@ def test_beyond_loopback_names_are_compared_once_http_hosts_is_set(tmp_path: Pat
 
 @pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "[::1", "a:b:c", "\x1b[2J", "127.1"])
 def test_a_host_that_is_none_of_them_is_refused_with_the_setting(tmp_path: Path, host: str) -> None:
-    hosts = known_hosts(settings_in(tmp_path, "127.0.0.1:1", http__listen="127.0.0.1:8490"))
+    hosts = known_hosts(http_specification(settings_in(tmp_path, "127.0.0.1:1", http__listen="127.0.0.1:8490")))
     with pytest.raises(WrongHost, match=r"http\.hosts") as refusal:
         hosts.require(host, OWN_ADDRESS)
     assert "\x1b" not in str(refusal.value)

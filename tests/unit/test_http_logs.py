@@ -32,7 +32,7 @@ class Broker:
 
 
 def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str], pattern: str | None = None) -> Any:
-    hosted = SimpleNamespace(settings=SimpleNamespace(topics=tuple(configured), topic_pattern=pattern), log=broker)
+    hosted = SimpleNamespace(observed=SimpleNamespace(topics=tuple(configured), topic_pattern=pattern), log=broker)
     return hosted, SimpleNamespace(topics=tuple(recorded))
 
 

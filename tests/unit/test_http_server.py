@@ -22,10 +22,10 @@ from coordination.errors import ConfigError, Conflict, Unavailable
 from sink.config import Settings
 from sink.devtools.local.servers import free_ports
 from sink.http.bounded_server import CLIENT_SECONDS, MOST_CONNECTIONS, Connections
-from sink.http.facts import HostedSink
 from sink.http.server import WorkerHttp
 from sink.operations.control import NoSuchWorker
-from tests.http_fleet import StubFacts, StubLog, settings_in
+from sink.runtime.http_settings import http_specification
+from tests.http_fleet import StubFacts, StubLog, hosted_sink, settings_in
 from tests.http_kit import Client
 
 TOKEN = "correct-horse-battery"
@@ -51,14 +51,14 @@ class Served:
     def hosts(self, *names: str) -> None:
         for name in names:
             hosted = self.settings.model_copy(update={"name": name})
-            self.facts.sinks.append(HostedSink(hosted, NoClient(), StubLog()))  # type: ignore[arg-type]
+            self.facts.sinks.append(hosted_sink(hosted, NoClient(), StubLog()))
 
 
 def serve(directory: Path, **more: object) -> Served:
     [port] = free_ports(1)
     facts = StubFacts()
     given_settings = settings_in(directory, "127.0.0.1:1", http__listen=port, **more)
-    http_server = WorkerHttp(given_settings, facts)
+    http_server = WorkerHttp(http_specification(given_settings), facts)
     http_server.start()
     return Served(http_server, facts, Client("127.0.0.1", port), given_settings)
 
@@ -209,13 +209,13 @@ def test_a_worker_that_drains_need_not_take_part_in_every_sink_but_in_one(served
 def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if_not(tmp_path: Path) -> None:
     server = serve(tmp_path / "first")
     with pytest.raises(ConfigError, match=rf"http.listen 127.0.0.1:{server.client.port} cannot be used"):
-        WorkerHttp(server.settings, StubFacts()).start()
+        WorkerHttp(http_specification(server.settings), StubFacts()).start()
     usual = settings_in(tmp_path / "second", "127.0.0.1:1").model_copy(
         update={"http_listen": server.settings.http_listen}
     )
     # The address is not set, as with the default.
     object.__setattr__(usual, "__pydantic_fields_set__", usual.model_fields_set - {"http_listen"})
-    second = WorkerHttp(usual, StubFacts())
+    second = WorkerHttp(http_specification(usual), StubFacts())
     second.start()
     second.close()
     assert server.client.ask("/liveness").status == 200
@@ -224,7 +224,7 @@ def test_an_address_that_is_taken_is_refused_if_it_was_asked_for_and_left_out_if
 
 def test_nothing_listens_where_nothing_is_to_be_served(tmp_path: Path) -> None:
     quiet = settings_in(tmp_path, "127.0.0.1:1", http__listen="none")
-    http_server = WorkerHttp(quiet, StubFacts())
+    http_server = WorkerHttp(http_specification(quiet), StubFacts())
     before = threading.active_count()
     http_server.start()
     assert threading.active_count() == before

@@ -104,12 +104,13 @@ def test_sinks_of_patterns_are_part_of_the_question() -> None:
     assert (topics(answers["p"]), topics(answers["q"])) == (["x1"], ["y1"])
 
 
-class Settings:
-    kafka_native = {"bootstrap.servers": "broker"}  # noqa: RUF012 - nobody changes it
+class Sink:
+    kafka = {"bootstrap.servers": "broker"}  # noqa: RUF012 - nobody changes it
     topic_pattern = None
 
     def __init__(self, name: str) -> None:
         self.name, self.topics, self.root_znode = name, (name,), f"/sink/{name}"
+        self.fleet_znode = "/sink"
 
 
 class ZooKeeper:
@@ -176,11 +177,11 @@ def znodes_of(root: str) -> dict[str, bytes]:
 
 
 def statuses_of(zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, sinks: int) -> ManyStatuses:
-    monkeypatch.setattr(many_statuses, "reading_of", lambda _settings, tree, *_: tree)
+    monkeypatch.setattr(many_statuses, "reading_of", lambda _sink, tree, *_: tree)
     monkeypatch.setattr(WorkerSummaries, "hosts", lambda _: {})
-    settings: Any = [Settings(f"s{number}") for number in range(sinks)]
+    sinks_seen: Any = [Sink(f"s{number}") for number in range(sinks)]
     client: Any = zookeeper
-    return ManyStatuses(client, settings, lag=False)
+    return ManyStatuses(client, sinks_seen, lag=False)
 
 
 def test_as_many_trees_as_are_read_together_take_the_round_trips_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_a_tree_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyPat
     zookeeper = ZooKeeper(4 * TREES_AT_ONCE)
     zookeeper.znodes[f"/sink/s3/{tree.EPOCH}"] = b"damaged"
     looks = statuses_of(zookeeper, monkeypatch, 4 * TREES_AT_ONCE).read()
-    assert [look.settings.name for look in looks if look.reading is None] == ["s3"]
+    assert [look.sink.name for look in looks if look.reading is None] == ["s3"]
     assert isinstance(looks[3].error, Corrupt)
 
 

@@ -16,6 +16,7 @@ from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summar
 from coordination.zookeeper.full_tree import FullTree
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
+from sink.operations.observed_sink import observed_sink
 from sink.operations.status import build
 from sink.telemetry.backlog import Trend
 from tests.unit.settings_kit import minimal_settings
@@ -45,7 +46,8 @@ def report(settings: Settings, keeper_view: KeeperView, end: int = 10) -> SinkRe
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(settings.normal_wait)
     trend.observe(keeper_view, log, NOW)
-    return report_on(settings, keeper_view, build(settings, FullTree(keeper_view), log, NOW), trend)
+    sink = observed_sink(settings)
+    return report_on(sink, keeper_view, build(sink, FullTree(keeper_view), log, NOW), trend)
 
 
 @pytest.fixture(autouse=True)
