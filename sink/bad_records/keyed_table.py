@@ -18,17 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import TableError
-from sink.bad_records.ownership import FIX, OWNER_KEY, Owner, owner_with, place_of
-from sink.config import Settings
+from sink.bad_records.ownership import FIX, OWNER_KEY, Owner, SinkPlace, owner_with
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
-from sink.hudi.lock import BASE_PATH, Locks, read_settled
+from sink.hudi.lock import Locks, read_settled
 from sink.hudi.options import IN_PROCESS_LOCK, LOCK_PROVIDER, SHARED_OPTIONS
 from sink.hudi.shared_lock import LockIdentity
+from sink.hudi.specification import ErrorsSpecification
 from sink.schema.avro import avro_schema
 from sink.schema.table_schema import HEADERS_TYPE, IS_DELETED
 from sink.telemetry.failpoints import Failpoints
-from sink.telemetry.redaction import Properties
 
 KEY = ("sink", "_kafka_topic", "topic_id", "_kafka_partition", "_kafka_offset", "generation")
 COLUMNS = T.StructType(
@@ -61,15 +60,15 @@ _SMALL_FILE = 16 << 20
 class KeyedTable:
     """The errors table, created by the first `upsert`. Not thread-safe."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, locks: Locks, identity: LockIdentity) -> None:
-        self.base_path = settings.errors_base_path
+    def __init__(self, spark: SparkSession, errors: ErrorsSpecification, locks: Locks, identity: LockIdentity) -> None:
+        self.base_path = errors.base_path
         self._spark = spark
-        self._name = settings.errors_table_name
+        self._name = errors.name
         self._locks = locks
         self._identity = identity
-        self._sink, self._place = settings.name, place_of(settings)
+        self._sink, self._place = errors.sink, SinkPlace(errors.znode, errors.place)
         self._avro = avro_schema(COLUMNS, self._name)
-        self._hudi = HudiClient(spark, self.base_path, self._avro, errors_options(settings))
+        self._hudi = HudiClient(spark, self.base_path, self._avro, errors_options(errors))
         self._failpoints = Failpoints.from_environment()
 
     def exists(self) -> bool:
@@ -153,18 +152,12 @@ class KeyedTable:
             self._hudi.roll_back(entry["requestedTime"])
 
 
-def lock_settings(settings: Settings) -> Settings:
-    """Returns settings whose table lock is the errors table's lock."""
-    lock_options = {BASE_PATH: settings.hudi[BASE_PATH]} if BASE_PATH in settings.hudi else {}
-    return settings.model_copy(update={"table_name": settings.errors_table_name, "hudi": Properties(lock_options)})
-
-
-def errors_options(settings: Settings) -> Mapping[str, str]:
+def errors_options(errors: ErrorsSpecification) -> Mapping[str, str]:
     """Returns the options of Hudi's writer, which looks up keys, upserts, cleans and archives under the lock."""
     return {
         **SHARED_OPTIONS,
-        "path": settings.errors_base_path,
-        "hoodie.table.name": settings.errors_table_name,
+        "path": errors.base_path,
+        "hoodie.table.name": errors.name,
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
         "hoodie.datasource.write.operation": "upsert",
         "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",

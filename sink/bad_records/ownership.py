@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordination.errors import TableError
-from sink.config import Settings
-from sink.config.claims import canonical
 
 OWNER_KEY = "sink.errors.owner"
 """The extra metadata of a commit to the errors table that holds its owner, as JSON."""
@@ -48,10 +46,6 @@ class Owner:
     def decode(cls, text: str) -> Owner:
         document = json.loads(text)
         return cls(document["lock"], {name: SinkPlace(*place) for name, place in document["sinks"].items()})
-
-
-def place_of(settings: Settings) -> SinkPlace:
-    return SinkPlace(settings.root_znode, canonical(settings.base_path))
 
 
 def owner_with(owner: Owner | None, lock: str | None, name: str, place: SinkPlace, table: str) -> Owner:

@@ -32,13 +32,10 @@ from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
-from sink.config import Settings
 from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.lock import TableLocks
-from sink.hudi.options import ordering_fields
 from sink.hudi.table import Table
-from sink.operations.operator_commit import Office, taking_office
-from sink.storage.table_files import open_table
+from sink.operations.operator_commit import CommandedSink, Office, taking_office
 from sink.write.engine import engine_of
 from sink.write.kafka_reader import MOST_MILLIS
 from sink.write.record_columns import Decode, separate_bad
@@ -78,18 +75,18 @@ class ReplayPreview:
 class Replay:
     """One replay by this process."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
-        if settings.operation == "upsert" and not ordering_fields(settings):
+    def __init__(self, spark: SparkSession, sink: CommandedSink, client: KazooClient) -> None:
+        if sink.table.upserts and not sink.table.ordering:
             raise ConfigError(
                 "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would"
                 " overwrite later changes of its row. Produce the repaired records to the topic instead."
             )
         self._spark = spark
-        self._settings = settings
+        self._sink = sink
         self._client = client
-        self._schema = table_schema(settings)
-        self._errors = ErrorsTable(spark, settings, client)
-        self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
+        self._schema = table_schema(sink.table, sink.records)
+        self._errors = ErrorsTable(spark, sink.errors, client)
+        self._table = Table(spark, sink.table, self._schema, TableLocks(client, sink.table.lock))
 
     def preview(self, selection: Selection, sql: str | None) -> ReplayPreview:
         """Decodes the records, and changes nothing."""
@@ -98,7 +95,7 @@ class Replay:
             return self._decode(self._records(rows, sql))
 
     def run(self, selection: Selection, sql: str | None) -> ReplayPreview:
-        with taking_office(self._client, self._settings, self._table, "Replay") as office, self._reading():
+        with taking_office(self._client, self._sink, self._table, "Replay") as office, self._reading():
             marked = self._mark_earlier(office)
             tried = self._decode(self._records(self._pending(selection), sql))
             # An offset may have been bad in several generations, each of which is a record of its own.
@@ -126,15 +123,15 @@ class Replay:
     def _commits(self) -> list[StoredCommit]:
         """Returns the commits of this sink. Their checkpoint tells them from those of other sinks of the table, whose
         bad records may be in the same errors table."""
-        table = open_table(self._settings.base_path, self._settings.storage)
-        with readable(self._settings.base_path):
+        table = self._sink.table.store.table()
+        with readable(self._sink.table.base_path):
             commits = read_commits(table, active_names(table))
-            return [commit for commit in commits if self._settings.name in commit.checkpoints]
+            return [commit for commit in commits if self._sink.table.sink in commit.checkpoints]
 
     def _replayed_by(self, commits: Sequence[StoredCommit]) -> dict[str, frozenset[ErrorKey]]:
         """Returns the records that these commits name as replayed, by instant."""
-        key = _REPLAYED_KEY + self._settings.name
-        with readable(self._settings.base_path):
+        key = _REPLAYED_KEY + self._sink.table.sink
+        with readable(self._sink.table.base_path):
             return {
                 commit.instant: frozenset(
                     (topic, topic_id, partition, offset, generation)
@@ -197,12 +194,12 @@ class Replay:
 
     def _decoder(self) -> Callable[[], Decode]:
         """Returns the engine's decoder, for the columns of the next transaction."""
-        return engine_of(self._spark, self._settings, self._schema).spec(self._columns()).decoder
+        return engine_of(self._spark, self._sink.table, self._sink.records, self._schema).spec(self._columns()).decoder
 
     def _columns(self) -> str:
         """Returns the columns of the next transaction."""
         self._table.view()
-        log = ColumnResolver(self._settings, self._table).resolve(LogView("", {}))
+        log = ColumnResolver(self._sink.table, self._sink.records, self._table).resolve(LogView("", {}))
         if log.schema_conflict:
             raise TableError(log.schema_conflict)
         return log.columns
@@ -214,15 +211,15 @@ class Replay:
         rows = self._rows().join(self._key_frame(keys), list(_OWN_KEY), "left_semi")
         tasks, records = self._tasks(self._records(rows, sql), keys)
         begun = office.begin()
-        # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
-        replay_settings = self._settings.model_copy(update={"name": f"{self._settings.name} replay {begun.number}"})
-        engine, columns = engine_of(self._spark, replay_settings, self._schema), self._columns()
+        # In this namespace no other commit has its file ids, and a repetition has them again.
+        table = replace(self._sink.table, namespace=f"{self._sink.table.sink} replay {begun.number}")
+        engine, columns = engine_of(self._spark, table, self._sink.records, self._schema), self._columns()
         write_report = engine.write(begun.instant, tasks, columns, records)
         if sum(result.records for result in write_report.results) != len(keys):
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
-        runs = {_REPLAYED_KEY + self._settings.name: json.dumps(_runs(keys))}
+        runs = {_REPLAYED_KEY + self._sink.table.sink: json.dumps(_runs(keys))}
         office.complete(begun, write_report.stats, write_report.schemas, columns, runs)
         self._mark(office, rows, begun.instant)
 

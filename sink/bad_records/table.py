@@ -25,12 +25,12 @@ from pyspark.sql import functions as F
 from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
-from sink.bad_records.keyed_table import KEY, Fence, KeyedTable, lock_settings
+from sink.bad_records.keyed_table import KEY, Fence, KeyedTable
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark_privacy import local_rows
-from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
+from sink.hudi.specification import DeadLetterTopic, ErrorsSpecification
 from sink.layout.quarantine import QUARANTINE
 from sink.librdkafka import make_producer
 from sink.schema.table_schema import IS_DELETED
@@ -46,9 +46,9 @@ CONVERTERS = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER", "headers": "HE
 """The stages of Kafka Connect for parts of a record that cannot be read. The sink itself refuses the other kinds."""
 
 
-def send_dead_letters(settings: Settings, topic: str, rows: DataFrame) -> None:
-    """Sends rows of the errors table to the topic, one after another, because each may have many megabytes."""
-    place = f"errors.deadletter.topic {topic} at {settings.bootstrap}"
+def send_dead_letters(topic: DeadLetterTopic, sink: str, rows: DataFrame) -> None:
+    """Sends rows of the sink's errors table to the topic, one after another, because each may have many megabytes."""
+    place = f"errors.deadletter.topic {topic.name} at {topic.bootstrap}"
     failed: list[str] = []
 
     def on_delivery(error: ck.KafkaError | None, _: ck.Message) -> None:
@@ -56,14 +56,14 @@ def send_dead_letters(settings: Settings, topic: str, rows: DataFrame) -> None:
             failed.append(error.str())
 
     try:
-        producer = make_producer({**settings.kafka_native, **_PRODUCER}, LOG)
+        producer = make_producer({**topic.kafka, **_PRODUCER}, LOG)
         for row in local_rows(rows):
             _produce(
                 producer,
-                topic=topic,
+                topic=topic.name,
                 value=_bytes(row["value"]),
                 key=_bytes(row["_kafka_key"]),
-                headers=headers(row, settings.name),
+                headers=headers(row, sink),
                 on_delivery=on_delivery,
             )
         unacknowledged = producer.flush(FLUSH_SECONDS)
@@ -117,11 +117,11 @@ class QuarantineMissing(SinkError):
 class ErrorsTable:
     """The errors table and the dead-letter topic. It does nothing before the first bad record. Not thread-safe."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
+    def __init__(self, spark: SparkSession, specification: ErrorsSpecification, client: KazooClient) -> None:
         self._spark = spark
-        self._settings = settings
-        self.locks = TableLocks(client, lock_settings(settings))
-        self._table = KeyedTable(spark, settings, self.locks, LockIdentity(client, self.locks.path))
+        self._specification = specification
+        self.locks = TableLocks(client, specification.lock)
+        self._table = KeyedTable(spark, specification, self.locks, LockIdentity(client, self.locks.path))
         self.base_path = self._table.base_path
 
     def publish(self, operation: Complete, fence: Fence) -> None:
@@ -132,7 +132,7 @@ class ErrorsTable:
         with self._working(f"publishing the bad records of transaction {operation.number}"):
             rows = self._quarantined(operation) if operation.errors else None
             changed = None if rows is None else rows.withColumn(IS_DELETED, F.lit(False))
-            if operation.attempt > 1 and self._settings.tolerant and self._table.exists():
+            if operation.attempt > 1 and self._specification.is_used and self._table.exists():
                 stale = self._stale_rows(operation.instant, operation.checkpoint)
                 if rows is not None:
                     stale = stale.join(rows, list(KEY), "left_anti")
@@ -141,12 +141,12 @@ class ErrorsTable:
                     changed = removals if changed is None else changed.unionByName(removals)
             if changed is not None:
                 self._table.upsert(changed, fence)
-            if rows is not None and self._settings.errors_topic:
-                send_dead_letters(self._settings, self._settings.errors_topic, rows)
+            if rows is not None and self._specification.dead_letters is not None:
+                send_dead_letters(self._specification.dead_letters, self._specification.sink, rows)
 
     def verify(self) -> None:
         """Raises TableError if errors.table.base.path has another table, and bad records are tolerated."""
-        if self._settings.tolerant:
+        if self._specification.is_used:
             with self._working("looking for the errors table"):
                 self._table.verify()
 
@@ -155,7 +155,7 @@ class ErrorsTable:
 
     def rows(self) -> DataFrame:
         """Returns all rows of this sink, without Hudi's meta columns. The table must exist."""
-        frame = self._table.read().where(F.col("sink") == self._settings.name)
+        frame = self._table.read().where(F.col("sink") == self._specification.sink)
         return frame.drop(*(name for name in frame.columns if name.startswith("_hoodie_")))
 
     def replace(self, rows: DataFrame, fence: Fence) -> None:
@@ -164,7 +164,7 @@ class ErrorsTable:
 
     def _quarantined(self, operation: Complete) -> DataFrame:
         expected = sum(quarantined.records for quarantined in operation.errors)
-        paths = [f"{self._settings.base_path}/{quarantined.path}" for quarantined in operation.errors]
+        paths = [f"{self._specification.own_base_path}/{quarantined.path}" for quarantined in operation.errors]
         try:
             rows = self._spark.read.parquet(*paths)
             count = rows.count()
@@ -176,13 +176,13 @@ class ErrorsTable:
             raise self._quarantine_missing(operation)
         for name, kind in NOT_REPLAYED.items():
             rows = rows.withColumn(name, F.lit(None).cast(kind))
-        rows = rows.withColumn("sink", F.lit(self._settings.name))
+        rows = rows.withColumn("sink", F.lit(self._specification.sink))
         return rows.withColumn("transaction", F.lit(operation.number).cast("long"))
 
     def _quarantine_missing(self, operation: Complete) -> QuarantineMissing:
         return QuarantineMissing(
-            f"{self._settings.base_path}: the bad records of transaction {operation.number} are no longer below"
-            f" {QUARANTINE}/{operation.instant}, although its instant is pending: somebody deleted them. Stop all"
+            f"{self._specification.own_base_path}: the bad records of transaction {operation.number} are no longer"
+            f" below {QUARANTINE}/{operation.instant}, although its instant is pending: somebody deleted them. Stop all"
             " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start the"
             " workers again."
         )

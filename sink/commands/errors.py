@@ -161,8 +161,9 @@ def replay(
     out = console()
     with offline(settings, "replay", yes) as (spark, client):
         from sink.bad_records.replay import Replay
+        from sink.operations.operator_commit import commanded_sink
 
-        replayer = Replay(spark, settings, client)
+        replayer = Replay(spark, commanded_sink(settings), client)
         preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
         _print_outcome(out, preview, yes, settings.operation == "upsert")
 

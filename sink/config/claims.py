@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from sink.config.model import Settings
+from sink.storage.access import canonical
 
 _Claim = tuple[Literal["name", "path", "parent path", "catalog"], str]
-_SAME_STORE = {"s3": "s3a", "s3n": "s3a"}
 
 
 class Claims:
@@ -57,15 +56,6 @@ def _paths_by_setting(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "target.base.path", canonical(settings.base_path)
     if settings.tolerant:
         yield "errors.table.base.path", canonical(settings.errors_base_path)
-
-
-def canonical(path: str) -> str:
-    """Returns one form of a path, whichever name of its store's scheme it uses."""
-    scheme, separator, rest = path.partition("://")
-    if not separator:
-        return re.sub(r"/+", "/", path.removeprefix("file:"))
-    rest = re.sub(r"/+", "/", rest)
-    return rest if scheme == "file" else f"{_SAME_STORE.get(scheme, scheme)}://{rest}"
 
 
 def _parents(path: str) -> Iterator[str]:

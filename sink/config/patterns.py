@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sink.config.build import settings_of
-from sink.config.claims import Claims, canonical
+from sink.config.claims import Claims
 from sink.config.files import Entry, Problem
 from sink.config.model import Settings, is_of_process
 from sink.config.values import topic_names, topic_regex
+from sink.storage.access import canonical
 
 TOPIC = "topic"
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")

@@ -376,6 +376,4 @@ TypeNames = Annotated[tuple[str, ...], BeforeValidator(type_names)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"
 ]
-BARE_KEYS = ("string", "int", "long")
-"""Formats of keys that are one field, without its name."""
 KeyFormatName = Literal["none", "string", "int", "long", "json", "json-confluent", "avro-confluent"]

@@ -36,6 +36,8 @@ from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess,
 from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"
+BARE_KEYS = ("string", "int", "long")
+"""Formats of Kafka keys that are the one field of a record key."""
 """Formats with this suffix are in the wire format of a schema registry."""
 NUMBER_BYTES = {"int": 4, "long": 8}
 """The sizes of the numbers that Kafka's serializers write, as keys."""

@@ -50,7 +50,7 @@ def _make_archive(archive: Path) -> None:
         log = Path(directory, "spark.log")
         spark = start_session(settings.session, "class-archive", log)
         warm_up(spark)
-        rehearse(spark, settings, table_schema(settings))
+        rehearse(spark, settings, table_schema(settings.table, settings.records))
         _end(spark)
         if not part.is_file():
             raise OSError(f"the JVM wrote none: {log.read_text()[-500:]}")

@@ -7,22 +7,20 @@ that is mounted there, or none. Voided where two stores hold an instant of the s
 from __future__ import annotations
 
 from coordination.errors import Unavailable
-from sink.config import Settings
-from sink.hudi.options import merges_on_read
-from sink.storage.files import is_reachable, open_storage
+from sink.storage.store import Store
 
 
-def require_begun(settings: Settings, instant: str) -> bool:
+def require_begun(store: Store, merges_on_read: bool, instant: str) -> bool:
     """Raises Unavailable if Python reaches the table and does not see the pending instant there. Returns whether the
     next instant has to be looked for, too: an object store stays what it is, and a look is a request.
     """
-    if not is_reachable(settings.base_path, settings.storage):
+    if not store.is_reachable():
         return False
-    storage = open_storage(settings.base_path, settings.storage)
-    action = ".deltacommit" if merges_on_read(settings) else ""
+    storage = store.open()
+    action = ".deltacommit" if merges_on_read else ""
     if not storage.exists(f".hoodie/timeline/{instant}{action}.inflight"):
         raise Unavailable(
-            f"{settings.base_path}: instant {instant} is not pending there: it was rolled back meanwhile, or this"
+            f"{store.base_path}: instant {instant} is not pending there: it was rolled back meanwhile, or this"
             " worker has another storage at that path than its coordinator. Give every worker the same storage."
         )
     return storage.has_directories

@@ -18,11 +18,11 @@ from py4j.protocol import Py4JJavaError
 
 from coordination.errors import ConfigError
 from sink.clients.java_errors import error_text
-from sink.config import Settings
-from sink.config.groups.catalog import HIVE_SYNC
+from sink.hudi.catalog_specification import HIVE_SYNC, CatalogSpecification
 from sink.hudi.client import HudiClient
 from sink.hudi.java_objects import METADATA
-from sink.hudi.options import commit_options, partition_columns
+from sink.hudi.options import commit_options
+from sink.hudi.specification import TableSpecification
 
 ANSWER_SECONDS = 60
 """How long to wait for a metastore, unless Hadoop's configuration says otherwise. Hive's own default: ten minutes."""
@@ -34,47 +34,47 @@ _INCOMPATIBLE = re.compile(r"types incompatible with the existing columns in the
 _URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
 
 
-def extractor(settings: Settings) -> str:
+def extractor(catalog: CatalogSpecification, table: TableSpecification) -> str:
     """Names Hudi's class that makes the rows' values from the sink's partition paths. A class that cannot do so fails;
     none makes up other values.
     """
-    if settings.catalog_extractor is not None:
-        return settings.catalog_extractor
-    columns = partition_columns(settings)
+    if catalog.extractor is not None:
+        return catalog.extractor
+    columns = table.partition_columns
     if not columns:
         return f"{_EXTRACTORS}.NonPartitionedExtractor"
     # The only one that leaves slashes in a value as they are.
-    if len(columns) == 1 and settings.hive_style:
+    if len(columns) == 1 and table.partitions.hive_style:
         return f"{_EXTRACTORS}.HiveStylePartitionValueExtractor"
     return f"{_EXTRACTORS}.MultiPartKeysValueExtractor"
 
 
-def sync_options(settings: Settings) -> Mapping[str, str]:
+def sync_options(catalog: CatalogSpecification, table: TableSpecification) -> Mapping[str, str]:
     """Returns the options of Hudi's sync: the table's own, the user's, and the names."""
     names = {
-        f"{_SYNC}.database": settings.catalog_database,
-        f"{_SYNC}.table": settings.catalog_table or settings.table_name,
-        f"{_SYNC}.partition_fields": ",".join(partition_columns(settings)),
-        f"{_SYNC}.partition_extractor_class": extractor(settings),
+        f"{_SYNC}.database": catalog.database,
+        f"{_SYNC}.table": catalog.table,
+        f"{_SYNC}.partition_fields": ",".join(table.partition_columns),
+        f"{_SYNC}.partition_extractor_class": extractor(catalog, table),
     }
-    if settings.catalog_uris is not None:
-        names[f"{_SYNC}.metastore.uris"] = settings.catalog_uris
+    if catalog.uris is not None:
+        names[f"{_SYNC}.metastore.uris"] = catalog.uris
     return {
         f"{_SYNC}.mode": "hms",
         f"{_SYNC}.use_jdbc": "false",
         # As Hudi's own Spark writer has it: else a TIMESTAMP is a BIGINT there.
         f"{_SYNC}.support_timestamp": "true",
         "hoodie.meta_sync.spark.version": pyspark.__version__,
-        **commit_options(settings),
+        **commit_options(table),
         **names,
     }
 
 
-def register(hudi: HudiClient, settings: Settings) -> str:
+def register(hudi: HudiClient, catalog: CatalogSpecification, table: TableSpecification) -> str:
     """Runs the sync. Returns the newest instant that the catalogue knows then; empty where the table has none."""
     meta = hudi.meta_client()
     newest = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()
-    options = dict(sync_options(settings))
+    options = dict(sync_options(catalog, table))
     # Hudi lists partitions from the metadata table if there is one, else from storage.
     options[METADATA] = str(bool(meta.getTableConfig().isMetadataTableAvailable())).lower()
     properties = hudi.java.common.config.TypedProperties()
@@ -82,20 +82,20 @@ def register(hudi: HudiClient, settings: Settings) -> str:
     # A copy: Hudi would write the metastore's address into that of the session.
     conf = hudi.jvm.org.apache.hadoop.conf.Configuration(hudi.context._jsc.hadoopConfiguration())
     conf.setIfUnset(_TIMEOUT, f"{ANSWER_SECONDS}s")
-    if settings.catalog_uris is not None:
-        conf.set(_URIS, settings.catalog_uris)
+    if catalog.uris is not None:
+        conf.set(_URIS, catalog.uris)
     names = entry_names(options, str(meta.getTableType().name()) == "MERGE_ON_READ")
-    if settings.catalog_class == HIVE_SYNC:
+    if catalog.tool == HIVE_SYNC:
         for name in names:
             _require_own_entry(hudi, properties, conf, options[f"{_SYNC}.database"], name)
     files = hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)
     sync = hudi.java.sync.common.util.SyncUtilHelpers
-    arguments = (settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta))
+    arguments = (catalog.tool, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta))
     try:
         sync.runHoodieMetaSync(*arguments)
     except Py4JJavaError as error:
         columns = _INCOMPATIBLE.search(error_text(error))
-        if settings.catalog_class != HIVE_SYNC or columns is None:
+        if catalog.tool != HIVE_SYNC or columns is None:
             raise
         _register_partitions(hudi, sync.instantiateMetaSyncTool(*arguments), names)
         raise ConfigError(

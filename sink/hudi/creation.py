@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -19,28 +20,16 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError, Unavailable
 from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.lock import Locks, read_settled
-from sink.hudi.options import (
-    key_generator,
-    merge_mode,
-    merges_on_read,
-    ordering_fields,
-    partition_columns,
-    partition_time,
-    populate_meta_fields,
-    record_key_fields,
-    require_usable,
-    table_type,
-    url_encode,
-)
+from sink.hudi.options import require_usable
 from sink.hudi.placement import BUCKETS, LOCK, LOCK_IDENTITY, ROWS_IN_LOGS, notes
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table_properties import unusual_properties
 from sink.schema.avro import struct_of_avro
-from sink.schema.evolution import Compatibility, SchemaConflict, evolved
+from sink.schema.evolution import SchemaConflict
 from sink.schema.table_schema import IS_DELETED, META_COLUMNS, TableSchema
 from sink.storage.files import PROBE_PREFIX
 from sink.storage.table_files import UPGRADE
@@ -49,9 +38,9 @@ PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
 
 
-def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> bool:
+def create_missing(hudi: HudiClient, table: TableSpecification, schema: TableSchema, locks: Locks) -> bool:
     """Creates the table if it is missing, without the parts that `init_table` makes. Returns whether it did."""
-    require_usable(settings, schema)
+    require_usable(table, schema)
     _require_options(hudi)
     if _opens(hudi):
         return False
@@ -60,33 +49,33 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
         if _is_table(hudi):
             return False
         _refuse_other_content(hudi)
-        _create(hudi, settings, schema)
+        _create(hudi, table, schema)
     return True
 
 
-def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
+def verify(hudi: HudiClient, table: TableSpecification, schema: TableSchema, locks: Locks) -> T.StructType:
     """Verifies the table. Returns its columns, without Hudi's own."""
-    properties, avro = read_settled(locks, partial(_fitting, hudi, settings, schema))
-    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in properties
-    noted = notes(settings).items()
+    properties, avro = read_settled(locks, partial(_fitting, hudi, table, schema))
+    is_new_to_upserts = table.upserts and BUCKETS not in properties
+    noted = notes(table).items()
     values = {name: placement.value for name, placement in noted if name == LOCK or is_new_to_upserts}
     if is_new_to_upserts:
-        values |= _inspect_rows(hudi, settings)
+        values |= _inspect_rows(hudi, table)
     if values.keys() - properties.keys():
         _note(hudi, values, locks)
     return schema.spark if avro is None else columns_of_table(avro)
 
 
-def _fitting(hudi: HudiClient, settings: Settings, schema: TableSchema) -> tuple[Mapping[str, str], str | None]:
+def _fitting(hudi: HudiClient, table: TableSpecification, schema: TableSchema) -> tuple[Mapping[str, str], str | None]:
     """Returns the properties and the schema of a table that fits. Raises TableError for another one."""
     meta = hudi.meta_client()
     properties = hudi.json(meta.getTableConfig().getProps())
-    conflict = next(schema_conflicts(settings, properties), None) or index_conflict(
+    conflict = next(schema_conflicts(table, properties), None) or index_conflict(
         properties, hudi.index_definitions(meta)
     )
     avro = hudi.table_schema(meta)
     if conflict is None and avro is not None:
-        conflict = columns_conflict(avro, schema, settings)
+        conflict = columns_conflict(avro, schema, table)
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
     return properties, avro
@@ -102,13 +91,13 @@ def _require_options(hudi: HudiClient) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _inspect_rows(hudi: HudiClient, settings: Settings) -> dict[str, str]:
+def _inspect_rows(hudi: HudiClient, table: TableSpecification) -> dict[str, str]:
     """Refuses rows of another writer that the index would not find. Returns what the table is to note of them."""
-    conflict = rows_conflict(settings, nullcontext(hudi.java))
+    conflict = rows_conflict(table, nullcontext(hudi.java))
     if conflict is not None:
         raise TableError(f"{hudi.base_path}: {conflict}")
-    by_bloom = settings.model_copy(update={"index_type": "bloom"})
-    in_logs = settings.index_type == "record" and rows_conflict(by_bloom, nullcontext(hudi.java)) is not None
+    by_bloom = replace(table, index="bloom")
+    in_logs = table.index == "record" and rows_conflict(by_bloom, nullcontext(hudi.java)) is not None
     return {ROWS_IN_LOGS: "true"} if in_logs else {}
 
 
@@ -183,51 +172,49 @@ def _refuse_other_content(hudi: HudiClient) -> None:
         )
 
 
-def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
+def _create(hudi: HudiClient, table: TableSpecification, schema: TableSchema) -> None:
     builder = hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
-    builder = builder.setTableType(table_type(settings)).setTableName(settings.table_name)
+    builder = builder.setTableType(table.table_type.upper()).setTableName(table.name)
     builder = builder.setTableVersion(TABLE_VERSION)
-    builder = builder.setTableCreateSchema(schema.avro(settings.table_name))
-    builder = builder.setPopulateMetaFields(populate_meta_fields(settings)).setKeyGeneratorClassProp(
-        key_generator(settings)
-    )
-    if settings.operation == "upsert":
-        builder = builder.setRecordMergeMode(getattr(hudi.java.common.config.RecordMergeMode, merge_mode(settings)))
-        if fields := ordering_fields(settings):
+    builder = builder.setTableCreateSchema(schema.avro(table.name))
+    builder = builder.setPopulateMetaFields(table.has_meta_fields).setKeyGeneratorClassProp(table.key_generator)
+    if table.upserts:
+        builder = builder.setRecordMergeMode(getattr(hudi.java.common.config.RecordMergeMode, table.merge_mode))
+        if fields := table.ordering:
             builder = builder.setOrderingFields(",".join(fields))
-    if keys := record_key_fields(settings):
+    if keys := table.record_key:
         builder = builder.setRecordKeyFields(",".join(keys))
-    if columns := partition_columns(settings):
+    if columns := table.partition_columns:
         builder = builder.setPartitionFields(",".join(columns))
-        builder = builder.setHiveStylePartitioningEnable(settings.hive_style).setUrlEncodePartitioning(
-            url_encode(settings)
+        builder = builder.setHiveStylePartitioningEnable(table.partitions.hive_style).setUrlEncodePartitioning(
+            table.partitions.url_encode
         )
     builder.initTable(hudi.storage_conf, hudi.base_path)
 
 
-def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Iterator[str]:
+def schema_conflicts(table: TableSpecification, properties: Mapping[str, str]) -> Iterator[str]:
     """Yields the differences of a table's `hoodie.properties` from the settings, each with both sides."""
-    for name, actual, configured, remedy in _compared(settings, properties):
+    for name, actual, configured, remedy in _compared(table, properties):
         if actual != configured:
             yield f"the table's {name}: {actual or 'none'}; the settings ask for {configured or 'none'} ({remedy})"
     if (form := properties.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
         yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
-    if settings.operation != "upsert" and properties.get(BUCKETS) == "":
+    if not table.upserts and properties.get(BUCKETS) == "":
         yield (
-            f"the table's rows: one for each key, for a sink upserts it; write.operation={settings.operation} would"
+            f"the table's rows: one for each key, for a sink upserts it; write.operation={table.operation} would"
             " give keys a second row (write.operation)"
         )
-    if settings.operation == "upsert" and settings.index_type == "bloom" and ROWS_IN_LOGS in properties:
+    if table.upserts and table.index == "bloom" and ROWS_IN_LOGS in properties:
         yield (
             "the table's log files had keys of their own when a sink took it over with index.type=record, and bloom"
             " would not find them (index.type)"
         )
-    if settings.operation == "upsert" and (partial := properties.get("hoodie.table.partial.update.mode")):
+    if table.upserts and (partial := properties.get("hoodie.table.partial.update.mode")):
         yield (
             f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
             " table)"
         )
-    yield from unusual_properties(properties, merges_rows=settings.operation != "append")
+    yield from unusual_properties(properties, merges_rows=table.operation != "append")
     generator = properties.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
     if generator and generator not in _generators_alike(properties):
         yield (
@@ -236,51 +223,51 @@ def schema_conflicts(settings: Settings, properties: Mapping[str, str]) -> Itera
         )
 
 
-def _compared(settings: Settings, properties: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+def _compared(table: TableSpecification, properties: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
     """Returns each property's name for people, the table's value, the settings' value, and what to change."""
     yes, no = "true", "false"
     pairs = [
         ("version", properties.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
-        ("name", properties.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
-        ("type", properties.get("hoodie.table.type", ""), table_type(settings), "target.table.type"),
+        ("name", properties.get("hoodie.table.name", ""), table.name, "target.table.name"),
+        ("type", properties.get("hoodie.table.type", ""), table.table_type.upper(), "target.table.type"),
         (
             "partition columns",
             _partition_fields(properties),
-            ",".join(partition_columns(settings)),
-            "partition.field.name" + (", partition.time.field" if partition_time(settings) else ""),
+            ",".join(table.partition_columns),
+            "partition.field.name" + (", partition.time.field" if table.partition_time else ""),
         ),
         (
             "record key",
             properties.get("hoodie.table.recordkey.fields", ""),
-            ",".join(record_key_fields(settings)),
+            ",".join(table.record_key),
             "record.key.fields",
         ),
         (
             "meta columns",
             properties.get("hoodie.populate.meta.fields", yes).lower(),
-            yes if populate_meta_fields(settings) else no,
+            yes if table.has_meta_fields else no,
             "hoodie.populate.meta.fields",
         ),
         *(
             (placement.label, noted, placement.noted_as(noted), placement.remedy)
-            for name, placement in notes(settings).items()
+            for name, placement in notes(table).items()
             for noted in [properties.get(name, placement.value)]
         ),
     ]
-    if settings.operation == "upsert":
+    if table.upserts:
         has_fields = properties.get("hoodie.table.ordering.fields", properties.get("hoodie.table.precombine.field", ""))
-        pairs.append(("ordering columns", has_fields, ",".join(ordering_fields(settings)), "ordering.field.name"))
-        mode = merge_mode(settings)
+        pairs.append(("ordering columns", has_fields, ",".join(table.ordering), "ordering.field.name"))
+        mode = table.merge_mode
         pairs.append(("merge mode", properties.get("hoodie.record.merge.mode", mode), mode, "ordering.field.name"))
-    if partition_columns(settings):
+    if table.partition_columns:
         style = properties.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
         encode = properties.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
         pairs += [
-            ("hive style partitions", style, str(settings.hive_style).lower(), "partition.hive.style"),
+            ("hive style partitions", style, str(table.partitions.hive_style).lower(), "partition.hive.style"),
             (
                 "encoded partitions",
                 encode,
-                str(url_encode(settings)).lower(),
+                str(table.partitions.url_encode).lower(),
                 "hoodie.datasource.write.partitionpath.urlencode",
             ),
         ]
@@ -330,20 +317,20 @@ def _partition_fields(properties: Mapping[str, str]) -> str:
     )
 
 
-def require_fit(hudi: HudiClient, settings: Settings) -> None:
+def require_fit(hudi: HudiClient, table: TableSpecification) -> None:
     """Verifies the properties and indexes of a table that another writer may have changed since `verify`. Raises
     TableError for properties that do not fit, and Unavailable for an index, which can be dropped. Raises what py4j
     raises.
     """
     meta = hudi.meta_client()
     properties = hudi.json(meta.getTableConfig().getProps())
-    if conflict := next(schema_conflicts(settings, properties), None):
+    if conflict := next(schema_conflicts(table, properties), None):
         raise TableError(f"{hudi.base_path}: changed by another writer: {conflict}")
     if conflict := index_conflict(properties, hudi.index_definitions(meta)):
         raise Unavailable(f"{hudi.base_path}: changed by another writer: {conflict}. The sink goes on when it is gone")
 
 
-def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str | None:
+def columns_conflict(avro: str, schema: TableSchema, table: TableSpecification) -> str | None:
     """Tells why a table's columns, as Avro in JSON, cannot become those of the schema; None if they can."""
     try:
         table_columns = columns_of_table(avro)
@@ -351,17 +338,11 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
         return f"the table has columns that the sink cannot write: {error}"
     if unknown := [n for n in table_columns.names if n.startswith("_hoodie_") and n != IS_DELETED]:
         return f"the table has a column of Hudi's that the sink does not fill: {unknown[0]}; name another table"
-    if settings.schema_subject is not None:
+    if table.columns.subject is not None:
         # Each transaction looks its columns up, and is not made with any that do not fit.
         return None
     try:
-        evolved(
-            table_columns,
-            schema.spark,
-            Compatibility(settings.schema_compatibility),
-            merges_on_read(settings),
-            widens_decimals=settings.schema_widen_decimals,
-        )
+        table.evolved(table_columns, schema.spark)
     except SchemaConflict as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
     # The settings name all columns: one that the table lacks is as likely a misspelt name.

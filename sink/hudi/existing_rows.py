@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordination.errors import TableError, Unavailable
-from sink.config import Settings
 from sink.hudi.commits import StoredCommit, completed_commits, readable
 from sink.hudi.file_groups import FileGroups
-from sink.hudi.options import record_key_fields
-from sink.storage.files import is_reachable, open_storage
-from sink.storage.table_files import open_table
+from sink.hudi.specification import TableSpecification
+from sink.storage.files import Storage
+from sink.storage.store import Store
 
 COMPARED_FILES = 32
 COMPARED_KEYS = 100
@@ -49,55 +48,58 @@ class _TableRows:
     appending: Collection[str]
 
 
-def rows_conflict(settings: Settings, java_hudi: AbstractContextManager[Any]) -> str | None:
+def rows_conflict(table: TableSpecification, java_hudi: AbstractContextManager[Any]) -> str | None:
     """Tells why the settings' index would not find the table's rows; None if it does, or if there are none. `java_hudi`
     gives Hudi's Java package, which is only asked for buckets. The settings have passed the preflight.
     """
-    if not is_reachable(settings.base_path, settings.storage):
+    if not table.store.is_reachable():
         return None
     try:
-        rows = _table_rows(settings)
+        rows = _table_rows(table.store)
         if rows.appending:
             return (
                 f"the table has rows that sink {', '.join(sorted(rows.appending))} has appended: a key may have several"
                 " there, of which an upsert would change one; upsert into a table of its own (write.operation)"
             )
-        if settings.index_type == "record":
+        if table.index == "record":
             return None
-        conflict = _conflict(settings, rows, java_hudi)
+        conflict = _conflict(table, rows, java_hudi)
     except (OSError, pa.ArrowException) as error:
-        raise Unavailable(f"{settings.base_path}: its files cannot be read ({error}); try again") from error
+        raise Unavailable(f"{table.base_path}: its files cannot be read ({error}); try again") from error
     if conflict is None:
         return None
     location, remedy = conflict
     return (
-        f"the table has {location}: index.type={settings.index_type} would not find the rows there, and each key would"
+        f"the table has {location}: index.type={table.index} would not find the rows there, and each key would"
         f" get a second row; set index.type to {remedy}"
     )
 
 
-def _conflict(settings: Settings, rows: _TableRows, java_hudi: AbstractContextManager[Any]) -> tuple[str, str] | None:
+def _conflict(
+    table: TableSpecification, rows: _TableRows, java_hudi: AbstractContextManager[Any]
+) -> tuple[str, str] | None:
     """Returns where the index does not look, and the value of `index.type` that does."""
     groups = sorted({*rows.base_files, *rows.logged})
     if not groups:
         return None
-    if settings.index_type == "bloom":
+    storage = table.store.open()
+    if table.index == "bloom":
         if rows.logged:
             return "keys that may be in log files alone", "record, or have the table compacted by its writer"
-        unfiltered = next((path for path in _sampled(rows) if not _has_bloom_filter(settings, path)), None)
+        unfiltered = next((path for path in _sampled(rows) if not _has_bloom_filter(storage, path)), None)
         return None if unfiltered is None else (f"files without a bloom filter ({unfiltered})", "record")
-    if open_storage(settings.base_path, settings.storage).exists(_BUCKET_INDEX):
+    if storage.exists(_BUCKET_INDEX):
         return "buckets that divide, or whose number is not the same everywhere", "record"
     if unbucketed := next((file_id for _, file_id in groups if not _IN_BUCKET.match(file_id)), None):
         return f"file groups that are not buckets ({unbucketed})", "record, or to the index that it was written with"
     remedy = "record, or set the hoodie.bucket.index.num.buckets and hash.field that the table was written with"
-    count = int(settings.hudi["hoodie.bucket.index.num.buckets"])
+    count = int(table.options["hoodie.bucket.index.num.buckets"])
     if beyond := next((file_id for _, file_id in groups if int(file_id[:8]) >= count), None):
         return f"file group {beyond}, whose number no bucket of the settings has", remedy
     is_compared = False
     with java_hudi as package:
-        for path, key in _keys(settings, rows):
-            is_compared, bucket = True, bucket_of(settings, key, count, package.index.bucket.BucketIdentifier)
+        for path, key in _keys(storage, rows):
+            is_compared, bucket = True, bucket_of(table, key, count, package.index.bucket.BucketIdentifier)
             if bucket != int(path.rpartition("/")[2][:8]):
                 return f"key {key!r} in {path}, and by the settings it belongs into bucket {bucket}", remedy
     if is_compared:
@@ -105,17 +107,17 @@ def _conflict(settings: Settings, rows: _TableRows, java_hudi: AbstractContextMa
     return "no base file with keys that could be compared", "record, or have the table compacted by its writer"
 
 
-def _table_rows(settings: Settings) -> _TableRows:
+def _table_rows(store: Store) -> _TableRows:
     """Reads all commits, also archived ones. A timeline that cannot be read may be read later."""
     try:
-        table = open_table(settings.base_path, settings.storage)
+        table = store.table()
     except TableError as error:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
     try:
         commits = completed_commits(table)
-        with readable(settings.base_path):
+        with readable(store.base_path):
             return _rows_of(commits)
     except TableError as error:
         raise Unavailable(str(error)) from error
@@ -139,15 +141,13 @@ def _sampled(rows: _TableRows) -> list[str]:
     return Random(0).sample(paths, min(COMPARED_FILES, len(paths)))
 
 
-def _has_bloom_filter(settings: Settings, path: str) -> bool:
-    storage = open_storage(settings.base_path, settings.storage)
+def _has_bloom_filter(storage: Storage, path: str) -> bool:
     with storage.files.open_input_file(storage.locate(path)) as file:
         return _BLOOM_FILTER in (pq.read_metadata(file).metadata or {})
 
 
-def _keys(settings: Settings, rows: _TableRows) -> Iterator[tuple[str, str]]:
+def _keys(storage: Storage, rows: _TableRows) -> Iterator[tuple[str, str]]:
     """Yields base files with record keys of theirs: files from all over the table, the first keys of each."""
-    storage = open_storage(settings.base_path, settings.storage)
     for path in _sampled(rows):
         with storage.files.open_input_file(storage.locate(path)) as file:
             for batch in pq.ParquetFile(file).iter_batches(COMPARED_KEYS, columns=["_hoodie_record_key"]):
@@ -155,7 +155,7 @@ def _keys(settings: Settings, rows: _TableRows) -> Iterator[tuple[str, str]]:
                 break
 
 
-def bucket_of(settings: Settings, key: str, count: int, identifier: Any) -> int:
+def bucket_of(table: TableSpecification, key: str, count: int, identifier: Any) -> int:
     """Returns the bucket of a record key; `identifier` is Hudi's own class for that."""
-    fields = settings.hudi.get("hoodie.bucket.index.hash.field") or ",".join(record_key_fields(settings))
+    fields = table.options.get("hoodie.bucket.index.hash.field") or ",".join(table.record_key)
     return int(identifier.getBucketId(key, fields, count))

@@ -31,12 +31,9 @@ from kazoo.recipe.lock import Lock
 
 from coordination.errors import TableError, Unavailable
 from sink.clients.java_errors import JAVA_ERRORS
-from sink.config import Settings
+from sink.hudi.specification import LockSpecification
 
 LOG = structlog.get_logger("sink.hudi")
-BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
-LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
-DEFAULT_BASE_PATH = "/hudi"
 WAIT_SECONDS = 30.0
 _RELEASE_PAUSE_SECONDS = 0.5
 Locks = Callable[[str], AbstractContextManager[Callable[[], None]]]
@@ -79,15 +76,14 @@ class TableLocks:
     def __init__(
         self,
         client: KazooClient,
-        settings: Settings,
+        specification: LockSpecification,
         wait: float = WAIT_SECONDS,
         note_held: Callable[[str, float], None] = lambda _purpose, _seconds: None,
     ) -> None:
         self._client = client
         self._note_held = note_held
         self._wait = wait
-        self._holder = f"sink {settings.name}, worker {settings.worker_id}"
-        self.path = lock_path(settings)
+        self._holder, self.path = specification.holder, specification.path
         self._held: dict[TableLock, float] = {}
 
     @property
@@ -157,12 +153,6 @@ class TableLocks:
         except (KazooException, KazooTimeoutError):
             return bool(self._client.client_state in ("CLOSED", "EXPIRED_SESSION"))
         return True
-
-
-def lock_path(settings: Settings) -> str:
-    """Returns `<base path>/<key>` as Hudi's ZookeeperBasedLockProvider makes it; by default `/hudi/<table name>`."""
-    base = settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH)
-    return f"{base.rstrip('/')}/{settings.hudi.get(LOCK_KEY, settings.table_name)}"
 
 
 def read_settled(locks: Locks, read: Callable[[], T]) -> T:

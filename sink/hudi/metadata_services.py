@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import Any
 
 from coordination.zookeeper.table_service_lock import Service
-from sink.config import Settings
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import Locks
@@ -30,6 +29,7 @@ from sink.hudi.metadata_timeline import (
 from sink.hudi.moments import require_no_restore
 from sink.hudi.options import commit_options
 from sink.hudi.service_outcome import run_service
+from sink.hudi.specification import TableSpecification
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -40,8 +40,8 @@ _LATE_READERS = 3
 class MetadataTableServices:
     """One run on the metadata table of `hudi`, with a client of its own. `locks` gives the table lock."""
 
-    def __init__(self, hudi: HudiClient, settings: Settings, locks: Locks) -> None:
-        self._hudi = hudi.with_options(commit_options(settings))
+    def __init__(self, hudi: HudiClient, table: TableSpecification, locks: Locks) -> None:
+        self._hudi = hudi.with_options(commit_options(table))
         self._locks = locks
         self._clients = ExitStack()
         self._failpoints = Failpoints.from_environment()

@@ -1,7 +1,7 @@
 """Hudi's settings for the sink's table: defaults, the user's own, and those that the guarantee needs, in this order.
 
 Guarantee: the same settings give the same options in every worker. `sink.config.hudi_keys` refuses settings that the
-guarantee forbids, here once more; this module sets their values in any case. No I/O.
+guarantee forbids; this module sets their values in any case. No I/O.
 
 `preflight_errors` is the one list of conditions for creating the table and writing it with the engine: a worker checks
 it before it asks any server; an engine and a new table check it, too; `sink validate` reports every error at once.
@@ -15,13 +15,12 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
-from sink.config import Settings
-from sink.config.hudi_keys import accepted
-from sink.config.values import BARE_KEYS
+from sink.decode.formats import BARE_KEYS
+from sink.hudi.specification import CODEC, DEFAULT_CODEC, TableSpecification
 from sink.layout.partition_paths import PARTITION_TYPES, PartitionPaths
 from sink.layout.partition_times import TIME_TYPES, UNITS, BadPartition, PartitionTime
-from sink.layout.record_keys import DEFAULT_KEY, KEY_TYPES
-from sink.schema.table_schema import IS_DELETED, KEY, RESERVED_PREFIXES, TableSchema
+from sink.layout.record_keys import KEY_TYPES
+from sink.schema.table_schema import KEY, RESERVED_PREFIXES, TableSchema
 from sink.storage.files import require_reachable
 
 LOCK_PROVIDER = "hoodie.write.lock.provider"
@@ -29,12 +28,10 @@ IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider
 CLOCK_SKEW_MS = 20
 """How far the clocks of hosts may differ. Hudi waits so long for each instant time, and its default is 200."""
 
-_CODEC = "hoodie.parquet.compression.codec"
 _CLUSTERING = "hoodie.clustering.plan.strategy"
-_KEY_GENERATORS = "org.apache.hudi.keygen"
 _DEFAULTS: Mapping[str, str] = {
     "hoodie.metadata.enable": "true",
-    _CODEC: "zstd",
+    CODEC: DEFAULT_CODEC,
     "hoodie.bulkinsert.sort.mode": "NONE",
     "hoodie.time.generator.max_expected_clock_skew_ms": str(CLOCK_SKEW_MS),
     # Hudi's default is two. A commit writes a log file for each, and where the table is partitioned reads all log files
@@ -54,12 +51,6 @@ SHARED_OPTIONS: Mapping[str, str] = {
 _MODEL = "org.apache.hudi.common.model"
 _OPERATIONS = {"append": "bulk_insert", "insert": "insert", "upsert": "upsert"}
 _INDEXES = {"bloom": "BLOOM", "record": "GLOBAL_RECORD_LEVEL_INDEX", "bucket": "BUCKET"}
-DEBEZIUM_COLUMNS: Mapping[str, T.StructField] = {
-    "lsn": T.StructField("_debezium_lsn", T.LongType()),
-    "binlog": T.StructField("_debezium_binlog", T.StringType()),
-    "ts_ms": T.StructField("_debezium_ts_ms", T.LongType()),
-}
-"""The ordering column for each value of debezium.ordering."""
 ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.IntegerType, T.TimestampType)
 """Hudi 1.2 compares dates and decimals with values of another class, and fails. A delete whose value is the INT 0 wins
 over everything: to Hudi it has no value. `sink.write.changes` refuses such a record."""
@@ -80,73 +71,14 @@ _PARTITION_WAYS: Mapping[type[T.DataType], str] = {
 }
 
 
-def record_key_fields(settings: Settings) -> tuple[str, ...]:
-    """Returns the columns of the record key; none where the default key's columns are not in the table."""
-    return settings.record_key_fields or (DEFAULT_KEY if settings.provenance else ())
-
-
-def partition_time(settings: Settings) -> PartitionTime | None:
-    """Returns how the table is partitioned by time, if it is."""
-    if settings.partition_time_field is None:
-        return None
-    return PartitionTime(
-        settings.partition_time_field,
-        settings.partition_time_format,
-        settings.partition_time_zone,
-        settings.partition_time_column or "",
-        _time_unit(settings, settings.partition_time_field),
-    )
-
-
-def _time_unit(settings: Settings, column: str) -> str:
-    """Returns what numbers of a column count; empty if nothing says it."""
-    units = dict(settings.time_unit)
-    return units.get(column, units.get("", ""))
-
-
-def partition_paths(settings: Settings) -> PartitionPaths:
-    fields = tuple(settings.partition_fields)
-    return PartitionPaths(fields, settings.hive_style, url_encode(settings), partition_time(settings))
-
-
-def partition_columns(settings: Settings) -> tuple[str, ...]:
-    """Returns the table's columns that make its partition paths, the generated one included."""
-    return partition_paths(settings).columns
-
-
-def key_generator(settings: Settings) -> str:
-    """Chooses Hudi's key generator. Time partitions use the one for text columns: Spark misreads tables of Hudi's
-    timestamp key generators.
-    """
-    columns = partition_columns(settings)
-    if not columns:
-        return f"{_KEY_GENERATORS}.NonpartitionedKeyGenerator"
-    simple = len(columns) == 1 and len(record_key_fields(settings)) == 1
-    return f"{_KEY_GENERATORS}.{'Simple' if simple else 'Complex'}KeyGenerator"
-
-
-def populate_meta_fields(settings: Settings) -> bool:
-    return settings.hudi.get("hoodie.populate.meta.fields", "true").strip().lower() == "true"
-
-
-def url_encode(settings: Settings) -> bool:
-    return settings.hudi.get("hoodie.datasource.write.partitionpath.urlencode", "false").strip().lower() == "true"
-
-
-def arrow_codec(settings: Settings) -> str:
-    """Returns the codec of base files by Arrow's name, which is Hudi's but for one."""
-    codec = settings.hudi.get(_CODEC, _DEFAULTS[_CODEC]).strip().lower()
-    return "none" if codec == "uncompressed" else codec
-
-
-def commit_options(settings: Settings) -> Mapping[str, str]:
+def commit_options(table: TableSpecification) -> Mapping[str, str]:
     """Returns options for begin, write, complete and roll back: no table service runs there, and Hudi's lock is this
     process's own, because Python holds the table lock around it.
     """
     return {
         **_DEFAULTS,
-        **accepted(settings.hudi),
-        **_required(settings),
+        **table.options,
+        **_required(table),
         LOCK_PROVIDER: IN_PROCESS_LOCK,
         # The coordinator decides about commits without files when it plans. A completed one has to be on the timeline:
         # else Hudi would say yes, and write nothing.
@@ -157,7 +89,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def service_options(settings: Settings) -> Mapping[str, str]:
+def service_options(table: TableSpecification) -> Mapping[str, str]:
     """Returns options for table services: Hudi's lock is this process's own, because Python holds the table lock while
     a service is planned or completed. Failed writes are left alone: a transaction whose heartbeat has expired may be
     PREPARED.
@@ -165,12 +97,12 @@ def service_options(settings: Settings) -> Mapping[str, str]:
     return {
         **_DEFAULTS,
         # Hudi's defaults would take files of the sink's full size for small ones, and would rewrite a single one.
-        f"{_CLUSTERING}.small.file.limit": str(settings.file_max_bytes // 2),
-        f"{_CLUSTERING}.target.file.max.bytes": str(settings.file_max_bytes),
-        f"{_CLUSTERING}.max.bytes.per.group": str(4 * settings.file_max_bytes),
+        f"{_CLUSTERING}.small.file.limit": str(table.file_bytes // 2),
+        f"{_CLUSTERING}.target.file.max.bytes": str(table.file_bytes),
+        f"{_CLUSTERING}.max.bytes.per.group": str(4 * table.file_bytes),
         f"{_CLUSTERING}.single.group.clustering.enabled": "false",
-        **accepted(settings.hudi),
-        **_required(settings),
+        **table.options,
+        **_required(table),
         "hoodie.clean.failed.writes.policy": "NEVER",
         "hoodie.table.services.enabled": "true",
         # So that Hudi waits for `hoodie.clustering.async.max.commits` between two plans.
@@ -179,20 +111,20 @@ def service_options(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def _required(settings: Settings) -> dict[str, str]:
+def _required(table: TableSpecification) -> dict[str, str]:
     return {
         **SHARED_OPTIONS,
-        "path": settings.base_path,
-        "hoodie.table.name": settings.table_name,
-        **write_options(settings),
+        "path": table.base_path,
+        "hoodie.table.name": table.name,
+        **write_options(table),
         # Else Hudi compacts in every commit to a table that is merged on read.
         "hoodie.compact.inline": "false",
-        "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
-        "hoodie.datasource.write.partitionpath.field": ",".join(partition_columns(settings)),
-        "hoodie.datasource.write.keygenerator.class": key_generator(settings),
-        "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
-        "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
-        "hoodie.populate.meta.fields": str(populate_meta_fields(settings)).lower(),
+        "hoodie.datasource.write.recordkey.field": ",".join(table.record_key),
+        "hoodie.datasource.write.partitionpath.field": ",".join(table.partition_columns),
+        "hoodie.datasource.write.keygenerator.class": table.key_generator,
+        "hoodie.datasource.write.hive_style_partitioning": str(table.partitions.hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(table.partitions.url_encode).lower(),
+        "hoodie.populate.meta.fields": str(table.has_meta_fields).lower(),
         # Else Hudi drops another writer's index, because these settings do not ask for it.
         "hoodie.metadata.auto.delete.partitions": "false",
         # Else Hudi takes a record index's entries from its own writers alone, and the index misses other workers' rows.
@@ -200,39 +132,13 @@ def _required(settings: Settings) -> dict[str, str]:
     }
 
 
-def ordering_fields(settings: Settings) -> tuple[str, ...]:
-    """Returns the columns that order two records of one key. Without any, the later record in the log wins."""
-    column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
-    return settings.ordering_fields if column is None else (column.name,)
-
-
-def change_columns(settings: Settings) -> T.StructType | None:
-    """Returns the columns that an upsert table has besides those of its rows; None for other tables."""
-    if settings.operation != "upsert":
-        return None
-    column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
-    return T.StructType([*([] if column is None else [column]), T.StructField(IS_DELETED, T.BooleanType())])
-
-
-def table_type(settings: Settings) -> str:
-    return settings.table_type.upper()
-
-
-def merges_on_read(settings: Settings) -> bool:
-    return settings.table_type == "merge_on_read"
-
-
-def merge_mode(settings: Settings) -> str:
-    return "EVENT_TIME_ORDERING" if ordering_fields(settings) else "COMMIT_TIME_ORDERING"
-
-
-def write_options(settings: Settings) -> dict[str, str]:
+def write_options(table: TableSpecification) -> dict[str, str]:
     options = {
-        "hoodie.datasource.write.table.type": table_type(settings),
-        "hoodie.datasource.write.operation": _OPERATIONS[settings.operation],
+        "hoodie.datasource.write.table.type": table.table_type.upper(),
+        "hoodie.datasource.write.operation": _OPERATIONS[table.operation],
         "hoodie.datasource.write.payload.class": f"{_MODEL}.OverwriteWithLatestAvroPayload",
     }
-    if settings.operation == "append":
+    if table.operation == "append":
         return options
     options |= {
         # The coordinator has made the inflight file: the writer may replace it.
@@ -243,70 +149,66 @@ def write_options(settings: Settings) -> dict[str, str]:
             "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
         ),
     }
-    if settings.operation == "insert":
+    if table.operation == "insert":
         # Rows of the same key stay apart, also a row that comes to an older one's file.
         return {**options, "hoodie.merge.allow.duplicate.on.inserts": "true"}
     options |= {
-        "hoodie.index.type": _INDEXES[settings.index_type],
+        "hoodie.index.type": _INDEXES[table.index],
         # Only the last change of each row is written, already.
         "hoodie.combine.before.upsert": "false",
     }
-    if settings.index_type == "record":
+    if table.index == "record":
         options |= {
             "hoodie.metadata.global.record.level.index.enable": "true",
             # A row whose partition has changed moves. Without partitions there is none to look for.
-            "hoodie.record.index.update.partition.path": str(_is_partitioned(settings)).lower(),
+            "hoodie.record.index.update.partition.path": str(bool(table.partition_columns)).lower(),
         }
-    options["hoodie.write.record.merge.mode"] = merge_mode(settings)
-    if fields := ordering_fields(settings):
+    options["hoodie.write.record.merge.mode"] = table.merge_mode
+    if table.ordering:
         options |= {
             "hoodie.datasource.write.payload.class": f"{_MODEL}.EventTimeAvroPayload",
-            "hoodie.table.ordering.fields": ",".join(fields),
-            "hoodie.datasource.write.precombine.field": ",".join(fields),
+            "hoodie.table.ordering.fields": ",".join(table.ordering),
+            "hoodie.datasource.write.precombine.field": ",".join(table.ordering),
         }
     return options
 
 
-def _is_partitioned(settings: Settings) -> bool:
-    return bool(settings.partition_fields) or settings.partition_time_field is not None
-
-
-def require_usable(settings: Settings, schema: TableSchema) -> None:
+def require_usable(table: TableSpecification, schema: TableSchema) -> None:
     """Raises the first error: ConfigError or TableError."""
-    for error in preflight_errors(settings, schema):
+    for error in preflight_errors(table, schema):
         raise error
 
 
-def preflight_errors(settings: Settings, schema: TableSchema) -> Iterator[SinkError]:
+def preflight_errors(table: TableSpecification, schema: TableSchema) -> Iterator[SinkError]:
     """Yields every error."""
-    engine = settings.engine if settings.operation == "append" else "hudi"
-    if settings.operation == "upsert":
-        yield from _upsert_errors(settings, schema)
-    if not record_key_fields(settings) and engine == "hudi":
+    engine = table.engine if table.operation == "append" else "hudi"
+    if table.upserts:
+        yield from _upsert_errors(table, schema)
+    if not table.record_key and engine == "hudi":
         yield ConfigError(
             "Hudi's own writer (write.engine=hudi, write.operation=insert and upsert) makes record keys from columns of"
             " the table: set record.key.fields, or provenance.columns=true, or write.engine=arrow"
         )
-    elif not record_key_fields(settings) and not populate_meta_fields(settings):
+    elif not table.record_key and not table.has_meta_fields:
         yield TableError(
             "hoodie.populate.meta.fields=false with provenance.columns=false leaves rows without a key: set"
             " record.key.fields, or one of the two to true"
         )
-    yield from schema.column_errors(settings.record_key_fields, "record.key.fields", KEY_TYPES, _KEY_WAYS)
-    yield from schema.column_errors(settings.partition_fields, "partition.field.name", PARTITION_TYPES, _PARTITION_WAYS)
-    paths = partition_paths(settings)
+    yield from schema.column_errors(table.key_fields, "record.key.fields", KEY_TYPES, _KEY_WAYS)
+    yield from schema.column_errors(table.partitions.fields, "partition.field.name", PARTITION_TYPES, _PARTITION_WAYS)
+    paths = table.partitions
     if paths.time is not None:
         yield from _partition_time_errors(paths, paths.time, schema)
     if engine == "arrow":
         try:
-            require_reachable(settings.base_path)
+            require_reachable(table.base_path)
         except ConfigError as error:
             yield error
 
 
-def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
+def _upsert_errors(table: TableSpecification, schema: TableSchema) -> Iterator[ConfigError]:
     """Yields the errors that prevent finding, ordering or deleting rows by key."""
-    keys, partitions = settings.record_key_fields, partition_columns(settings)
+    keys, partitions = table.key_fields, table.partition_columns
     if not keys:
         yield ConfigError("write.operation=upsert changes the row of a key: set record.key.fields")
     elif set(keys) & {"_kafka_partition", "_kafka_offset"}:
@@ -314,48 +216,48 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
             "record.key.fields: with a record's place in the log every record is a row of its own; name the fields that"
             " tell the rows apart, or set write.operation=append"
         )
-    if not populate_meta_fields(settings):
+    if not table.has_meta_fields:
         yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
-    yield from schema.column_errors(ordering_fields(settings), "ordering.field.name", ORDERING_TYPES, _ORDERING_WAYS)
-    yield from _delete_field_errors(settings, schema)
-    buckets = settings.hudi.get("hoodie.bucket.index.num.buckets", "")
-    if settings.index_type == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
+    yield from schema.column_errors(table.ordering, "ordering.field.name", ORDERING_TYPES, _ORDERING_WAYS)
+    yield from _delete_field_errors(table, schema)
+    buckets = table.options.get("hoodie.bucket.index.num.buckets", "")
+    if table.index == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
             "index.type=bucket: set hoodie.bucket.index.num.buckets to their number, which holds for as long as the"
             " table does"
         )
-    if settings.index_type == "record" and settings.hudi.get("hoodie.metadata.enable", "true") == "false":
+    if table.index == "record" and table.options.get("hoodie.metadata.enable", "true") == "false":
         yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
-    if settings.ordering_fields and settings.delete_key_format != "none":
+    if table.ordering and table.changes.ordering == "log" and table.changes.deletes_by_key:
         yield ConfigError(
             "delete.key.format: cannot be combined with ordering.field.name: a tombstone has no ordering value. Unset"
             " one of the two."
         )
-    deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
-    looks_in_one = not settings.key_is_global and not set(partitions) <= set(keys)
+    deletes_by_key = table.changes.deletes_by_key or keys == ("_kafka_key",)
+    looks_in_one = not table.key_is_global and not set(partitions) <= set(keys)
     if deletes_by_key and looks_in_one:
-        setting = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
+        setting = "delete.key.format" if table.changes.deletes_by_key else "record.key.fields"
         yield ConfigError(
             f"{setting}: a record's key does not say in which partition of the table its row is, and"
-            f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
+            f" index.type={table.index} looks in one: set index.type=record, or partition by fields of the key"
         )
-    elif settings.value_envelope == "debezium" and settings.debezium_before == "key" and looks_in_one:
+    elif table.changes.envelope == "debezium" and table.changes.before == "key" and looks_in_one:
         yield ConfigError(
-            f"debezium.before: a delete has to say in which partition its row is, index.type={settings.index_type}"
+            f"debezium.before: a delete has to say in which partition its row is, index.type={table.index}"
             " looks in one. Set debezium.before=row if every delete has the whole row in `before` (Postgres: REPLICA"
             " IDENTITY FULL), or set index.type=record, or partition by fields of the key."
         )
-    if settings.delete_key_format in BARE_KEYS and len([name for name in keys if name != KEY]) != 1:
+    if table.changes.key_format in BARE_KEYS and len([name for name in keys if name != KEY]) != 1:
         yield ConfigError(
-            f"delete.key.format={settings.delete_key_format} is the one field of the record key, and record.key.fields"
+            f"delete.key.format={table.changes.key_format} is the one field of the record key, and record.key.fields"
             f" names {', '.join(keys) or 'none'}; use json, or one field"
         )
 
 
-def _delete_field_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
+def _delete_field_errors(table: TableSpecification, schema: TableSchema) -> Iterator[ConfigError]:
     """Yields an error if the field that marks deletes is a column, of a type that cannot say it."""
-    if settings.delete_field in schema.value_struct.names:
-        yield from schema.column_errors([settings.delete_field], "delete.field", DELETE_TYPES)
+    if table.changes.delete_field in schema.value_struct.names:
+        yield from schema.column_errors([table.changes.delete_field], "delete.field", DELETE_TYPES)
 
 
 def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:

@@ -19,12 +19,11 @@ from sink.hudi.timeline import SINK_KEY
 
 
 def resolve_pending_clusterings(
-    hudi: HudiClient, snapshot: ActiveTimeline, groups: Collection[str], patience_ms: int
+    hudi: HudiClient, snapshot: ActiveTimeline, groups: Collection[str], patience: float
 ) -> None:
-    """`groups`: ids of the file groups that the transaction has changed."""
+    """`groups`: ids of the file groups that the transaction has changed. `patience`: seconds."""
     if not groups:
         return
-    patience = patience_ms / 1000
     found = {instant for group, instant in hudi.pending_clusterings().items() if group in groups}
     for entry in sorted(entry for entry in snapshot.instants if entry.requested in found and not entry.done):
         is_of_a_sink = SINK_KEY in hudi.plan_metadata(hudi.meta_client(), entry.action, entry.requested)

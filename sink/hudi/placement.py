@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sink.config import Settings
-from sink.hudi.lock import BASE_PATH, LOCK_KEY, lock_path
-from sink.hudi.options import partition_time
+from sink.hudi.specification import LOCK_BASE_PATH, LOCK_KEY, TableSpecification
 
 LOCK = "sink.table.lock"
 LOCK_IDENTITY = "sink.table.lock.identity"
@@ -36,23 +34,19 @@ class Placement:
         return noted if self.value.startswith(f"{noted}, ") else self.value
 
 
-def notes(settings: Settings) -> dict[str, Placement]:
+def notes(table: TableSpecification) -> dict[str, Placement]:
     """Returns everything that a table notes of these settings, by the names of the properties."""
-    return {LOCK: Placement("lock", lock_path(settings), f"{BASE_PATH}, {LOCK_KEY}"), **placements(settings)}
+    return {LOCK: Placement("lock", table.lock.path, f"{LOCK_BASE_PATH}, {LOCK_KEY}"), **placements(table)}
 
 
-def placements(settings: Settings) -> dict[str, Placement]:
+def placements(table: TableSpecification) -> dict[str, Placement]:
     """Returns the placements by the names of their properties."""
-    time = partition_time(settings)
+    time = table.partition_time
     parts = () if time is None else (time.field, time.format, time.zone, *([time.unit] if time.unit else []))
     time_text = ", ".join(parts)
     return {
-        BUCKETS: Placement(
-            "buckets", _of_buckets(settings, "num.buckets"), "index.type, hoodie.bucket.index.num.buckets"
-        ),
-        HASH_FIELD: Placement(
-            "bucket hash field", _of_buckets(settings, "hash.field"), "hoodie.bucket.index.hash.field"
-        ),
+        BUCKETS: Placement("buckets", _of_buckets(table, "num.buckets"), "index.type, hoodie.bucket.index.num.buckets"),
+        HASH_FIELD: Placement("bucket hash field", _of_buckets(table, "hash.field"), "hoodie.bucket.index.hash.field"),
         PARTITION_TIME: Placement(
             "partitions by time",
             time_text,
@@ -61,7 +55,7 @@ def placements(settings: Settings) -> dict[str, Placement]:
     }
 
 
-def _of_buckets(settings: Settings, name: str) -> str:
-    if settings.operation != "upsert" or settings.index_type != "bucket":
+def _of_buckets(table: TableSpecification, name: str) -> str:
+    if not table.upserts or table.index != "bucket":
         return ""
-    return settings.hudi.get(f"hoodie.bucket.index.{name}", "")
+    return table.options.get(f"hoodie.bucket.index.{name}", "")

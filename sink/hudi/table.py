@@ -26,7 +26,6 @@ from coordination.state.codec import encode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView, WriteTask
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
-from sink.config import Settings
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, table_changes
@@ -42,6 +41,7 @@ from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import EPOCH_KEY, NUMBER_KEY, SINK_KEY, HudiTimeline
 from sink.hudi.unreadable_plans import drop_unreadable_plans
@@ -86,21 +86,22 @@ class Table:
     def __init__(
         self,
         spark: SparkSession,
-        settings: Settings,
+        specification: TableSpecification,
         schema: TableSchema,
         locks: Locks,
     ) -> None:
         self.spark = spark
-        self._settings = settings
+        self._specification = specification
         self._schema = schema
         self._locks = locks
-        self._changes_rows = settings.operation != "append"
-        avro = schema.avro(settings.table_name)
-        self.steps = self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
+        self._changes_rows = specification.operation != "append"
+        avro = schema.avro(specification.name)
+        self.steps = self._hudi = HudiClient(spark, specification.base_path, avro, commit_options(specification))
         """Hudi's own steps, for files that are written under an instant of this table."""
         self._hudi.metadata_service_factor = _METADATA_SERVICE_FACTOR
-        self._timeline = HudiTimeline(self._hudi, settings.name)
-        self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
+        self._timeline = HudiTimeline(self._hudi, specification.sink)
+        access = specification.store.current_access if specification.engine == "arrow" else None
+        self._data_files = DataFiles(self._hudi, access)
         self.columns = schema.spark
         """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
@@ -116,12 +117,12 @@ class Table:
         whether it was created here. Raises OtherVersion, and has changed nothing, if another release writes the table.
         """
         with self._reading():
-            is_new = create_missing(self._hudi, self._settings, self._schema, self._locks)
+            is_new = create_missing(self._hudi, self._specification, self._schema, self._locks)
             if not is_new:
                 # Also where only Spark reaches the table. The coordinator reports a checkpoint that cannot be read.
                 with suppress(Corrupt):
                     self._timeline.view(())
-            self.columns = verify(self._hudi, self._settings, self._schema, self._locks)
+            self.columns = verify(self._hudi, self._specification, self._schema, self._locks)
         return is_new
 
     def share_lock(self, identity: LockIdentity) -> None:
@@ -163,7 +164,7 @@ class Table:
         """
         if self._landed_by_another:
             raise TableError(self._landed_by_another)
-        owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
+        owner = {SINK_KEY: self._specification.sink, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks("begin"):
             snapshot = self._timeline.snapshot()
             owner |= known_restores(snapshot)
@@ -188,10 +189,10 @@ class Table:
         stays pending. The table's columns grow to hold `columns` too, with which the stats' files were written."""
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
-        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
+        extra = {CHECKPOINT_KEY + self._specification.sink: encode_checkpoint(checkpoint), **(extra_metadata or {})}
         if columns:
-            extra[SPECIFICATION_KEY + self._settings.name] = self._schema.with_columns(columns).specification_json
-        changes = table_changes(stats, self._settings.operation == "upsert")
+            extra[SPECIFICATION_KEY + self._specification.sink] = self._schema.with_columns(columns).specification_json
+        changes = table_changes(stats, self._specification.upserts)
         with self._locks("complete"):
             snapshot = self._timeline.snapshot()
             view = self._timeline.view((instant,), snapshot)
@@ -206,10 +207,10 @@ class Table:
                 if is_restored_since(self._hudi, self._timeline.meta, snapshot, instant):
                     return TableOutcome.CONFLICT
             if twice := self._timeline.others.conflict(checkpoint):
-                self._landed_by_another = f"{self._settings.base_path}: {twice}"
+                self._landed_by_another = f"{self._specification.base_path}: {twice}"
                 return TableOutcome.LANDED_BY_ANOTHER
             if changes != TableChanges() and changes.conflicts_with(
-                self._timeline.changes_since(snapshot, instant), self._settings.key_is_global
+                self._timeline.changes_since(snapshot, instant), self._specification.key_is_global
             ):
                 return TableOutcome.CONFLICT
             widened = self._columns_with(columns)
@@ -217,11 +218,12 @@ class Table:
                 # Readers take the columns from the newest instant, which does not name those of this one.
                 return TableOutcome.CONFLICT
             self.columns = widened
-            avro = avro_schema(widened, self._settings.table_name)
+            avro = avro_schema(widened, self._specification.name)
             with self._reading():
                 self._hudi.keep_metadata_table()
-                drop_unreadable_plans(self._hudi, self._settings.storage, snapshot)
-                resolve_pending_clusterings(self._hudi, snapshot, changes.groups, self._settings.services_overdue_ms)
+                drop_unreadable_plans(self._hudi, self._specification.store.access, snapshot)
+                patience = self._specification.services.overdue_seconds
+                resolve_pending_clusterings(self._hudi, snapshot, changes.groups, patience)
                 self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
                 parsed = self._hudi.write_stats(stats, avro)
@@ -267,21 +269,21 @@ class Table:
         """Returns file ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by
         themselves.
         """
-        if self._changes_rows or self._settings.engine != "arrow":
+        if self._changes_rows or self._specification.engine != "arrow":
             return ()
-        return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
+        return unplanned(self._specification.name, self._specification.namespace, tasks, stats)
 
     def services(self) -> tuple[Service, ...]:
         """Compacts, clusters, cleans, archives, off the commit path. Safe beside all but another run of this sink."""
         with self._serving, self._reading():
-            return HudiTableServices(self._hudi, self._settings, self._locks).run()
+            return HudiTableServices(self._hudi, self._specification, self._locks).run()
 
     def metadata_services(self, wait: Callable[[], bool] = lambda: False) -> tuple[Service, ...]:
         """Serves the metadata table, off the commit path, if that is due: as `services`, and never beside it. `wait` is
         called between two services, and says whether to end there.
         """
         with self._serving, self._reading():
-            return MetadataTableServices(self._hudi, self._settings, self._locks).run(wait)
+            return MetadataTableServices(self._hudi, self._specification, self._locks).run(wait)
 
     @property
     def metadata_interval(self) -> int:
@@ -291,7 +293,8 @@ class Table:
     def register(self) -> str:
         """Registers the table in the catalogue. Returns the newest instant that it knows then. Always safe."""
         with self._reading():
-            return register(self._hudi, self._settings)
+            assert self._specification.catalog is not None
+            return register(self._hudi, self._specification.catalog, self._specification)
 
     def file_count(self) -> int | None:
         """Counts data files, off the commit path; None where that would cost a listing. Safe beside everything."""
@@ -314,13 +317,13 @@ class Table:
         with self._reading():
             avro = self._hudi.table_schema(self._timeline.meta)
             if not self._timeline.are_of_sinks(new_instants):
-                require_fit(self._hudi, self._settings)
+                require_fit(self._hudi, self._specification)
         if avro is not None:
             try:
                 self.columns = columns_of_table(avro)
             except ConfigError as error:
                 raise TableError(
-                    f"{self._settings.base_path}: the table has columns that the sink cannot write: {error}"
+                    f"{self._specification.base_path}: the table has columns that the sink cannot write: {error}"
                 ) from error
         self._looked_at = self._timeline.completed
 
@@ -333,13 +336,13 @@ class Table:
             required = self._schema.with_columns(columns).spark if columns else self.columns
             return evolved(self.columns, required, Compatibility.BACKWARD)
         except SchemaConflict as error:
-            raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
+            raise TableError(f"{self._specification.base_path}: the table was changed by others: {error}") from error
 
     def _roll_back(self, instant: str) -> None:
         state = self._timeline.state(instant)
         snapshot = self._timeline.snapshot()
         if state is InstantState.COMPLETED:
-            raise Conflict(f"{self._settings.base_path}: instant {instant} is complete and is never rolled back")
+            raise Conflict(f"{self._specification.base_path}: instant {instant} is complete and is never rolled back")
         if (
             state is not InstantState.PENDING
             and instant not in snapshot.rolling_back
@@ -353,7 +356,7 @@ class Table:
         snapshot = self._timeline.snapshot()
         if instant not in snapshot.rolled_back or snapshot.writes_at(instant):
             raise OutcomeUnknown(
-                f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
+                f"{self._specification.base_path}: no completed rollback of {instant} stands on the timeline"
             )
         self._note_rollback(instant)
 
@@ -363,7 +366,7 @@ class Table:
 
     def _outcome(self, instant: str, error: Exception) -> TableOutcome:
         """Tells the outcome of a failed commit from the timeline. The caller still holds the table lock."""
-        summary = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
+        summary = f"{self._specification.base_path}: completing instant {instant}: {message(error)}"
         try:
             state = self._timeline.state(instant)
         except Unavailable:
@@ -380,14 +383,14 @@ class Table:
         try:
             yield
         except (*JAVA_ERRORS, OSError) as error:
-            raise Unavailable(f"{self._settings.base_path}: {message(error)}") from error
+            raise Unavailable(f"{self._specification.base_path}: {message(error)}") from error
 
     @contextmanager
     def _changing(self, action: str) -> Iterator[None]:
         try:
             yield
         except (*JAVA_ERRORS, OSError) as error:
-            raise OutcomeUnknown(f"{self._settings.base_path}: {action}: {message(error)}") from error
+            raise OutcomeUnknown(f"{self._specification.base_path}: {action}: {message(error)}") from error
 
 
 def _counts(snapshot: ActiveTimeline, instant: str) -> bool:

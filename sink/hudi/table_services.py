@@ -23,7 +23,6 @@ import structlog
 from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS
-from sink.config import Settings
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
@@ -36,6 +35,7 @@ from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
 from sink.hudi.schema_texts import trim
 from sink.hudi.service_moment import Moment
 from sink.hudi.service_outcome import run_service
+from sink.hudi.specification import TableSpecification
 from sink.hudi.timeline import SINK_KEY, HudiTimeline
 from sink.hudi.unreadable_plans import drop_unreadable_plans, unreadable_plans
 from sink.hudi.uploads import abort_uploads
@@ -49,11 +49,11 @@ _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 class HudiTableServices:
     """One run on the table of `hudi`, with a client of its own. `locks` gives the table lock."""
 
-    def __init__(self, hudi: HudiClient, settings: Settings, locks: Locks) -> None:
-        self._settings = settings
+    def __init__(self, hudi: HudiClient, table: TableSpecification, locks: Locks) -> None:
+        self._table = table
         self._locks = locks
-        self._hudi = hudi.with_options(service_options(settings))
-        self._timeline = HudiTimeline(self._hudi, settings.name)
+        self._hudi = hudi.with_options(service_options(table))
+        self._timeline = HudiTimeline(self._hudi, table.sink)
         self._failpoints = Failpoints.from_environment()
 
     def run(self) -> tuple[Service, ...]:
@@ -63,15 +63,15 @@ class HudiTableServices:
             return tuple(run_service(name, service) for name, service in self._services())
 
     def _services(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        if self._settings.services_compaction and self._is_merge_on_read():
+        if self._table.services.compaction and self._is_merge_on_read():
             yield "compaction", self._compact
-        if self._settings.services_clustering:
+        if self._table.services.clustering:
             yield "clustering", self._cluster
         yield "cleaning", self._clean
         yield "archiving", self._archive
 
     def _drop_unreadable_plans(self) -> None:
-        access = self._settings.storage
+        access = self._table.store.access
         if unreadable_plans(self._hudi.base_path, access, self._timeline.snapshot()):
             with self._moment("drop an unreadable plan") as moment:
                 drop_unreadable_plans(self._hudi, access, moment.snapshot, moment.require_held)
@@ -111,7 +111,7 @@ class HudiTableServices:
 
     def _plan(self, service: str) -> str:
         with self._moment(f"plan {service.lower()}"):
-            instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
+            instant = self._hudi.schedule(service, {SINK_KEY: self._table.sink})
         if instant:
             self._failpoints.reach(f"{service}.scheduled")
         return instant
@@ -142,7 +142,7 @@ class HudiTableServices:
         longer than a service may be due.
         """
         snapshot = self._timeline.snapshot()
-        old = abandoned(self._hudi, snapshot, self._settings.services_overdue_ms / 1000)
+        old = abandoned(self._hudi, snapshot, self._table.services.overdue_seconds)
         old = {instant: action for instant, action in old.items() if not actions or action in actions}
         if old:
             own = {
@@ -180,7 +180,7 @@ class HudiTableServices:
             for entry in snapshot.instants
             if entry.action == action
             and not entry.done
-            and self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) == self._settings.name
+            and self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) == self._table.sink
         )
 
     def _reopen(self, instant: str) -> bool:

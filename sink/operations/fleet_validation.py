@@ -14,7 +14,7 @@ from functools import partial
 from coordination.errors import ConfigError, Unavailable
 from sink.clients.storage_probe import SharedJvms
 from sink.config import Configuration, Settings
-from sink.hudi.lock import LOCK_KEY, lock_path
+from sink.hudi.specification import LOCK_KEY
 from sink.operations.check_results import CheckResult
 from sink.operations.chosen import KnownSinks, choose, listed_names, side_by_side
 from sink.operations.heap_room import heap_room
@@ -90,7 +90,7 @@ def _locks(sinks: Sequence[Settings]) -> Iterator[CheckResult]:
     """Yields a note for each table lock that several sinks share: their tables commit one after the other."""
     by_lock: dict[str, list[Settings]] = {}
     for settings in sinks:
-        by_lock.setdefault(lock_path(settings), []).append(settings)
+        by_lock.setdefault(settings.table.lock.path, []).append(settings)
     for path, sharing in by_lock.items():
         if len(sharing) > 1:
             sentence = (

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.clients.kafka import topics_of
 from sink.config import Settings
+from sink.config.record_formats import registry_access, value_format
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE
 from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
@@ -27,7 +28,6 @@ from sink.operations.samples import Sample, SampleRequest, read_sample
 from sink.operations.written_schemas import columns_of_file, ids_of, without_headers
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning, sentences, shown_reason
-from sink.write.value_formats import registry_access, value_format
 
 
 @dataclass(frozen=True, slots=True)

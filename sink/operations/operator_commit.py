@@ -27,10 +27,12 @@ from coordination.state.model import NO_TRANSACTION, Checkpoint, TableView
 from coordination.state.tree import Check, KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.config import Settings
+from sink.hudi.specification import ErrorsSpecification, TableSpecification
 from sink.hudi.table import Table, TableOutcome
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
+from sink.write.specification import RecordSpecification
 
 
 class OfficeTable(Protocol):
@@ -59,6 +61,21 @@ class OfficeKeeper(Protocol):
     def read(self) -> KeeperView: ...
 
     def write(self, ops: Sequence[Op]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandedSink:
+    """A sink as a command that makes a commit needs it."""
+
+    root_znode: str
+    config_digest: str
+    table: TableSpecification
+    records: RecordSpecification
+    errors: ErrorsSpecification
+
+
+def commanded_sink(settings: Settings) -> CommandedSink:
+    return CommandedSink(settings.root_znode, settings.config_digest, settings.table, settings.records, settings.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +198,10 @@ def next_epoch(view: KeeperView, newest: Checkpoint) -> int:
 
 
 @contextmanager
-def taking_office(client: KazooClient, settings: Settings, table: Table, name: str) -> Iterator[Office]:
+def taking_office(client: KazooClient, sink: CommandedSink, table: Table, name: str) -> Iterator[Office]:
     """Holds the election's lock, and has taken over where the last coordinator or command ended."""
-    root = settings.root_znode
-    Keeper(client, root, lambda: None).bootstrap(settings.config_digest)
+    root = sink.root_znode
+    Keeper(client, root, lambda: None).bootstrap(sink.config_digest)
     with lock(client, root) as lock_path:
         require_no_live_workers(workers(client, root))
         table.ensure()

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.config.groups.meanings import written_path
+from sink.config.record_formats import key_format, registry_access, value_format
 from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import NO_RULES, Columns, Path
 from sink.decode.formats import WIRE
@@ -36,7 +37,6 @@ from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec, separate_bad
-from sink.write.value_formats import key_format, registry_access, value_format
 
 _KINDS: Mapping[str, type[T.DataType]] = {
     "time_unit": T.TimestampType,
@@ -203,7 +203,7 @@ def of_row(warnings: Sequence[SchemaWarning]) -> list[SchemaWarning]:
 def _spec(settings: Settings, columns: T.StructType) -> RowSpec:
     """Returns how a worker would decode records to these columns, of which the rest of the settings knows nothing."""
     schema = parse_ddl(to_ddl(columns), settings.provenance, bounds=settings.schema_bounds)
-    form = replace(value_format(settings), quotes=settings.errors_quote_values)
+    form = value_format(settings)
     names = tuple(name for name in settings.record_key_fields if name in columns.names)
     rows = RowSpec(schema, form, RecordKeys(names, len(names) > 1), PartitionPaths((), True, False))
     if settings.operation != "upsert":

@@ -38,7 +38,7 @@ def check_records(settings: Settings, schema: TableSchema) -> Iterator[CheckResu
     if not sample.batches:
         yield CheckResult(PART, f"no record to look at{': ' if sample.waiting else ''}{sample.waiting}")
         return
-    spec = _impatient(spec_of(settings, schema))
+    spec = _impatient(spec_of(settings.table, settings.records, schema))
     looks = [look(spec, topic, records, _fields(settings, spec, records)) for topic, records in sample.batches]
     yield from findings(looks, spec, settings.tolerant)
 

@@ -28,7 +28,6 @@ from sink.decode.header_ids import wire_column
 from sink.librdkafka import LogConsumer, damage_of
 from sink.write.kafka_reader import IGNORED_ERRORS, message_columns
 from sink.write.record_headers import headers_of
-from sink.write.task_input import consumer_settings, reads_headers
 
 QUIET_SECONDS = 30.0
 BATCH = 1000
@@ -157,7 +156,7 @@ def _read(
         consumer.close()
     if cut and not reading.size:
         raise _silent(settings, min(reading.pending), request.seconds)
-    return Sample(reading.batches(reads_headers(settings)), cut)
+    return Sample(reading.batches(settings.records.reads_headers), cut)
 
 
 def _bound_reached(reading: _SampleReading, started: float, request: SampleRequest) -> str:
@@ -218,7 +217,7 @@ def columns_of(messages: Sequence[ck.Message], headers: bool) -> pa.RecordBatch:
 def _consumer(settings: Settings, records: int) -> LogConsumer:
     """Makes a consumer with the settings of a worker's tasks."""
     options: dict[str, Any] = {
-        **consumer_settings(settings).for_reading(_QUEUE_BYTES, records),
+        **settings.records.consumer.for_reading(_QUEUE_BYTES, records),
         # If offsets were deleted meanwhile, read the rest of the partition.
         "auto.offset.reset": "earliest",
     }

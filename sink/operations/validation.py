@@ -31,6 +31,7 @@ from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
 from sink.config.hudi_keys import notes
+from sink.config.record_formats import registry_access, value_format
 from sink.decode.column_records import UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
@@ -38,7 +39,6 @@ from sink.decode.registry import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.files import Content, inspect_base_path
-from sink.hudi.lock import lock_path
 from sink.hudi.options import preflight_errors
 from sink.hudi.placement import BUCKETS, LOCK_IDENTITY
 from sink.hudi.shared_lock import LockIdentity, lock_conflict
@@ -53,7 +53,6 @@ from sink.schema.table_schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
 from sink.write.row_spec import spec_of, table_schema
 from sink.write.task_input import require_reader
-from sink.write.value_formats import registry_access, value_format
 from sink.write.value_rules import left_open
 
 METASTORE_SECONDS = 5.0
@@ -97,16 +96,16 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
     warnings: list[str] = []
     origin = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
-        schema = table_schema(settings, origin, warnings.append)
-        setting_errors = list(preflight_errors(settings, schema))
+        schema = table_schema(settings.table, settings.records, origin, warnings.append)
+        setting_errors = list(preflight_errors(settings.table, schema))
         if settings.operation != "upsert" or not setting_errors:
-            spec_of(settings, schema).decoder()
+            spec_of(settings.table, settings.records, schema).decoder()
     except SinkError as error:
         return None, [CheckResult("schema", str(error), wrong=True)]
     columns = schema.spark.names
     summary = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
     findings = [CheckResult("schema", sentence) for sentence in (summary, *warnings)]
-    findings += [CheckResult("values", sentence, note=True) for sentence in left_open(settings, schema)]
+    findings += [CheckResult("values", sentence, note=True) for sentence in left_open(settings.records.form, schema)]
     return schema, findings + [CheckResult("settings", str(error), wrong=True) for error in setting_errors]
 
 
@@ -210,7 +209,7 @@ def _identities(settings: Settings, view: LogView) -> Iterator[CheckResult]:
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:
     """Raises the errors of the reader of records, as a worker would when it starts. Yields nothing."""
-    require_reader(settings)
+    require_reader(settings.records.consumer)
     yield from ()
 
 
@@ -261,8 +260,7 @@ def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResu
 
 def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
     if settings.engine == "hudi" and not is_reachable(settings.base_path, settings.storage):
-        sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
-        yield CheckResult("table", sentence)
+        yield CheckResult("table", f"{settings.base_path} is reached by Spark alone: a worker looks when it starts")
         return
     require_own_table(settings)
     yield from (writable := list(_writable(settings, jvm)))
@@ -284,13 +282,14 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
     yield CheckResult(
         "table", f"{settings.base_path} holds the Hudi table {base.properties.get('hoodie.table.name', '?')}"
     )
-    conflicts = list(schema_conflicts(settings, base.properties))
+    table = settings.table
+    conflicts = list(schema_conflicts(table, base.properties))
     conflicts += filter(None, [index_conflict(base.properties, base.indexes)])
     if schema is not None and base.schema is not None:
-        conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
-    is_new_to_upserts = settings.operation == "upsert" and BUCKETS not in base.properties
-    if is_new_to_upserts and schema is not None and not any((*conflicts, *preflight_errors(settings, schema))):
-        conflicts += filter(None, [rows_conflict(settings, _java_hudi(settings, jvm))])
+        conflicts += filter(None, [columns_conflict(json.dumps(base.schema), schema, table)])
+    is_new_to_upserts = table.upserts and BUCKETS not in base.properties
+    if is_new_to_upserts and schema is not None and not any((*conflicts, *preflight_errors(table, schema))):
+        conflicts += filter(None, [rows_conflict(table, _java_hudi(settings, jvm))])
     for sentence in conflicts:
         yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
 
@@ -313,7 +312,7 @@ def _lock(settings: Settings) -> Iterator[CheckResult]:
     except SinkError:
         return  # what is wrong with the store is said elsewhere
     with connected(settings.ensemble) as client:
-        conflict = lock_conflict(noted, LockIdentity(client, lock_path(settings)).read(), is_known=True)
+        conflict = lock_conflict(noted, LockIdentity(client, settings.table.lock.path).read(), is_known=True)
     if conflict:
         yield CheckResult("table", f"{settings.base_path}: {conflict}", wrong=True)
 

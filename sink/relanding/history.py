@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from coordination.planning.relanding import CommittedSlice, OffsetRange
 from coordination.state.codec import decode_checkpoint
-from sink.config import Settings
 from sink.hudi.commits import StoredCommit, completed_commits, readable
 from sink.hudi.file_groups import FileGroups, Group, NewestBaseFile
-from sink.storage.table_files import open_table
+from sink.hudi.specification import TableSpecification
 
 REPLAYED_KEY, RELANDED_KEY = "sink.replayed.", "sink.relanded."
 """Begin the keys of what a commit replayed, and has landed again, before the name of the sink."""
@@ -36,14 +35,13 @@ class History:
     removals: tuple[str, ...]
 
 
-def read_history(settings: Settings) -> History:
-    table = open_table(settings.base_path, settings.storage)
-    commits = completed_commits(table)
-    with readable(settings.base_path):
-        return _history(settings, commits)
+def read_history(specification: TableSpecification) -> History:
+    commits = completed_commits(specification.store.table())
+    with readable(specification.base_path):
+        return _history(specification, commits)
 
 
-def _history(settings: Settings, commits: Iterable[StoredCommit]) -> History:
+def _history(table: TableSpecification, commits: Iterable[StoredCommit]) -> History:
     own: set[str] = set()
     of_sinks: set[str] = set()
     committed: list[CommittedSlice] = []
@@ -53,11 +51,11 @@ def _history(settings: Settings, commits: Iterable[StoredCommit]) -> History:
     for commit in commits:
         if commit.checkpoints:
             of_sinks.add(commit.instant)
-        if (text := commit.checkpoints.get(settings.name)) is not None:
+        if (text := commit.checkpoints.get(table.sink)) is not None:
             own.add(commit.instant)
-            checkpoint = decode_checkpoint(text, f"{settings.base_path}: commit {commit.instant}")
+            checkpoint = decode_checkpoint(text, f"{table.base_path}: commit {commit.instant}")
             committed += (CommittedSlice(checkpoint.number, result) for result in checkpoint.results)
-            replayed += _runs(commit.extra.get(REPLAYED_KEY + settings.name))
+            replayed += _runs(commit.extra.get(REPLAYED_KEY + table.sink))
         _, deleted = groups.add(commit)
         if deleted and not commit.checkpoints and commit.metadata["operationType"] not in _MOVING:
             removals.append(f"{commit.instant} ({commit.metadata['operationType']})")

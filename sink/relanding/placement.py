@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sink.clients.spark_privacy import local_rows
-from sink.config import Settings
 from sink.hudi.existing_rows import bucket_of
 from sink.hudi.file_groups import Group
 from sink.hudi.java_objects import JavaPackage
+from sink.hudi.specification import TableSpecification
 from sink.relanding.table_rows import COMMIT, FILE, PATH
 from sink.schema.table_schema import META_COLUMNS
 from sink.write.record_columns import RowSpec
@@ -48,17 +48,17 @@ def _place(spec: RowSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def with_groups(
-    spark: SparkSession, settings: Settings, rows: DataFrame, groups: Collection[Group], columns: Sequence[str]
+    spark: SparkSession, table: TableSpecification, rows: DataFrame, groups: Collection[Group], columns: Sequence[str]
 ) -> tuple[DataFrame, dict[Group, int]]:
     """Returns the rows in these columns, `GROUP` among them, and how many each file group gets."""
     jvm = spark.sparkContext._jvm
     identifier = JavaPackage(jvm._gateway_client).org.apache.hudi.index.bucket.BucketIdentifier  # type: ignore
-    count = int(settings.hudi["hoodie.bucket.index.num.buckets"])
+    count = int(table.options["hoodie.bucket.index.num.buckets"])
     by_bucket = {(path, int(file_id[:8])): file_id for path, file_id in groups}
     places: list[tuple[str, str, str]] = []
     inserts: dict[Group, int] = {}
     for path, key in map(tuple, local_rows(rows.select(PATH, RECORD_KEY))):
-        bucket = bucket_of(settings, key, count, identifier)
+        bucket = bucket_of(table, key, count, identifier)
         if (path, bucket) not in by_bucket:
             by_bucket[path, bucket] = f"{identifier.newBucketFileIdPrefix(bucket)}-0"
         group = path, by_bucket[path, bucket]

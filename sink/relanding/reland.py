@@ -28,7 +28,7 @@ from sink.clients.kafka import Log
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
-from sink.operations.operator_commit import Begun, Office, taking_office
+from sink.operations.operator_commit import Begun, Office, commanded_sink, taking_office
 from sink.relanding.history import RELANDED_KEY, read_history
 from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings
 from sink.write.row_spec import table_schema
@@ -42,11 +42,12 @@ class Reland:
         self, spark: SparkSession, settings: Settings, client: KazooClient, wanted: Sequence[OffsetRange]
     ) -> None:
         self._spark, self._settings, self._client, self._wanted = spark, settings, client, wanted
-        self._schema = table_schema(settings)
-        self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
-        self._errors = ErrorsTable(spark, settings, client)
-        self._inputs = Inputs(spark, settings)
-        self._by_key = settings.operation == "upsert"
+        self._sink = sink = commanded_sink(settings)
+        self._schema = table_schema(sink.table, sink.records)
+        self._table = Table(spark, sink.table, self._schema, TableLocks(client, sink.table.lock))
+        self._errors = ErrorsTable(spark, sink.errors, client)
+        self._inputs = Inputs(spark, sink.records)
+        self._by_key = sink.table.upserts
 
     def preview(self) -> Preview:
         """Reads table and log, and changes nothing."""
@@ -58,7 +59,7 @@ class Reland:
                 return repair.preview()
 
     def run(self) -> Preview:
-        with taking_office(self._client, self._settings, self._table, "Reland") as office, self._reading():
+        with taking_office(self._client, self._sink, self._table, "Reland") as office, self._reading():
             begun = office.begin()
             try:
                 return self._land(office, begun)
@@ -81,14 +82,15 @@ class Reland:
 
     @contextmanager
     def _prepared(self, checkpoint: Checkpoint) -> Iterator[Repair]:
-        history = read_history(self._settings)
+        history = read_history(self._sink.table)
         with closing(Log(self._settings.kafka_native)) as log:
             topics = sorted({entry.topic for entry in self._wanted} | ({*checkpoint.topics} if self._by_key else set()))
             view = log.view((), optional=topics)
         plan = plan_relanding(self._wanted, history.committed, checkpoint, view, history.replayed, self._by_key)
         at = Surroundings(
             self._spark,
-            self._settings,
+            self._sink.table,
+            self._sink.records,
             self._schema,
             self._table,
             self._errors,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -19,9 +19,8 @@ from coordination.planning.relanding import CommittedSlice, Relanding, differenc
 from coordination.state.model import LogView, Slice, WriteTask
 from sink.bad_records.table import ErrorsTable
 from sink.clients.spark_privacy import local_rows
-from sink.config import Settings
 from sink.hudi.file_groups import Group
-from sink.hudi.options import ordering_fields
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun
 from sink.relanding.history import History
@@ -33,6 +32,7 @@ from sink.schema.table_schema import TableSchema
 from sink.write.changes import LOG_POSITION
 from sink.write.engine import change_keys, engine_of
 from sink.write.row_spec import ColumnResolver
+from sink.write.specification import RecordSpecification
 from sink.write.task_input import Inputs
 
 _NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
@@ -73,7 +73,8 @@ class WrittenRepair:
 @dataclass(frozen=True)
 class Surroundings:
     spark: SparkSession
-    settings: Settings
+    specification: TableSpecification
+    records: RecordSpecification
     schema: TableSchema
     table: Table
     errors: ErrorsTable
@@ -86,12 +87,12 @@ class Repair(ABC):
     def __init__(self, at: Surroundings, plan: Relanding) -> None:
         self._at, self._plan = at, plan
         at.table.view()
-        resolved = ColumnResolver(at.settings, at.table).resolve(LogView("", {}))
+        resolved = ColumnResolver(at.specification, at.records, at.table).resolve(LogView("", {}))
         if resolved.schema_conflict:
             raise TableError(resolved.schema_conflict)
         self.columns = resolved.columns
-        self._spec = engine_of(at.spark, at.settings, at.schema).spec(self.columns)
-        self._rows = RelandedRows(at.spark, at.settings, at.table, at.history)
+        self._spec = engine_of(at.spark, at.specification, at.records, at.schema).spec(self.columns)
+        self._rows = RelandedRows(at.spark, at.specification, at.table, at.history)
         self._survey = RepairSurvey(at.spark, at.inputs, self._spec, plan.needed, plan.pieces, at.log.cluster)
         self._known_bad: Mapping[Slice, Collection[int]] = self._bad_of(plan.needed)
         self._damaged = self._rows.damaged()
@@ -189,10 +190,10 @@ class AppendRepair(Repair):
         at, pieces = self._at, self._plan.pieces
         condition = of_offsets(self._offsets)
         stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, lambda rows: rows.where(~condition))
-        # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
-        name = f"{at.settings.name} reland {begun.number}"
-        settings = at.settings.model_copy(update={"name": name, "hudi": {**at.settings.hudi, **_NEW_GROUPS}})
-        engine = engine_of(at.spark, settings, at.schema)
+        # In this namespace no other commit has its file ids, and a repetition has them again.
+        namespace = f"{at.specification.sink} reland {begun.number}"
+        table = replace(at.specification, namespace=namespace, options={**at.specification.options, **_NEW_GROUPS})
+        engine = engine_of(at.spark, table, at.records, at.schema)
         records = at.inputs.of_records(pieces, at.log.cluster)
         if self._bad:
             kinds = "topic string, partition int, offset long"
@@ -215,7 +216,7 @@ class KeyedRepair(Repair):
         at, plan = self._at, self._plan
         if plan.refusals:
             return Preview(plan.pieces, refusals=plan.refusals)
-        keys = change_keys(at.settings)
+        keys = change_keys(at.specification)
         changes = self._survey.frame
         changes = self._without_bad(changes).persist(StorageLevel.DISK_ONLY)
         self._changes = changes
@@ -229,7 +230,7 @@ class KeyedRepair(Repair):
         going = self._having(self._rows.frame, "left_semi")
         self._affected = self._rows.affected(going)
         ours = changes.withColumns(dict(keys)).join(self._concerned, list(keys), "left_semi").select(*changes.columns)
-        self._winners = winners(ours, keys, ordering_fields(at.settings)).persist(StorageLevel.DISK_ONLY)
+        self._winners = winners(ours, keys, at.specification.ordering).persist(StorageLevel.DISK_ONLY)
         landed = self._winners.count()
         self._records, _ = self._survey.landed(plan.pieces)
         others = sorted(self._affected.commits.keys() - at.history.of_sinks)
@@ -243,13 +244,13 @@ class KeyedRepair(Repair):
         at = self._at
         rows = self._winners.select(*self._spec.schema.spark.names)
         keep = lambda frame: self._having(frame, "left_anti")  # noqa: E731
-        if at.settings.index_type == "bucket":
+        if at.specification.index == "bucket":
             added, inserts = self._in_buckets(rows, begun.instant)
             stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, keep, added, inserts)
         else:
             stats = self._rows.rewrite(begun.instant, self._affected, self._damaged, keep)
             # In file groups of their own: an index of keys takes the new place from the files of the commit.
-            columns = at.schema.with_columns(self.columns).avro(at.settings.table_name)
+            columns = at.schema.with_columns(self.columns).avro(at.specification.name)
             hudi = at.table.steps.with_options(at.table.steps.options, columns)
             stats += hudi.bulk_insert_rows(rows.coalesce(1)._jdf, begun.instant)
         return WrittenRepair(tuple(stats), self._survey.schemas, 0, self._runs())
@@ -271,7 +272,7 @@ class KeyedRepair(Repair):
 
     def _having(self, rows: DataFrame, how: str) -> DataFrame:
         """Returns the rows of the concerned keys, or the others."""
-        keys = change_keys(self._at.settings)
+        keys = change_keys(self._at.specification)
         own = {f"_own_{name}": column for name, column in keys.items()}
         named = self._concerned.select(*(F.col(name).alias(f"_own_{name}") for name in keys))
         return rows.withColumns(own).join(named, list(own), how).select(*rows.columns)
@@ -279,7 +280,7 @@ class KeyedRepair(Repair):
     def _in_buckets(self, rows: DataFrame, instant: str) -> tuple[DataFrame, dict[Group, int]]:
         groups = {*self._at.history.live, *self._at.history.logged}
         with_places = placed(rows, self._spec, instant)
-        return with_groups(self._at.spark, self._at.settings, with_places, groups, self._rows.frame.columns)
+        return with_groups(self._at.spark, self._at.specification, with_places, groups, self._rows.frame.columns)
 
     def _runs(self) -> tuple[Run, ...]:
         """Returns the ranges, and the offsets of the rows outside of them."""

@@ -22,12 +22,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordination.errors import TableError
 from sink.clients.spark_privacy import local_rows
-from sink.config import Settings
 from sink.hudi.file_groups import Group, NewestBaseFile
-from sink.hudi.options import arrow_codec
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table
 from sink.relanding.history import History
-from sink.storage.files import open_storage
 from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
 _LOOKS = 16
@@ -54,14 +52,14 @@ class Affected:
 class RelandedRows:
     """`history` names the files that readers see."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, table: Table, history: History) -> None:
-        self._spark, self._settings, self._table, self._live = spark, settings, table, history.live
-        self._storage = open_storage(settings.base_path, settings.storage)
+    def __init__(self, spark: SparkSession, specification: TableSpecification, table: Table, history: History) -> None:
+        self._spark, self._specification, self._table, self._live = spark, specification, table, history.live
+        self._storage = specification.store.open()
         reader = spark.read.format("hudi").option("hoodie.metadata.enable", "false")
-        frame = reader.load(settings.base_path)
+        frame = reader.load(specification.base_path)
         if FILE not in frame.columns:
             raise TableError(
-                f"{settings.base_path}: hoodie.populate.meta.fields=false: its rows do not say in which file they are"
+                f"{specification.base_path}: hoodie.populate.meta.fields=false: rows do not say in which file they are"
             )
         self.frame = frame.withColumn(GROUP, F.concat_ws("/", PATH, F.split(F.col(FILE), "_")[0]))
 
@@ -123,8 +121,8 @@ class RelandedRows:
         if added is not None:
             rows = rows.unionByName(added)
         groups |= self._findable(groups, rows)
-        settings = self._settings
-        job = RewriteJob(settings.base_path, instant, arrow_codec(settings), groups, settings.storage)
+        table = self._specification
+        job = RewriteJob(table.base_path, instant, table.arrow_codec, groups, table.store.access)
         parts = min(len(groups), 2 * self._spark.sparkContext.defaultParallelism)
         ordered = rows.repartition(parts, GROUP).sortWithinPartitions(GROUP)
         written = [row[0] for row in local_rows(ordered.mapInArrow(partial(rewrite, job), STAT))]
@@ -136,7 +134,7 @@ class RelandedRows:
 
     def _findable(self, groups: Mapping[str, FileVersion], rows: DataFrame) -> dict[str, FileVersion]:
         """Returns the versions whose footers have to say which keys they have, with that: for the index."""
-        is_keyed = self._settings.operation == "upsert"
+        is_keyed = self._specification.upserts
         wanted = {name: version for name, version in groups.items() if is_keyed or version.footer}
         if not wanted:
             return {}

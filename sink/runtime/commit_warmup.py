@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,13 +25,14 @@ from coordination.errors import Unavailable
 from coordination.state.model import Checkpoint
 from sink.clients.java_errors import error_summary
 from sink.config import Settings
-from sink.hudi.options import partition_columns, populate_meta_fields
+from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table, TableOutcome
 from sink.runtime.pools import CoalescedRun
 from sink.runtime.sink import Sink
 from sink.schema.table_schema import META_COLUMNS, TableSchema
+from sink.storage.access import NO_ACCESS
+from sink.storage.store import Store
 from sink.telemetry.logs import ContextThread
-from sink.telemetry.redaction import Properties
 from sink.write.base_file import base_file_stat
 
 COMMITS = 4
@@ -96,7 +98,7 @@ def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> No
     """Creates the table, begins and completes `COMMITS` transactions, and rolls one back."""
     with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
         base = Path(directory, "table")
-        throwaway = _throwaway_settings(settings, base)
+        throwaway = _throwaway(settings.table, base)
         Table(spark, throwaway, schema, _unlocked).ensure()
         for number in range(1, COMMITS + 1):
             _commit(Table(spark, throwaway, schema, _unlocked), base, settings, schema, number)
@@ -122,9 +124,9 @@ def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema)
     """Writes one file and returns its write stat. Without a file a commit makes no statistics of columns and
     partitions, which take most of its time.
     """
-    path = "rehearsal" if partition_columns(settings) else ""
+    path = "rehearsal" if settings.table.partition_columns else ""
     name = f"{uuid.uuid4()}-0_0-0-0_{instant}.parquet"
-    meta = [pa.field(column, pa.string()) for column in META_COLUMNS] if populate_meta_fields(settings) else []
+    meta = [pa.field(column, pa.string()) for column in META_COLUMNS] if settings.table.has_meta_fields else []
     fields = [field.with_nullable(True) for field in (*meta, *schema.arrow)]
     footers: list[pq.FileMetaData] = []
     (base / path).mkdir(exist_ok=True)
@@ -134,9 +136,9 @@ def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema)
     return base_file_stat(name.partition("_")[0], path, name, 1, size, footers[0])
 
 
-def _throwaway_settings(settings: Settings, base: Path) -> Settings:
-    hudi = {name: value for name, value in settings.hudi.items() if name.startswith(_EXERCISED)}
-    return settings.model_copy(update={"base_path": base.as_uri(), "hudi": Properties(hudi)})
+def _throwaway(table: TableSpecification, base: Path) -> TableSpecification:
+    options = {name: value for name, value in table.options.items() if name.startswith(_EXERCISED)}
+    return replace(table, store=Store(base.as_uri(), lambda: NO_ACCESS), options=options)
 
 
 def _checkpoint(settings: Settings, number: int) -> Checkpoint:

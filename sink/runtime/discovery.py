@@ -16,10 +16,10 @@ import structlog
 from coordination.errors import SinkError
 from sink.clients.shared_log import SharedLog
 from sink.config import Configuration, Settings, TopicPattern, TopicProblem, expand
+from sink.config.record_formats import registry_access
 from sink.decode.registry import Registry
 from sink.runtime.pools import Background
 from sink.telemetry.logs import hide
-from sink.write.value_formats import registry_access
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 15.0

@@ -31,7 +31,6 @@ from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogSource
 from sink.config import Settings
-from sink.hudi.lock import lock_path as table_lock_path
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.table import Table
 from sink.runtime.actor import Actor, EffectHandler, Machine
@@ -160,7 +159,7 @@ class Membership:
         self._check_fleet()
         resources = self._resources
         # Each time: the ensemble may have been emptied meanwhile.
-        resources.table.share_lock(LockIdentity(resources.client, table_lock_path(resources.settings)))
+        resources.table.share_lock(LockIdentity(resources.client, resources.settings.table.lock.path))
         resources.keeper.bootstrap(resources.settings.config_digest)
         try:
             self._resources.keeper.join(self._member)
@@ -345,7 +344,8 @@ class Membership:
 
         self._candidacy_pause = 0.0
 
-        column_resolver = ColumnResolver(self._resources.settings, self._resources.table)
+        settings = self._resources.settings
+        column_resolver = ColumnResolver(settings.table, settings.records, self._resources.table)
         handler = CoordinatorEffectHandler(
             self._resources.keeper,
             self._resources.table,

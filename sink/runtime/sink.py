@@ -254,11 +254,11 @@ class Sink:
 
     def _open_and_take_part(self) -> None:
         settings = self.settings
-        schema = self._until_stopped("the schema registry", lambda: table_schema(settings))
+        schema = self._until_stopped("the schema registry", lambda: table_schema(settings.table, settings.records))
         if schema is None:
             return
-        require_usable(settings, schema)
-        for sentence in left_open(settings, schema):
+        require_usable(settings.table, schema)
+        for sentence in left_open(settings.records.form, schema):
             LOG.info("values.left_open", note=sentence)
         self.schema = schema
         LOG.debug("worker.reached", phase="schema")
@@ -281,12 +281,13 @@ class Sink:
 
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
+        specification = settings.table
         self._metrics.waits_for("zookeeper", not client.connected)
-        locks = TableLocks(client, settings, note_held=self._metrics.lock_held)
-        table = Table(spark, settings, schema, locks)
-        engine = engine_of(spark, settings, schema)
+        locks = TableLocks(client, specification.lock, note_held=self._metrics.lock_held)
+        table = Table(spark, specification, schema, locks)
+        engine = engine_of(spark, specification, settings.records, schema)
         engine.check()
-        errors = ErrorsTable(spark, settings, client)
+        errors = ErrorsTable(spark, settings.errors, client)
         self._locks = (locks, errors.locks)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
         # Before anything is made or begun.
@@ -297,10 +298,8 @@ class Sink:
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
         self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
         kafka = shared.kafka(settings)
-        # With the current keys of `settings.storage`: older ones may have expired.
-        self._until_stopped(
-            "the store", lambda: self._in_store(lambda: require_answer(settings.base_path, settings.storage))
-        )
+        store = specification.store
+        self._until_stopped("the store", lambda: self._in_store(lambda: require_answer(store.base_path, store.access)))
         require_own_table(settings)
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
         LOG.debug("worker.reached", phase="table")

@@ -77,6 +77,7 @@ _PORT = 8020
 _FAILOVER = "dfs.client.failover."
 _SHORT_WAITS = {f"{_FAILOVER}sleep.max.millis": "3000"}
 """With two namenodes the client retries for some 40 s: a ZooKeeper session time-out, and fencing before a failover."""
+_SAME_STORE = {"s3": "s3a", "s3n": "s3a"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,15 @@ def scheme_of(base_path: str) -> str:
     """Returns the scheme in lower case; empty for a path."""
     match = _SCHEME.match(base_path)
     return match[1].lower() if match else ""
+
+
+def canonical(path: str) -> str:
+    """Returns one form of a path, whichever name of its store's scheme it uses."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return re.sub(r"/+", "/", path.removeprefix("file:"))
+    rest = re.sub(r"/+", "/", rest)
+    return rest if scheme == "file" else f"{_SAME_STORE.get(scheme, scheme)}://{rest}"
 
 
 def schemes_of(base_paths: Iterable[str]) -> frozenset[str]:

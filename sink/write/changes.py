@@ -20,10 +20,9 @@ from pyspark.sql import types as T
 from typing_extensions import Self
 
 from coordination.errors import ConfigError
-from sink.config.values import BARE_KEYS
 from sink.decode.cursors import flags
 from sink.decode.debezium import EventDecoder, if_else, take_or_null
-from sink.decode.formats import RAW, ValueFormat
+from sink.decode.formats import BARE_KEYS, RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.quoting import quoted, quoting
 from sink.layout.partition_paths import Groups

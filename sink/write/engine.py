@@ -36,30 +36,25 @@ from coordination.state.log_records import ReadRange
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.clients.spark_privacy import collect_binary
-from sink.config import Settings
 from sink.hudi.begun import require_begun
 from sink.hudi.client import HudiClient
 from sink.hudi.options import (
-    arrow_codec,
     commit_options,
-    ordering_fields,
-    partition_columns,
-    populate_meta_fields,
-    record_key_fields,
     require_usable,
 )
+from sink.hudi.specification import TableSpecification
 from sink.layout.partition_paths import NULL_PARTITION
 from sink.layout.record_keys import EMPTY
 from sink.schema.table_schema import TableSchema
-from sink.storage.files import open_storage
 from sink.write.changes import LOG_POSITION
 from sink.write.filled_topics import FilledTopics, UnfilledWarnings
 from sink.write.kept_schemas import KeptSchemas
-from sink.write.quarantine import quarantine, tolerated
+from sink.write.quarantine import quarantine
 from sink.write.record_columns import RowSpec, separate_bad
 from sink.write.row_spec import spec_of
 from sink.write.slice_files import FileLimits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
+from sink.write.specification import RecordSpecification
 from sink.write.task_errors import TaskFailed, failed_task, task_error
 from sink.write.task_input import Inputs, TaskInput, TaskReads, require_reader
 from sink.write.task_report import SliceCounter, TaskReport, complete
@@ -98,19 +93,22 @@ class Engine(ABC):
     overlap.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+    def __init__(
+        self, spark: SparkSession, table: TableSpecification, records: RecordSpecification, schema: TableSchema
+    ) -> None:
         self._spark = spark
-        self._settings = settings
+        self._table = table
+        self._records = records
         self._schema = schema
-        self._spec = spec_of(settings, schema)
-        self._inputs = Inputs(spark, settings)
-        self._kept = KeptSchemas(spark, settings, self._spec.format)
+        self._spec = spec_of(table, records, schema)
+        self._inputs = Inputs(spark, records)
+        self._kept = KeptSchemas(spark, table.base_path, self._spec.format, records.registry)
         self._warnings = UnfilledWarnings(schema.value_struct.names)
 
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
-        require_usable(self._settings, self._schema)
-        require_reader(self._settings)
+        require_usable(self._table, self._schema)
+        require_reader(self._records.consumer)
         self._spec.decoder()
 
     def write(
@@ -130,7 +128,7 @@ class Engine(ABC):
         other topics than the slices name by their ids, or of another `cluster` unless that is empty, are not written:
         it raises WrongLog.
         """
-        enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
+        enter_write_pool(self._spark, self._table.sink, instant, len(tasks))
         try:
             inputs = self._inputs
             task_input = (
@@ -151,14 +149,14 @@ class Engine(ABC):
             tuple(result for report in reports for result in report.results),
             (*stats, *(stat for report in reports for stat in report.stats)),
             sum(report.size for report in reports),
-            quarantine(self._inputs, self._settings, instant, reports),
+            quarantine(self._inputs, self._table.base_path, self._records.tolerated, instant, reports),
             tuple(read for report in reports for read in report.reads),
             schemas,
         )
 
     def cancel(self, instant: str) -> None:
         """Cancels the job that writes under the instant, if there is one; its `write` then raises."""
-        cancel_write(self._spark, self._settings.name, instant)
+        cancel_write(self._spark, self._table.sink, instant)
 
     def spec(self, columns: str) -> RowSpec:
         """Returns how records become rows with these columns, as in `write`."""
@@ -170,20 +168,22 @@ class Engine(ABC):
 
 
 class HudiEngine(Engine):
-    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
-        super().__init__(spark, settings, schema)
-        self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
+    def __init__(
+        self, spark: SparkSession, table: TableSpecification, records: RecordSpecification, schema: TableSchema
+    ) -> None:
+        super().__init__(spark, table, records, schema)
+        self._hudi = lru_cache(2)(partial(_hudi, spark, table))
         self._looks_for_instants = True
 
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
         # The Arrow engine's tasks look themselves, before a file counts.
         if self._looks_for_instants:
-            self._looks_for_instants = require_begun(self._settings, instant)
+            self._looks_for_instants = require_begun(self._table.store, self._table.merges_on_read, instant)
         reported: Accumulator[Reports] = self._spark.sparkContext.accumulator({}, MergedReports())
         reads = task_input.reads
-        decode_tasks = partial(decode, reads, spec, tolerated(self._settings), reported)
+        decode_tasks = partial(decode, reads, spec, self._records.tolerated, reported)
         rows = task_input.frame.mapInArrow(decode_tasks, spec.columns)
-        hudi = self._hudi(spec.schema.avro(self._settings.table_name))
+        hudi = self._hudi(spec.schema.avro(self._table.name))
         try:
             stats = self._write(hudi, rows, instant, len(reads.tasks))
             return reported.value.values(), stats
@@ -195,10 +195,10 @@ class HudiEngine(Engine):
         """Writes the rows with one of Hudi's writers. Returns its write stats, one for each file."""
 
 
-def _hudi(spark: SparkSession, settings: Settings, avro: str) -> HudiClient:
+def _hudi(spark: SparkSession, table: TableSpecification, avro: str) -> HudiClient:
     # For a global index Hudi's default is 60 tasks, however few cores there are.
     cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
-    return HudiClient(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
+    return HudiClient(spark, table.base_path, avro, {**cores, **commit_options(table)})
 
 
 class MergedReports(AccumulatorParam[Reports]):
@@ -261,10 +261,10 @@ def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Seque
     return rows.select(*(name for name in changes.columns if name not in LOG_POSITION.names))
 
 
-def change_keys(settings: Settings) -> Mapping[str, Column]:
+def change_keys(table: TableSpecification) -> Mapping[str, Column]:
     """Returns the columns by name; some are columns of the changes themselves."""
-    key = _record_key(record_key_fields(settings))
-    return key if settings.key_is_global else {**key, **_partition(partition_columns(settings))}
+    key = _record_key(table.record_key)
+    return key if table.key_is_global else {**key, **_partition(table.partition_columns)}
 
 
 def _record_key(fields: Sequence[str]) -> dict[str, Column]:
@@ -298,9 +298,9 @@ class UpsertEngine(HudiEngine):
         return replace(spec, schema=replace(spec.schema, value_struct=T.StructType(fields)))
 
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
-        if self._settings.operation == "upsert":
+        if self._table.upserts:
             parts = max(self._spark.sparkContext.defaultParallelism, tasks)
-            rows = last_changes(rows, change_keys(self._settings), ordering_fields(self._settings), parts)
+            rows = last_changes(rows, change_keys(self._table), self._table.ordering, parts)
         return hudi.write_records(rows._jdf, instant)
 
 
@@ -316,7 +316,7 @@ class ArrowEngine(Engine):
 
     def check(self) -> None:
         super().check()
-        open_storage(self._settings.base_path, self._settings.storage)
+        self._table.store.open()
 
     def _run(self, instant: str, task_input: TaskInput, spec: RowSpec) -> tuple[Iterable[TaskReport], Sequence[str]]:
         job = self._job(instant, task_input, spec)
@@ -324,31 +324,32 @@ class ArrowEngine(Engine):
         return [report_of(report) for report in reports], ()
 
     def _job(self, instant: str, task_input: TaskInput, spec: RowSpec) -> WriteJob:
-        settings = self._settings
-        partitioned = bool(partition_columns(settings))
-        buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
+        table, partitioned = self._table, bool(self._table.partition_columns)
+        buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, table.file_bytes))
         return WriteJob(
-            base_path=settings.base_path,
-            sink=settings.name,
-            table=settings.table_name,
+            base_path=table.base_path,
+            namespace=table.namespace,
+            table=table.name,
             instant=instant,
             reads=task_input.reads,
             spec=spec,
-            meta_fields=populate_meta_fields(settings),
-            codec=arrow_codec(settings),
-            limits=FileLimits(settings.file_max_bytes, settings.open_files_max, buffer),
-            tolerated=tolerated(settings),
-            access=settings.storage,
+            meta_fields=table.has_meta_fields,
+            codec=table.arrow_codec,
+            limits=FileLimits(table.file_bytes, table.open_files, buffer),
+            tolerated=self._records.tolerated,
+            access=table.store.access,
         )
 
 
-ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
+ENGINES: Mapping[str, Callable[[SparkSession, TableSpecification, RecordSpecification, TableSchema], Engine]] = {
     "arrow": ArrowEngine,
     "hudi": RowEngine,
     "upsert": UpsertEngine,
 }
 
 
-def engine_of(spark: SparkSession, settings: Settings, schema: TableSchema) -> Engine:
-    """Makes the engine for the table of `settings`."""
-    return ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)
+def engine_of(
+    spark: SparkSession, table: TableSpecification, records: RecordSpecification, schema: TableSchema
+) -> Engine:
+    """Makes the engine for the table."""
+    return ENGINES[table.engine if table.operation == "append" else "upsert"](spark, table, records, schema)

@@ -14,13 +14,12 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.config import Settings
+from sink.decode.file_schema import file_schema
 from sink.decode.fingerprints import bounded_fingerprint
 from sink.decode.formats import ValueFormat
-from sink.decode.registry import RegisteredSchema, UnknownSchema, registry
+from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema, registry
 from sink.hudi.java_objects import HudiObjects
 from sink.hudi.schema_texts import document, keep, names_kept
-from sink.write.value_formats import file_schema, registry_access
 
 LOG = logging.getLogger(__name__)
 
@@ -28,11 +27,11 @@ LOG = logging.getLogger(__name__)
 class KeptSchemas:
     """Thread-safe: a schema that two threads keep is written twice, with the same content."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, form: ValueFormat) -> None:
-        self._table = HudiObjects(spark, settings.base_path, "", {})
-        self._access = registry_access(settings)
-        self._bounds = settings.schema_bounds
-        self._base_path = settings.base_path
+    def __init__(self, spark: SparkSession, base_path: str, form: ValueFormat, registry: RegistryAccess | None) -> None:
+        self._table = HudiObjects(spark, base_path, "", {})
+        self._access = registry
+        self._bounds = form.bounds
+        self._base_path = base_path
         file = file_schema(form)
         self._of_file = {} if file is None else {file[0]: file[1]}
         self._done: frozenset[str] = frozenset()

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 
 from coordination.errors import SinkError
 from coordination.state.model import QuarantinedRecords, Slice
-from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
 from sink.write.record_headers import UNREADABLE
 from sink.write.task_errors import task_error
@@ -48,13 +47,8 @@ COLUMNS = {
 """The columns of the errors table, by the field of a bad record."""
 
 
-def tolerated(settings: Settings) -> int:
-    """Returns the number of bad records that a task tolerates: as many as a whole transaction."""
-    return settings.errors_max if settings.tolerant else 0
-
-
 def quarantine(
-    inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
+    inputs: Inputs, base_path: str, tolerated: int, instant: str, reports: Sequence[TaskReport]
 ) -> tuple[QuarantinedRecords, ...]:
     """Writes the bad records that the tasks report. Returns an empty tuple if there are none."""
     bad_offsets = {piece: offsets for report in reports for piece, offsets in report.bad.items()}
@@ -63,16 +57,16 @@ def quarantine(
     first_slice = min(bad_offsets, key=lambda piece: (piece.topic, piece.partition, bad_offsets[piece][0].offset))
     count = sum(map(len, bad_offsets.values()))
     first_bad = bad_offsets[first_slice][0]
-    if count > tolerated(settings):
-        raise too_many(first_slice, first_bad, tolerated(settings))
+    if count > tolerated:
+        raise too_many(first_slice, first_bad, tolerated)
     path = f"{QUARANTINE}/{instant}/{uuid.uuid4().hex}"
     slices = [
         replace(piece, start=offsets[0].offset, end=offsets[-1].offset + 1) for piece, offsets in bad_offsets.items()
     ]
     try:
         records = inputs.of_records(slices)
-        _write(records, f"{settings.base_path}/{path}", instant, bad_offsets)
-        read_count = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
+        _write(records, f"{base_path}/{path}", instant, bad_offsets)
+        read_count = records.sparkSession.read.parquet(f"{base_path}/{path}").count()
     except (Py4JJavaError, PySparkException) as error:
         raise task_error(error) or error from error
     if read_count != count:

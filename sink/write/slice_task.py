@@ -39,7 +39,7 @@ class WriteJob:
     """Everything that the tasks of a job need. Spark ships it to the executors, which import this package."""
 
     base_path: str
-    sink: str
+    namespace: str
     table: str
     instant: str
     reads: TaskReads
@@ -72,7 +72,7 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
     topics = FilledTopics(job.spec)
     context = task_context()
     token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
-    attempt = Attempt(job.sink, job.table, job.instant, token, task)
+    attempt = Attempt(job.namespace, job.table, job.instant, token, task)
     files = SliceFiles(cached_storage(job.base_path, job.access), attempt, job.limits, job.codec, job.meta_fields)
     try:
         reads: list[ReadRange] = []

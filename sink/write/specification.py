@@ -1,43 +1,43 @@
-"""The specification by which records are decoded, for the commits that have their rows.
-
-A reader of a commit finds with it what its values meant, whatever the configuration has become. Raises what
-`value_format` raises.
-"""
+"""A sink's records, as its settings want them: what their values are, and how they are read."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 
-from sink.config import Settings
-from sink.config.groups.meanings import MeaningSettings
-from sink.write.value_formats import file_schema, value_format
-
-_SETTINGS = (
-    *MeaningSettings.model_fields,
-    "value_format",
-    "value_message",
-    "value_envelope",
-    "debezium_before",
-    "delete_field",
-    "delete_key_format",
-    "key_format",
-    "partition_time_field",
-    "partition_time_format",
-    "partition_time_zone",
-    "partition_time_column",
-)
+from sink.decode.formats import ValueFormat
+from sink.decode.registry import RegistryAccess
+from sink.write.kafka_consumer import ConsumerSettings
 
 
-def specification(settings: Settings) -> str:
-    """Returns the settings that are not defaults, by their names, and the fingerprint of the schema that all values
-    have: a JSON object. The table has the schema (`sink.hudi.schema_texts`).
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """`ddl` names the columns, or the newest schema of `subject` in the registry does. `message` is a Protobuf message
+    of the schema, `types` are the record types that land; empty for all."""
 
-    Schemas of a registry are in the checkpoint, by id and fingerprint.
+    ddl: str
+    subject: str | None
+    message: str | None
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpecification:
+    """`key_form` is the format of Kafka keys that delete rows; None if keys delete none. `key_column` is the type of
+    the table's column with the Kafka key, or `none`. `decoding` is the JSON with which commits say how their values
+    were decoded. `tolerated` is the number of bad records that a task tolerates: as many as a whole transaction.
     """
-    fields = type(settings).model_fields
-    chosen = {name: getattr(settings, name) for name in _SETTINGS}
-    found = {str(fields[name].alias): value for name, value in chosen.items() if value != fields[name].default}
-    found["value.format"] = settings.value_format
-    if (schema := file_schema(value_format(settings))) is not None:
-        found["value.schema.file"] = schema[0]
-    return json.dumps(found, separators=(",", ":"), sort_keys=True)
+
+    form: ValueFormat
+    key_form: ValueFormat | None
+    registry: RegistryAccess | None
+    schema: SchemaSource
+    key_column: str
+    header_column: bool
+    decoding: str
+    consumer: ConsumerSettings
+    tolerated: int
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether a write needs the headers of records: for the table's column, or for schema ids."""
+        return self.header_column or self.form.is_wire or (self.key_form is not None and self.key_form.is_wire)

@@ -22,12 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from coordination.errors import DamagedLog, DataLoss, WrongLog
 from coordination.state.log_records import ReadRange
 from coordination.state.model import Slice, WriteTask
-from sink.config import Settings
-from sink.decode.formats import WIRE
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.memory import MemoryBudget
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
+from sink.write.specification import RecordSpecification
 from sink.write.task_errors import failed_task
 
 _RAW = (
@@ -153,10 +152,10 @@ def _raw(reads: TaskReads, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 class Inputs:
     """The tasks read Kafka with librdkafka; the JVM sees no record."""
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, specification: RecordSpecification) -> None:
         self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
         self._spark = spark
-        self._settings = settings
+        self._specification = specification
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int, cluster: str) -> TaskInput:
         """Returns the input of these tasks, from this cluster. `attempt` counts attempts at the transaction from 1."""
@@ -164,7 +163,7 @@ class Inputs:
         is_bounded = str(self._spark.sparkContext.master).startswith("local") or self.memory.is_short
         task_limit = self.memory.tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(task_limit, len(tasks)))
-        source = self._source(attempt, reads_headers(self._settings), cluster)
+        source = self._source(attempt, self._specification.reads_headers, cluster)
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
         return TaskInput(frame, TaskReads(tuple(tasks), source, side_by_side))
 
@@ -179,19 +178,9 @@ class Inputs:
 
     def _source(self, attempt: int, headers: bool, cluster: str = "") -> KafkaSource:
         size = self.memory.task_bytes(attempt)
-        return KafkaSource(consumer_settings(self._settings), ReadLimits(size, size, size), headers, cluster)
+        return KafkaSource(self._specification.consumer, ReadLimits(size, size, size), headers, cluster)
 
 
-def require_reader(settings: Settings) -> None:
+def require_reader(consumer: ConsumerSettings) -> None:
     """Raises ConfigError for `kafka.*` settings that librdkafka refuses. Connects to no server."""
-    KeptConsumer(consumer_settings(settings).for_reading(1 << 20, 1)).client.close()
-
-
-def consumer_settings(settings: Settings) -> ConsumerSettings:
-    """Returns the settings of every consumer that reads records for the sink."""
-    return ConsumerSettings(settings.kafka_native_consumer, f"sink-{settings.name}")
-
-
-def reads_headers(settings: Settings) -> bool:
-    """Whether a write needs the headers of records: for the table's column, or for schema ids."""
-    return settings.headers or settings.value_format.endswith(WIRE) or settings.delete_key_format.endswith(WIRE)
+    KeptConsumer(consumer.for_reading(1 << 20, 1)).client.close()

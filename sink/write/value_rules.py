@@ -1,4 +1,6 @@
-"""The rules of values, from the settings. Raises ConfigError for a column that a setting names and the table lacks."""
+"""Checks a table's columns against the rules of values: columns that a setting names, and what is left open. Raises
+ConfigError for a column that a setting names and the table lacks.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,9 @@ from typing import Any
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.config import Settings
 from sink.decode.fields import Choices, Columns, Field, ValueRules
+from sink.decode.formats import ValueFormat
 from sink.schema.table_schema import TableSchema
-
-
-def value_rules(settings: Settings) -> ValueRules:
-    return ValueRules(
-        _choices(settings.time_unit),
-        _choices(settings.date_unit),
-        _choices(settings.decimal_format),
-        infinity=settings.time_infinity,
-        rounds=settings.decimal_rounding == "half_up",
-        exact_case=settings.field_case == "exact",
-        names=settings.field_names,
-    )
-
-
-def _choices(pairs: tuple[tuple[str, str], ...]) -> Choices[Any]:
-    return Choices(dict(pairs).get(""), tuple(pair for pair in pairs if pair[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +38,13 @@ _NAMED = 5
 """Columns that a sentence names."""
 
 
-def require_columns(settings: Settings, schema: TableSchema) -> None:
+def require_columns(rules: ValueRules, schema: TableSchema, partition_time_field: str | None) -> None:
     """Raises ConfigError for a setting of one column that the table does not have, or has in another type."""
-    rules = value_rules(settings)
     # An element has the path of its array, and comes after it.
     columns = {field.path: field for field in reversed(Columns.of(schema.value_struct, rules).all_fields)}
     for meaning in _MEANINGS:
         for path, _ in meaning.choices(rules).by_path:
-            counts = meaning.setting == "time.unit" and path == settings.partition_time_field
+            counts = meaning.setting == "time.unit" and path == partition_time_field
             if not _is_of(columns.get(path), (meaning.kind, T.LongType, T.IntegerType) if counts else (meaning.kind,)):
                 wanted = meaning.kind.typeName().upper()
                 raise ConfigError(f"{meaning.setting}: {path!r} is not a column of type {wanted}. Use the name of one.")
@@ -75,11 +60,11 @@ def _is_of(field: Field | None, allowed: tuple[type[T.DataType], ...]) -> bool:
     return field is not None and isinstance(field.kind, allowed)
 
 
-def left_open(settings: Settings, schema: TableSchema) -> list[str]:
+def left_open(form: ValueFormat, schema: TableSchema) -> list[str]:
     """Returns a sentence for each setting that JSON records may need, and that is not set for each column."""
-    if not settings.value_format.startswith("json"):
+    if not form.name.startswith("json"):
         return []
-    rules = value_rules(settings)
+    rules = form.rules
     fields = Columns.of(schema.value_struct, rules).all_fields
     sentences = []
     for meaning in _MEANINGS:

@@ -57,7 +57,7 @@ def _commits(directory: Path, options: argparse.Namespace) -> Iterator[tuple[flo
     settings = _settings(directory, options)
     schema = parse_ddl(DDL, settings.provenance)
     spark = start_session(settings.session, SINK, directory / "spark.log")
-    table = Table(spark, settings, schema, nullcontext)
+    table = Table(spark, settings.table, schema, nullcontext)
     table.ensure()
     template: dict[str, Any] = {}
     for number in range(1, options.commits + 1):

@@ -83,7 +83,7 @@ def _append(
     settings = table_settings(directory / "table", "127.0.0.1:9", **OFTEN, **location)
     spark = start_session(settings.session, "holds", directory / "spark.log")
     driver = Driver(spark, settings, None)  # type: ignore[arg-type]
-    driver.table = Table(spark, settings, parse_ddl(DDL, settings.provenance), holds)
+    driver.table = Table(spark, settings.table, parse_ddl(DDL, settings.provenance), holds)
     driver.table.ensure()
     if proxy is not None:
         proxy.delay(options.delay)
@@ -107,7 +107,7 @@ def _compact(driver: Driver, base_path: str, holds: Holds, directory: Path, loca
         driver.spark.sql(f"UPDATE merged SET kind = 'b{number}' WHERE id < {100 * number}")
     more = {**OFTEN, **location, "target.base.path": merged}
     settings = table_settings(directory / "merged", "127.0.0.1:9", **more)
-    table = Table(driver.spark, settings, parse_ddl("id bigint, kind string", provenance=False), holds)
+    table = Table(driver.spark, settings.table, parse_ddl("id bigint, kind string", provenance=False), holds)
     _require_success(table.services())
 
 

@@ -57,6 +57,10 @@ class HostedSink:
     def settings(self) -> HostedSink:
         return self
 
+    @property
+    def observed(self) -> HostedSink:
+        return self
+
 
 @dataclass(frozen=True)
 class ProcessSettings:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from coordination.errors import SinkError
+from sink.config.record_formats import value_rules
 from sink.decode.formats import ValueFormat
 from sink.devtools.page_parts import ROOT, table, values
 from sink.schema.table_schema import parse_ddl
-from sink.write.value_rules import value_rules
 from tests.reports.case_kit import CASES, Case, landed, settings_of_text
 
 PAGE = ROOT / "docs" / "how-to" / "bad-records.md"

@@ -35,10 +35,10 @@ class Sink:
 
     def __init__(self, spark: SparkSession, settings: Settings, client: Any, topic: str) -> None:
         self.spark, self.settings, self.client, self.topic = spark, settings, client, topic
-        self.schema = table_schema(settings)
-        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
-        self.engine = engine_of(spark, settings, self.schema)
-        self.errors = ErrorsTable(spark, settings, client)
+        self.schema = table_schema(settings.table, settings.records)
+        self.table = Table(spark, settings.table, self.schema, TableLocks(client, settings.table.lock))
+        self.engine = engine_of(spark, settings.table, settings.records, self.schema)
+        self.errors = ErrorsTable(spark, settings.errors, client)
         self.number = 0
         self.epoch, self.cluster = 1, "c"
         self.ends: Mapping[TopicPartition, PartitionCheckpoint] = {}

@@ -11,7 +11,7 @@ from coordination.state.model import LogView
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
-from sink.write.engine import ArrowEngine, RowEngine, WriteResult
+from sink.write.engine import WriteResult, engine_of
 from sink.write.row_spec import ColumnResolver, table_schema
 from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint
@@ -23,10 +23,10 @@ class Landing:
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self.spark = spark
         self.settings = settings
-        self.schema = table_schema(settings)
-        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
+        self.schema = table_schema(settings.table, settings.records)
+        self.table = Table(spark, settings.table, self.schema, TableLocks(client, settings.table.lock))
         self.table.ensure()
-        self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, self.schema)
+        self.engine = engine_of(spark, settings.table, settings.records, self.schema)
 
     def land(self, number: int, topic: str, start: int, end: int) -> WriteResult:
         instant = self.table.begin(number, 1)
@@ -39,7 +39,7 @@ class Landing:
 
     def columns(self) -> LogView:
         """The columns that a coordinator would give the next transaction."""
-        return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
+        return ColumnResolver(self.settings.table, self.settings.records, self.table).resolve(LogView("cluster", {}))
 
     def read(self, metadata: bool = True) -> Any:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())

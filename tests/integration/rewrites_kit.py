@@ -124,9 +124,9 @@ def _serve(properties: str, log: str) -> None:
     client.start()
     table = Table(
         start_session(settings.session, "other", Path(log)),
-        settings,
-        table_schema(settings),
-        TableLocks(client, settings),
+        settings.table,
+        table_schema(settings.table, settings.records),
+        TableLocks(client, settings.table.lock),
     )
     print(json.dumps("ready"), flush=True)
     for _ in sys.stdin:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from coordination.state.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings
-from sink.hudi.lock import BASE_PATH
+from sink.hudi.specification import LOCK_BASE_PATH
 from tests.integration.reader_kit import kept_producer
 from tests.kafka_tools import topic_id_of
 from tests.one_sink import load
@@ -26,7 +26,7 @@ FIRST_TIMESTAMP = int(time.time()) * 1000
 
 def own_lock(base_path: str) -> dict[str, str]:
     """Returns the settings of a table lock that no table of the same name has in another test process."""
-    return {BASE_PATH: f"/hudi/{uuid.uuid5(uuid.NAMESPACE_URL, base_path)}"}
+    return {LOCK_BASE_PATH: f"/hudi/{uuid.uuid5(uuid.NAMESPACE_URL, base_path)}"}
 
 
 def make_settings(directory: Path, kafka: str, topic: str, ddl: str, **more: str) -> Settings:

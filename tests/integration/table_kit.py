@@ -24,8 +24,9 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.spark import start_session
 from sink.config import Settings
 from sink.hudi.client import HudiClient
-from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
+from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.specification import DEFAULT_LOCK_BASE_PATH, LOCK_BASE_PATH, LOCK_KEY
 from sink.hudi.table import Table
 from sink.hudi.table_services import HudiTableServices
 from sink.schema.table_schema import TableSchema
@@ -89,10 +90,15 @@ class Driver:
     def __init__(self, spark: SparkSession, sink_settings: Settings, client: KazooClient) -> None:
         self.spark = spark
         self.settings = sink_settings
-        self.schema: TableSchema = table_schema(sink_settings)
-        self.table = Table(spark, sink_settings, self.schema, TableLocks(client, sink_settings, wait=20))
+        self.schema: TableSchema = table_schema(sink_settings.table, sink_settings.records)
+        self.table = Table(
+            spark, sink_settings.table, self.schema, TableLocks(client, sink_settings.table.lock, wait=20)
+        )
         self._rows = HudiClient(
-            spark, sink_settings.base_path, self.schema.avro(sink_settings.table_name), commit_options(sink_settings)
+            spark,
+            sink_settings.base_path,
+            self.schema.avro(sink_settings.table_name),
+            commit_options(sink_settings.table),
         )
 
     def write(self, instant: str, first: int, count: int = 10, kind: str = "a") -> list[str]:
@@ -132,7 +138,7 @@ class Driver:
         """
         if instant in self.table._timeline.snapshot().rolling_back:
             return
-        hudi = HudiClient(self.spark, self.settings.base_path, "{}", commit_options(self.settings))
+        hudi = HudiClient(self.spark, self.settings.base_path, "{}", commit_options(self.settings.table))
         meta = hudi.meta_client()
         table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, meta)
         rollback = str(hudi.client.createNewInstantTime(False))
@@ -163,12 +169,12 @@ def other_writer_options(settings: Settings) -> dict[str, str]:
     """Returns the options of another writer's client for table services, which takes the table lock as Hudi does."""
     lock = "hoodie.write.lock"
     return {
-        **service_options(settings),
+        **service_options(settings.table),
         f"{lock}.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
         # The port belongs into the url: without it the first commit hangs for minutes.
         f"{lock}.zookeeper.url": settings.zookeeper,
         f"{lock}.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],
-        BASE_PATH: settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH),
+        LOCK_BASE_PATH: settings.hudi.get(LOCK_BASE_PATH, DEFAULT_LOCK_BASE_PATH),
         LOCK_KEY: settings.hudi.get(LOCK_KEY, settings.table_name),
     }
 
@@ -272,7 +278,7 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             return driver.table.roll_back(*arguments)
         case "plan":
             locks = driver.table._locks
-            return HudiTableServices(driver.table._hudi, driver.settings, locks)._plan(*arguments)
+            return HudiTableServices(driver.table._hudi, driver.settings.table, locks)._plan(*arguments)
         case "metadata_services":
             return [service.reason for service in driver.table.metadata_services()]
     raise AssertionError(name)

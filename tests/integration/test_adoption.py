@@ -133,9 +133,9 @@ class ExistingTableLanding(Landing):
 
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self.spark, self.settings = spark, settings
-        self.schema = table_schema(settings)
-        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
-        self.engine = ArrowEngine(spark, settings, self.schema)
+        self.schema = table_schema(settings.table, settings.records)
+        self.table = Table(spark, settings.table, self.schema, TableLocks(client, settings.table.lock))
+        self.engine = ArrowEngine(spark, settings.table, settings.records, self.schema)
 
 
 MakeLanding = Callable[[str, str, Mapping[str, str]], ExistingTableLanding]

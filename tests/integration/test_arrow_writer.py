@@ -30,7 +30,7 @@ def make_engine(spark: SparkSession, kafka: Any, tmp_path: Path):
 
     def make(topic: str, ddl: str = DDL, **more: str) -> ArrowEngine:
         settings = make_settings(tmp_path, kafka.address, topic, ddl, **more)
-        engine = ArrowEngine(spark, settings, parse_ddl(ddl, settings.provenance))
+        engine = ArrowEngine(spark, settings.table, settings.records, parse_ddl(ddl, settings.provenance))
         engine.check()
         return engine
 
@@ -352,7 +352,7 @@ def test_the_jobs_of_a_write_are_grouped_by_sink_and_instant(make_engine, instan
     produce(kafka.address, name, records(4))
     engine = make_engine(name)
     engine.write(instant.name, tasks_of(name, (0, 0, 4)))
-    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{engine._settings.name}: {instant.name}"
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{engine._table.sink}: {instant.name}"
 
 
 def test_a_cancelled_write_ends_and_what_it_left_has_markers(make_engine, instant, kafka, topic):
@@ -385,5 +385,5 @@ def test_a_table_path_may_have_odd_characters(spark, kafka, topic, tmp_path, dir
     base.mkdir()
     settings = make_settings(base, kafka.address, name, DDL)
     instant = OpenInstant(base / "table")
-    ArrowEngine(spark, settings, parse_ddl(DDL)).write(instant.name, tasks_of(name, (0, 0, 3)))
+    ArrowEngine(spark, settings.table, settings.records, parse_ddl(DDL)).write(instant.name, tasks_of(name, (0, 0, 3)))
     assert len(rows_of(instant.data_files)) == 3

@@ -49,8 +49,8 @@ class Landing:
     """Lands everything in the topic, one transaction at a time, in slices cut at multiples of `STEP`."""
 
     def __init__(self, spark: SparkSession, sink_settings: Settings, table: Table, ids: Mapping[str, str]) -> None:
-        self.schema = table_schema(sink_settings)
-        self.engine = ArrowEngine(spark, sink_settings, self.schema)
+        self.schema = table_schema(sink_settings.table, sink_settings.records)
+        self.engine = ArrowEngine(spark, sink_settings.table, sink_settings.records, self.schema)
         self.table = table
         self.admin = AdminClient({"bootstrap.servers": sink_settings.bootstrap})
         ends = {TopicPartition(t, p): PartitionCheckpoint(0, 0) for t in ids for p in range(PARTITIONS)}
@@ -111,7 +111,12 @@ def landed(
     with connected(zookeeper.address) as client:
         client.ensure_path(sink_settings.zookeeper.partition("/")[2])
     with connected(sink_settings.zookeeper) as client:
-        table = Table(spark, sink_settings, table_schema(sink_settings), TableLocks(client, sink_settings, wait=20))
+        table = Table(
+            spark,
+            sink_settings.table,
+            table_schema(sink_settings.table, sink_settings.records),
+            TableLocks(client, sink_settings.table.lock, wait=20),
+        )
         table.ensure()
         for batch in range(BATCHES):
             for partition in range(PARTITIONS):

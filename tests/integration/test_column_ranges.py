@@ -97,7 +97,7 @@ class Written:
         sink_settings = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
         self.settings = table_settings(base, "127.0.0.1:9", **{**sink_settings, **WITH_INDEX, **more})
         self.schema = parse_ddl(DDL, self.settings.provenance)
-        self.table = Table(spark, self.settings, self.schema, nullcontext)
+        self.table = Table(spark, self.settings.table, self.schema, nullcontext)
         self.table.ensure()
         self.hudi = hudi_of(spark, self.settings, self.schema)
         self.instant = self.table.begin(1, 1)
@@ -141,7 +141,7 @@ class Written:
 
 def hudi_of(spark: SparkSession, sink_settings: Settings, schema: TableSchema) -> HudiClient:
     return HudiClient(
-        spark, sink_settings.base_path, schema.avro(sink_settings.table_name), commit_options(sink_settings)
+        spark, sink_settings.base_path, schema.avro(sink_settings.table_name), commit_options(sink_settings.table)
     )
 
 
@@ -173,7 +173,7 @@ def test_the_metadata_table_says_the_same_as_after_hudi_has_read_the_footers(
         tmp_path / "other", "127.0.0.1:9", **{**WITH_INDEX, **more, "partition.field.name": "part"},
         **{"schema.ddl": " ".join(DDL.split()), "record.key.fields": "id"},
     )  # fmt: skip
-    table = Table(spark, other_settings, written.schema, nullcontext)
+    table = Table(spark, other_settings.table, written.schema, nullcontext)
     stats = [json.dumps(without_ranges(stat)) for stat in written.stats]
     assert table.complete(written.instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     table.stop_heartbeats()

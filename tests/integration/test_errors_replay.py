@@ -15,6 +15,7 @@ from coordination.errors import ConfigError
 from sink.audit.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
+from sink.operations.operator_commit import commanded_sink
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.integration.conftest import MakeSink
@@ -129,7 +130,7 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
         replayed = GOOD if point == "Replay.committed" else 0
         assert rows(sink) == (after if replayed else BEFORE)
         assert_audited(sink, errors=GOOD + 1 - replayed, replayed=replayed)
-    replay = Replay(sink.spark, sink.settings, sink.client)
+    replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
     assert len(replay.preview(Selection(), REPAIR).good) == (0 if kills else GOOD)
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
@@ -147,7 +148,7 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     sink = make_sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
     for generation in (0, 1):
         sink.land((0, 0, 3), generation=generation)
-    replay = Replay(sink.spark, sink.settings, sink.client)
+    replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
     assert sorted(coordinates[3:] for coordinates in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
     assert not replay.run(Selection(), REPAIR).good
     frame = sink.spark.read.format("hudi").load(sink.settings.base_path).select("_kafka_offset", "id", "at", "kind")
@@ -163,7 +164,7 @@ def test_a_replay_takes_the_records_of_its_own_sink_from_an_errors_table_of_two(
     for sink in (ours, theirs):
         sink.land((0, 0, 2))
     for sink in (ours, theirs):
-        replay = Replay(sink.spark, sink.settings, sink.client)
+        replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
         assert [(key[0], *key[2:4]) for key in replay.preview(Selection(), REPAIR).good] == [(sink.topic, 0, 1)]
         assert len(replay.run(Selection(), REPAIR).good) == 1
         again = replay.run(Selection(), REPAIR)
@@ -177,7 +178,7 @@ def test_a_replay_takes_the_records_of_its_own_sink_from_an_errors_table_of_two(
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(make_sink: MakeSink) -> None:
     sink = make_sink([row(1, 1)], **UPSERT)
     with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* Produce the repaired records"):
-        Replay(sink.spark, sink.settings, sink.client)
+        Replay(sink.spark, commanded_sink(sink.settings), sink.client)
 
 
 def rows(sink: Sink) -> dict[int, Row]:

@@ -18,7 +18,8 @@ from sink.bad_records.table import ErrorsTable, QuarantineMissing
 from sink.clients.zookeeper import connected
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
-from sink.write.engine import ENGINES
+from sink.operations.operator_commit import commanded_sink
+from sink.write.engine import engine_of
 from sink.write.record_headers import UNREADABLE
 from sink.write.row_spec import table_schema
 from tests.header_kit import produce_with_headers
@@ -141,7 +142,7 @@ def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafk
         directory.mkdir()
         produce(kafka.address, source, [(None, value) for value in values])
         settings = make_settings(directory, kafka.address, source, ddl, **format_settings)
-        engine = ENGINES["arrow"](spark, settings, table_schema(settings))
+        engine = engine_of(spark, settings.table, settings.records, table_schema(settings.table, settings.records))
         written = engine.write(OpenInstant(directory / "table").name, tasks_of(source, (0, 0, 30)))
         assert (written.results[0].records, written.results[0].errors) == (20, 10), name
         (quarantined,) = written.errors
@@ -179,7 +180,7 @@ def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(make_si
 def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(make_sink) -> None:
     sink = make_sink(RECORDS, write__engine="hudi", sink__name="replayed")
     instant = sink.land((0, 0, 8), (0, 8, 300))
-    replay = Replay(sink.spark, sink.settings, sink.client)
+    replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.preview(Selection(), None).good == ()
     assert [coordinates[3] for coordinates in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
@@ -209,7 +210,9 @@ def sink_with(sink: Sink, ddl: str) -> Sink:
     copy.__dict__.update(sink.__dict__)
     settings = sink.settings.model_copy(update={"schema_ddl": ddl})
     object.__setattr__(settings, "_schema_text", ddl)
-    copy.engine = ENGINES["arrow"](sink.spark, settings, table_schema(settings))
+    copy.engine = engine_of(
+        sink.spark, settings.table, settings.records, table_schema(settings.table, settings.records)
+    )
     return copy
 
 
@@ -280,12 +283,12 @@ def test_an_errors_table_of_a_fleet_on_another_ensemble_is_refused_and_an_emptie
     before = completed(ours.settings.errors_base_path)
     with connected(replace(ours.settings.ensemble, address=f"{zookeeper.address}/{ours.topic}")) as elsewhere:
         elsewhere.ensure_path("/")
-        theirs = ErrorsTable(ours.spark, ours.settings.model_copy(update={"name": "theirs"}), elsewhere)
+        theirs = ErrorsTable(ours.spark, ours.settings.model_copy(update={"name": "theirs"}).errors, elsewhere)
         for action in (theirs.verify, lambda: theirs.publish(operation, lambda: None)):
             with pytest.raises(TableError, match=r"belongs to a fleet with the table lock .* this ZooKeeper has none"):
                 action()
         # The znode of ours is gone with the ensemble's data, and the errors table knows the sink.
-        emptied = ErrorsTable(ours.spark, ours.settings, elsewhere)
+        emptied = ErrorsTable(ours.spark, ours.settings.errors, elsewhere)
         emptied.publish(operation, lambda: None)
         theirs.publish(operation, lambda: None)
     assert len(completed(ours.settings.errors_base_path)) == len(before) + 2
@@ -309,7 +312,12 @@ def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alon
     sink.errors.verify()
     instant, written = sink.write((0, 0, 10))
     other_settings = sink.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
-    Table(sink.spark, other_settings, table_schema(other_settings), TableLocks(sink.client, other_settings)).ensure()
+    Table(
+        sink.spark,
+        other_settings.table,
+        table_schema(other_settings.table, other_settings.records),
+        TableLocks(sink.client, other_settings.table.lock),
+    ).ensure()
     for action in (sink.errors.verify, lambda: sink.publish(sink.operation(instant, written))):
         with pytest.raises(TableError, match=r"has the Hudi table others .* to an empty directory"):
             action()

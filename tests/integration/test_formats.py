@@ -261,7 +261,7 @@ def test_a_table_of_every_type_holds_what_was_written(
     produce(kafka.address, source, [writer.write(row) for row in ROWS])
     settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **writer.settings)
     instant = OpenInstant(tmp_path / "table")
-    engine = ArrowEngine(spark, settings, table_schema(settings))
+    engine = ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records))
     engine.check()
     written = engine.write(instant.name, tasks_of(source, (0, 0, len(ROWS))))
     assert [result.records for result in written.results] == [len(ROWS)]
@@ -285,7 +285,10 @@ def test_a_task_reports_the_schemas_that_decoded_it_and_another_registrys_is_tol
     def schemas_by(url: str) -> tuple[tuple[str, str], ...]:
         more = {"value__format": "avro-confluent", "schema__registry__url": url}
         settings = make_settings(tmp_path, kafka.address, source, DDL, **more)
-        engine, instant = ArrowEngine(spark, settings, table_schema(settings)), OpenInstant(tmp_path / "table")
+        engine, instant = (
+            ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records)),
+            OpenInstant(tmp_path / "table"),
+        )
         return engine.write(instant.name, tasks_of(source, (0, 0, 2))).schemas
 
     def renamed(request: RegistryRequest) -> RegistryResponse:
@@ -311,7 +314,7 @@ def test_a_value_without_a_header_is_named_by_its_coordinates(
     writer = make_writer(name, source)
     produce(kafka.address, source, [writer.write(FULL), b'{"small": 1}', writer.write(PLAIN)])
     settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **writer.settings)
-    engine = ArrowEngine(spark, settings, table_schema(settings))
+    engine = ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records))
     with pytest.raises(BadRecord, match=r"offset 1: .*its first byte is 123"):
         engine.write(OpenInstant(tmp_path / "table").name, tasks_of(source, (0, 0, 3)))
 
@@ -333,7 +336,9 @@ def test_keys_and_headers_are_columns_where_they_are_asked_for(
         headers__column="true",
     )
     instant = OpenInstant(tmp_path / "table")
-    ArrowEngine(spark, settings, table_schema(settings)).write(instant.name, tasks_of(source, (0, 0, 2)))
+    ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records)).write(
+        instant.name, tasks_of(source, (0, 0, 2))
+    )
     rows = rows_of(instant.data_files).sort_by("_kafka_offset").select(["text", "_kafka_key", "_kafka_headers"])
     assert rows.to_pylist() == [
         {
@@ -354,12 +359,14 @@ def test_a_key_that_is_no_text_is_a_bad_record_unless_it_is_kept_as_bytes(
     common = {"ddl": "", "value__format": "bytes"}
     as_text = make_settings(tmp_path, kafka.address, source, key__format="string", **common)
     with pytest.raises(BadRecord, match=r"offset 1: its key is not UTF-8"):
-        ArrowEngine(spark, as_text, table_schema(as_text)).write(
+        ArrowEngine(spark, as_text.table, as_text.records, table_schema(as_text.table, as_text.records)).write(
             OpenInstant(tmp_path / "one").name, tasks_of(source, (0, 0, 2))
         )
     as_bytes = make_settings(tmp_path, kafka.address, source, key__format="bytes", **common)
     instant = OpenInstant(tmp_path / "table")
-    ArrowEngine(spark, as_bytes, table_schema(as_bytes)).write(instant.name, tasks_of(source, (0, 0, 2)))
+    ArrowEngine(spark, as_bytes.table, as_bytes.records, table_schema(as_bytes.table, as_bytes.records)).write(
+        instant.name, tasks_of(source, (0, 0, 2))
+    )
     rows = rows_of(instant.data_files).sort_by("_kafka_offset")
     assert rows.column("_kafka_key").to_pylist() == [b"ok", b"\xff"]
     assert rows.column("value").to_pylist() == [b"a", b"b"]
@@ -374,7 +381,10 @@ def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
     def findings_of(ddl: str, url: str = registry_url) -> list[tuple[str, bool]]:
         more = {"value__format": "avro-confluent", "schema__registry__url": url, "zookeeper__connect": kafka.address}
         settings = make_settings(tmp_path, kafka.address, f"{source},{other}", ddl, **more)
-        return [(finding.sentence, finding.wrong) for finding in _registry(settings, table_schema(settings))]
+        return [
+            (finding.sentence, finding.wrong)
+            for finding in _registry(settings, table_schema(settings.table, settings.records))
+        ]
 
     answers, fits, silent = findings_of(DDL)
     assert f"{registry_url} answers" in answers[0]

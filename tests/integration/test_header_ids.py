@@ -112,7 +112,7 @@ def test_ids_in_headers_and_before_values_may_be_mixed(
     more = {"value__format": f"{name}-confluent", "schema__registry__url": guids.url}
     settings = make_settings(tmp_path, kafka.address, source, "id BIGINT, name STRING", **more)
     instant = OpenInstant(tmp_path / "table")
-    engine = ArrowEngine(spark, settings, table_schema(settings))
+    engine = ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records))
     engine.check()
     written = engine.write(instant.name, tasks_of(source, (0, 0, len(rows))))
     assert [result.records for result in written.results] == [len(rows)]

@@ -71,11 +71,11 @@ class Worker:
     """A worker that runs the services of a table of this driver or of these upserts."""
 
     def __init__(self, table: Driver | Upserts, client: KazooClient) -> None:
-        self._client, self.locks = client, TableLocks(client, table.settings)
+        self._client, self.locks = client, TableLocks(client, table.settings.table.lock)
         settings = table.settings
-        avro = table_schema(settings).avro(settings.table_name)
-        self.hudi = HudiClient(table.spark, settings.base_path, avro, service_options(settings))
-        self.services = HudiTableServices(self.hudi, settings, self.locks)
+        avro = table_schema(settings.table, settings.records).avro(settings.table_name)
+        self.hudi = HudiClient(table.spark, settings.base_path, avro, service_options(settings.table))
+        self.services = HudiTableServices(self.hudi, settings.table, self.locks)
 
     def lose_lock(self) -> None:
         """Ends the lock's znodes, as ZooKeeper does with those of a session that it has not heard of for long."""

@@ -205,7 +205,7 @@ def test_a_file_of_a_dropped_clustering_that_comes_after_the_rollback_is_deleted
     for number in (1, 2):
         driver.land(number)
     base, avro = Path(driver.settings.base_path), driver.schema.avro(driver.settings.table_name)
-    hudi = HudiClient(driver.spark, str(base), avro, service_options(driver.settings))
+    hudi = HudiClient(driver.spark, str(base), avro, service_options(driver.settings.table))
     instant = hudi.schedule("Clustering", {SINK_KEY: SINK})
     hudi.write_plan("Clustering", instant)
     copies = [shutil.copy(file, tmp_path) for file in base.glob(f"*_{instant}.parquet")]

@@ -279,7 +279,12 @@ def test_a_table_that_is_not_partitioned_by_this_time_is_refused(make_landing, s
     landing = make_landing(partition__time__field="at")
     hourly = landing.settings.model_copy(update={"partition_time_format": "hourly"})
     with pytest.raises(TableError, match=r"partition columns: day; the settings ask for hour"):
-        Table(spark, hourly, table_schema(hourly), TableLocks(zookeeper_client, hourly)).ensure()
+        Table(
+            spark,
+            hourly.table,
+            table_schema(hourly.table, hourly.records),
+            TableLocks(zookeeper_client, hourly.table.lock),
+        ).ensure()
 
 
 PARTITION_COUNT = 5_000

@@ -25,7 +25,7 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView,
 from sink.config import Settings
 from sink.hudi.table import Table
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.engine import ArrowEngine, RowEngine
+from sink.write.engine import engine_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -96,8 +96,8 @@ class Case:
         self.settings = settings
         self.schema = schema
         self.path = settings.base_path
-        self.table = Table(spark, settings, schema, nullcontext)
-        self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, schema)
+        self.table = Table(spark, settings.table, schema, nullcontext)
+        self.engine = engine_of(spark, settings.table, settings.records, schema)
         self.names = schema.spark.names
         self.topic = self.sql = ""
 

@@ -44,7 +44,7 @@ def open_upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[Ope
 
         def make(ddl: str = DDL, **more: str) -> Upserts:
             opened.append(Upserts(spark, client, tmp_path / "sink", kafka.address, name, ddl=ddl, **more))
-            opened[-1].locks = TableLocks(client, opened[-1].settings)  # type: ignore[attr-defined]
+            opened[-1].locks = TableLocks(client, opened[-1].settings.table.lock)  # type: ignore[attr-defined]
             return opened[-1].go_on_as(opened[-2]) if opened[:-1] else opened[-1]
 
         yield make
@@ -58,8 +58,8 @@ def change(key: int, at: int, **more: Any) -> tuple[bytes, bytes]:
 
 def service_client(upserts: Upserts) -> HudiClient:
     """Returns the client of another worker of the sink that runs its services."""
-    avro = table_schema(upserts.settings).avro(upserts.settings.table_name)
-    return HudiClient(upserts.spark, upserts.settings.base_path, avro, service_options(upserts.settings))
+    avro = table_schema(upserts.settings.table, upserts.settings.records).avro(upserts.settings.table_name)
+    return HudiClient(upserts.spark, upserts.settings.base_path, avro, service_options(upserts.settings.table))
 
 
 def die_before_the_timeline(hudi: HudiClient) -> str:
@@ -209,7 +209,7 @@ def test_a_compaction_has_the_columns_of_the_moment_of_its_completion(open_upser
     wider = open_upserts(WIDER_DDL, **ON_READ, **EAGER, **BUCKETS)
     instant = wider.begin()
     written = wider.write(instant, (0, 20, 25))
-    services = HudiTableServices(service_client(upserts), upserts.settings, upserts.locks)  # type: ignore[attr-defined]
+    services = HudiTableServices(service_client(upserts), upserts.settings.table, upserts.locks)  # type: ignore[attr-defined]
     widen = At("Compaction.written", lambda: wider.complete(instant, written))
     services._failpoints = widen  # type: ignore[assignment]
     results = by_name(services.run())
@@ -234,7 +234,7 @@ class Appends:
         driver, self._number = self._driver, self._number + 1
         number, schema, instant = self._number, parse_ddl(ddl), driver.table.begin(self._number, 1)
         avro = schema.avro(driver.settings.table_name)
-        writer = HudiClient(driver.spark, self.base_path, avro, commit_options(driver.settings))
+        writer = HudiClient(driver.spark, self.base_path, avro, commit_options(driver.settings.table))
         kafka = ("'t' as _kafka_topic", "0 as _kafka_partition", "id as _kafka_offset", "timestamp_seconds(id)")
         first = 10 * number
         frame = driver.spark.range(first, first + 10, 1, 1).selectExpr(
@@ -257,8 +257,10 @@ def test_a_clustering_has_the_columns_of_the_moment_of_its_completion(
         assert appends.begin("id bigint, number int", "cast(id as int) as number")() is TableOutcome.COMPLETED
     wider = "cast(id + 1099511627776 as bigint) as number;if(id < 0, null, 'kept') as added"
     avro = driver.schema.avro(driver.settings.table_name)
-    client = HudiClient(driver.spark, appends.base_path, avro, service_options(driver.settings))
-    services = HudiTableServices(client, driver.settings, TableLocks(zookeeper_client, driver.settings))
+    client = HudiClient(driver.spark, appends.base_path, avro, service_options(driver.settings.table))
+    services = HudiTableServices(
+        client, driver.settings.table, TableLocks(zookeeper_client, driver.settings.table.lock)
+    )
     widen = At("Clustering.written", appends.begin("id bigint, number bigint, added string", wider))
     services._failpoints = widen  # type: ignore[assignment]
     results = by_name(services.run())

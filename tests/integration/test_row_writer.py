@@ -51,10 +51,10 @@ class Landing:
         self.spark = spark
         self.settings = settings
         self.schema: TableSchema = parse_ddl(ddl, settings.provenance)
-        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
+        self.table = Table(spark, settings.table, self.schema, TableLocks(client, settings.table.lock))
         self.table.ensure()
-        self.rows = RowEngine(spark, settings, self.schema)
-        self.arrow = ArrowEngine(spark, settings, self.schema)
+        self.rows = RowEngine(spark, settings.table, settings.records, self.schema)
+        self.arrow = ArrowEngine(spark, settings.table, settings.records, self.schema)
 
     def complete(self, instant: str, stats: tuple[str, ...], number: int = 1) -> None:
         outcome = self.table.complete(instant, stats, checkpoint(number), allow)

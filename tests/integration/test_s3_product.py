@@ -12,6 +12,7 @@ from sink.audit.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.layout.quarantine import QUARANTINE
+from sink.operations.operator_commit import commanded_sink
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from tests.integration.conftest import MakeSink
 from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, table_location, with_store_access
@@ -112,7 +113,7 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, make_sink: 
     assert keys_of(s3, sink.settings.base_path, QUARANTINE)
     sink.sweep()
     assert not [key for key in keys_of(s3, sink.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
-    replay = Replay(sink.spark, sink.settings, sink.client)
+    replay = Replay(sink.spark, commanded_sink(sink.settings), sink.client)
     assert len(replay.preview(Selection(), REPAIR).good) == GOOD
     replayed = replay.run(Selection(), REPAIR)
     assert (len(replayed.good), len(replayed.bad)) == (GOOD, 1)

@@ -254,7 +254,7 @@ def service_client(driver: Driver) -> HudiClient:
         driver.spark,
         sink_settings.base_path,
         driver.schema.avro(sink_settings.table_name),
-        service_options(sink_settings),
+        service_options(sink_settings.table),
     )
 
 
@@ -535,8 +535,8 @@ def test_a_clustering_whose_plan_another_worker_has_dropped_adds_no_file_to_the_
     driver = make_driver(**CLUSTERING)
     for number in (1, 2):
         driver.land(number)
-    locks = TableLocks(zookeeper_client, driver.settings)
-    late, successor = (HudiTableServices(service_client(driver), driver.settings, locks) for _ in range(2))
+    locks = TableLocks(zookeeper_client, driver.settings.table.lock)
+    late, successor = (HudiTableServices(service_client(driver), driver.settings.table, locks) for _ in range(2))
     takeover = Takeover("Clustering.written", successor.run)
     late._failpoints = takeover  # type: ignore[assignment]
     results = by_name(late.run())
@@ -599,8 +599,8 @@ def test_a_compaction_that_was_left_behind_is_carried_out_again_and_its_first_at
     for number in range(3):
         spark.sql(f"UPDATE merged SET kind = 'b{number}' WHERE id = {number}")
     rows = rows_of(spark, base_path)
-    locks = TableLocks(zookeeper_client, sink_settings)
-    first, second = (HudiTableServices(service_client(driver), sink_settings, locks) for _ in range(2))
+    locks = TableLocks(zookeeper_client, sink_settings.table.lock)
+    first, second = (HudiTableServices(service_client(driver), sink_settings.table, locks) for _ in range(2))
     takeover = Takeover("Compaction.written", second.run)
     first._failpoints = takeover  # type: ignore[assignment]
     results = by_name(first.run())

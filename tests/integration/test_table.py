@@ -17,7 +17,7 @@ from coordination.state.model import InstantState, TableView
 from sink.audit.timeline import metadata_of
 from sink.hudi.client import HudiClient
 from sink.hudi.files import Content, inspect_base_path
-from sink.hudi.lock import TableLocks, lock_path
+from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options
 from sink.hudi.table import Table, TableOutcome
 from sink.schema.table_schema import parse_ddl
@@ -372,7 +372,7 @@ def archive_beyond_savepoints(driver: Driver, hudi: HudiClient) -> None:
     for number in range(8):
         driver.land_as_another(1000 + 10 * number)
     beyond = {"hoodie.clean.commits.retained": "1", "hoodie.archive.beyond.savepoint": "true"}
-    archiver = hudi.with_options({**commit_options(driver.settings), **beyond})
+    archiver = hudi.with_options({**commit_options(driver.settings.table), **beyond})
     archiver.client.archive()
     archiver.close()
 
@@ -380,7 +380,7 @@ def archive_beyond_savepoints(driver: Driver, hudi: HudiClient) -> None:
 def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(make_driver: MakeDriver) -> None:
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
     savepoint = driver.land(1)
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings.table))
     hudi.client.savepoint(savepoint, "test", "before")
     newest = driver.land(2)
     archive_beyond_savepoints(driver, hudi)
@@ -398,7 +398,7 @@ def test_a_checkpoint_archived_beyond_a_savepoint_is_newer_than_the_savepoints(m
 def test_a_table_restored_past_an_archived_commit_is_refused(make_driver: MakeDriver) -> None:
     """Hudi removes what is active and later than the savepoint, and leaves the rows of what is archived."""
     driver = make_driver(hoodie__keep__min__commits="3", hoodie__keep__max__commits="4")
-    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings))
+    hudi = HudiClient(driver.spark, driver.settings.base_path, "{}", commit_options(driver.settings.table))
     savepoint, removed = driver.land(1), driver.land(2)
     for instant in (savepoint, removed):
         hudi.client.savepoint(instant, "test", "before")
@@ -495,7 +495,7 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
 ) -> None:
     with pytest.raises(TableError) as refused:
         make_driver(**change)
-    assert error_text.format(lock=lock_path(driver.settings)) in str(refused.value)
+    assert error_text.format(lock=driver.settings.table.lock.path) in str(refused.value)
 
 
 def test_nothing_is_begun_or_completed_before_the_newest_completion(
@@ -618,7 +618,12 @@ def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, z
         (DDL + ", price double not null", "price is new and NOT NULL"),
     ):
         with pytest.raises(TableError) as refused:
-            table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(zookeeper_client, driver.settings))
+            table = Table(
+                driver.spark,
+                driver.settings.table,
+                parse_ddl(ddl),
+                TableLocks(zookeeper_client, driver.settings.table.lock),
+            )
             table.ensure()
         assert error_text in str(refused.value)
 
@@ -640,7 +645,7 @@ def test_properties_that_another_worker_is_still_writing_are_read_again_under_th
     whole = (properties := Path(driver.settings.base_path, ".hoodie", "hoodie.properties")).read_text()
     checksum = properties.with_name(".hoodie.properties.crc")
     lines = whole.splitlines(keepends=True)
-    locks = TableLocks(zookeeper_client, driver.settings)
+    locks = TableLocks(zookeeper_client, driver.settings.table.lock)
     for half in ("", "".join(line for line in lines if "hoodie.table.version" not in line)):
         other = Driver(driver.spark, driver.settings, zookeeper_client)
         with ThreadPoolExecutor(1) as pool:

@@ -80,7 +80,7 @@ class Real:
         self._keeper = Keeper(client, f"/sink/{SINK}", lambda: None)
         self._keeper.bootstrap("digest")
         self._keeper.write((Create(LOCK),))
-        errors = ErrorsTable(driver.spark, driver.settings, client)
+        errors = ErrorsTable(driver.spark, driver.settings.errors, client)
         self._effect_handler = CoordinatorEffectHandler(
             self._keeper,
             driver.table,

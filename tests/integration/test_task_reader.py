@@ -51,7 +51,9 @@ class Reading:
         directory.mkdir()
         self.settings = make_settings(directory, kafka, topics, **{**RAW_RECORDS, **more})
         self.instant = OpenInstant(directory / "table")
-        self.engine = ArrowEngine(spark, self.settings, table_schema(self.settings))
+        self.engine = ArrowEngine(
+            spark, self.settings.table, self.settings.records, table_schema(self.settings.table, self.settings.records)
+        )
         self.engine.check()
 
     def write(self, tasks: Sequence[WriteTask], attempt: int = 1) -> WriteResult:

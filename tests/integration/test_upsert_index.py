@@ -123,13 +123,13 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
     [key, *_] = [key for key, _ in MONDAY if bucket(str(key), "id", 4) == bucket(str(key), "id", 8)]
     spark_writes(spark, tmp_path, MONDAY, **FOUR_BUCKETS)
     spark_writes(spark, tmp_path, [(key, "tue")], **FOUR_BUCKETS)
-    assert rows_conflict(by_settings(tmp_path, "bucket", 4), nullcontext(java_hudi)) is None
-    conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
+    assert rows_conflict(by_settings(tmp_path, "bucket", 4).table, nullcontext(java_hudi)) is None
+    conflict = rows_conflict(of_another_number.table, nullcontext(java_hudi))
     assert "by the settings it belongs into bucket" in str(conflict)
-    conflict = rows_conflict(by_settings(tmp_path, "bucket", 2), nullcontext(java_hudi))
+    conflict = rows_conflict(by_settings(tmp_path, "bucket", 2).table, nullcontext(java_hudi))
     assert "whose number no bucket of the settings has" in str(conflict)
     spark_writes(spark, tmp_path, [*MONDAY, (key, "tue")], "delete", **FOUR_BUCKETS)
-    conflict = rows_conflict(of_another_number, nullcontext(java_hudi))
+    conflict = rows_conflict(of_another_number.table, nullcontext(java_hudi))
     assert "no base file with keys that could be compared" in str(conflict)
 
 
@@ -137,18 +137,18 @@ def test_buckets_of_sparks_own_writer_are_compared_in_each_table_partition_and_w
 def test_files_without_a_bloom_filter_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
     java_hudi = spark._jvm.org.apache.hudi
     spark_writes(spark, tmp_path, MONDAY)
-    assert rows_conflict(by_settings(tmp_path, "bloom", 4), nullcontext(java_hudi)) is None
+    assert rows_conflict(by_settings(tmp_path, "bloom", 4).table, nullcontext(java_hudi)) is None
     spark_writes(spark, tmp_path, [(100, "tue")], **{"hoodie.parquet.bloom.filter.enabled": "false"})
-    conflict = rows_conflict(by_settings(tmp_path, "bloom", 4), nullcontext(java_hudi))
+    conflict = rows_conflict(by_settings(tmp_path, "bloom", 4).table, nullcontext(java_hudi))
     assert "files without a bloom filter (tue/" in str(conflict)
-    assert rows_conflict(by_settings(tmp_path, "record", 4), nullcontext(java_hudi)) is None
+    assert rows_conflict(by_settings(tmp_path, "record", 4).table, nullcontext(java_hudi)) is None
 
 
 @pytest.mark.thorough
 def test_buckets_that_divide_are_for_the_record_index_alone(spark, tmp_path: Path) -> None:
     spark_writes(spark, tmp_path, MONDAY, **MERGES_ON_READ, **DIVIDING)
     conflicts = {
-        index: rows_conflict(by_settings(tmp_path, index, 4), nullcontext(spark._jvm.org.apache.hudi))
+        index: rows_conflict(by_settings(tmp_path, index, 4).table, nullcontext(spark._jvm.org.apache.hudi))
         for index in ("bucket", "bloom", "record")
     }
     assert conflicts["record"] is None

@@ -294,9 +294,9 @@ def test_hudi_clusters_no_table_with_buckets_and_its_refusal_leaves_no_plan_behi
     upserts.land((0, 0, 2))
     # Loading such settings fails, so that the test changes loaded ones.
     clustering_settings = upserts.settings.model_copy(update={"services_clustering": True})
-    locks = TableLocks(make_upserts.client, clustering_settings)  # type: ignore[attr-defined]
+    locks = TableLocks(make_upserts.client, clustering_settings.table.lock)  # type: ignore[attr-defined]
     reasons = {
-        result.name: result.reason for result in HudiTableServices(upserts.hudi, clustering_settings, locks).run()
+        result.name: result.reason for result in HudiTableServices(upserts.hudi, clustering_settings.table, locks).run()
     }
     assert "is not compatible with table layout HoodieSimpleBucketLayout" in reasons.pop("clustering")
     assert not any(reasons.values()), reasons
@@ -484,7 +484,7 @@ def test_keys_that_were_inserted_twice_before_the_first_upsert_are_only_noted(
 
 def test_who_does_not_lead_rehearses_with_such_a_table(make_upserts: MakeUpserts) -> None:
     upserts = make_upserts(**ON_READ, **BUCKETS, **ORDERED, **NO_METADATA)
-    rehearse(upserts.spark, upserts.settings, table_schema(upserts.settings))
+    rehearse(upserts.spark, upserts.settings, table_schema(upserts.settings.table, upserts.settings.records))
     assert upserts.rows() == []
 
 

@@ -55,7 +55,7 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
         send(kafka.address, name, [SentRecord(b"%6d" % number + b"x" * VALUE) for number in range(COUNT)], partition)
     settings = make_settings(tmp_path, kafka.address, name, "", value__format="bytes")
     instant = OpenInstant(tmp_path / "table")
-    engine = ArrowEngine(spark, settings, table_schema(settings))
+    engine = ArrowEngine(spark, settings.table, settings.records, table_schema(settings.table, settings.records))
     tasks = tasks_of(name, (0, 0, COUNT), (1, 0, COUNT))
     engine.write(instant.name, tasks_of(name, (0, 0, 1)))
 
@@ -86,7 +86,7 @@ def test_hudi_takes_small_buffers_and_a_share_of_the_heap_unless_the_user_says_o
     settings = make_settings(
         tmp_path, "127.0.0.1:9", "none", "id BIGINT", hoodie__metadata__max__reader__memory=2 * MIB
     )
-    hudi = HudiClient(spark, settings.base_path, "{}", service_options(settings))
+    hudi = HudiClient(spark, settings.base_path, "{}", service_options(settings.table))
     tasks = int(spark.sparkContext.master.removeprefix("local[").rstrip("]"))
     share = min(MOST_SHARE, heap_bytes(SPARK_HEAP) * 2 // 5 // tasks)  # type: ignore[operator]
     config = hudi.config

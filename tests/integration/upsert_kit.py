@@ -96,7 +96,7 @@ class Upserts:
         self.number = 0
         self.ends: dict[TopicPartition, PartitionCheckpoint] = {}
         self._columns = ""
-        self.hudi = HudiClient(spark, self.settings.base_path, self._avro(), commit_options(self.settings))
+        self.hudi = HudiClient(spark, self.settings.base_path, self._avro(), commit_options(self.settings.table))
         self.none = self.hudi.option()
 
     def services(self, options: Mapping[str, str] | None = None) -> Any:
@@ -111,7 +111,7 @@ class Upserts:
         return other_writer.client
 
     def _avro(self) -> str:
-        return table_schema(self.settings).avro(self.settings.table_name)
+        return table_schema(self.settings.table, self.settings.records).avro(self.settings.table_name)
 
     def go_on_as(self, earlier: Upserts) -> Upserts:
         """Continues after the transactions that `earlier`, the same sink with other settings, has landed."""
@@ -120,9 +120,11 @@ class Upserts:
 
     def another(self, client: KazooClient) -> tuple[Table, UpsertEngine]:
         """Returns a table and an engine as another worker has them."""
-        schema = table_schema(self.settings)
-        locks = TableLocks(client, self.settings)
-        return Table(self.spark, self.settings, schema, locks), UpsertEngine(self.spark, self.settings, schema)
+        schema = table_schema(self.settings.table, self.settings.records)
+        locks = TableLocks(client, self.settings.table.lock)
+        return Table(self.spark, self.settings.table, schema, locks), UpsertEngine(
+            self.spark, self.settings.table, self.settings.records, schema
+        )
 
     @property
     def inflight(self) -> str:
@@ -134,7 +136,7 @@ class Upserts:
 
     def columns(self) -> LogView:
         """The columns that a coordinator would give the next transaction."""
-        return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
+        return ColumnResolver(self.settings.table, self.settings.records, self.table).resolve(LogView("cluster", {}))
 
     def write(self, instant: str, *ranges: tuple[int, int, int]) -> WriteResult:
         self._columns = self.columns().columns

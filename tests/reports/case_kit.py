@@ -25,12 +25,12 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from sink.config import Settings
-from sink.hudi.options import ordering_fields, require_usable
+from sink.hudi.options import require_usable
 from sink.schema.table_schema import IS_DELETED
 from sink.write.changes import ChangeDecoder
 from sink.write.kafka_reader import message_columns
 from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
-from sink.write.row_spec import change_spec, row_spec, table_schema
+from sink.write.row_spec import spec_of, table_schema
 from tests.one_sink import load
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
 
@@ -109,16 +109,16 @@ class Landed:
 
 def landed(settings: Settings, case: Case) -> Landed:
     """Lands the records of a case. Raises ConfigError and TableError for settings that are refused."""
-    schema = table_schema(settings)
-    require_usable(settings, schema)
+    schema = table_schema(settings.table, settings.records)
+    require_usable(settings.table, schema)
     batch = _batch(case.records())
     if settings.operation == "append":
-        rows = RowDecoder(row_spec(settings, schema))
+        rows = RowDecoder(spec_of(settings.table, settings.records, schema))
         _, decoded, bad = separate_bad(batch, TOPIC, rows.decode)
         return Landed([] if decoded is None else decoded[0].to_pylist(), bad)
-    spec = change_spec(settings, schema)
+    spec = spec_of(settings.table, settings.records, schema)
     _, changes, bad = separate_bad(batch, TOPIC, ChangeDecoder(spec).decode_batch)
-    table = Table(ordering_fields(settings))
+    table = Table(settings.table.ordering)
     if changes is not None:
         for place, change in zip(_places(settings, spec, changes), changes.to_pylist(), strict=True):
             table.apply(place, change)

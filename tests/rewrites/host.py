@@ -39,8 +39,9 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import start_session
 from sink.config import Settings
 from sink.hudi.client import HudiClient
-from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY, TableLocks
+from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.specification import DEFAULT_LOCK_BASE_PATH, LOCK_BASE_PATH, LOCK_KEY
 from sink.hudi.table import Table
 from sink.storage.access import hadoop_options
 from sink.telemetry.failpoints import DIRECTORY
@@ -215,12 +216,14 @@ class _Commands:
         settings = load(Path(properties), {})
         for name, value in hadoop_options(settings.storage).items():
             self._spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
-        schema = table_schema(settings)
-        table = Table(self._spark, settings, schema, TableLocks(self._client, settings))
-        engine = engine_of(self._spark, settings, schema)
+        schema = table_schema(settings.table, settings.records)
+        table = Table(self._spark, settings.table, schema, TableLocks(self._client, settings.table.lock))
+        engine = engine_of(self._spark, settings.table, settings.records, schema)
         engine.check()
         table.ensure()
-        self._sinks[properties] = _Sink(settings, table, engine, ColumnResolver(settings, table))
+        self._sinks[properties] = _Sink(
+            settings, table, engine, ColumnResolver(settings.table, settings.records, table)
+        )
 
     def begin(self, sink: str, number: int) -> str:
         return self._sinks[sink].table.begin(number, 1)
@@ -299,14 +302,14 @@ class _Commands:
     def upsert_as_another(self, sink: str, rows: list[Mapping[str, Any]], operation: str, schema: str) -> None:
         """Writes rows with Spark's data source for Hudi, as any other job does that takes the table's lock."""
         settings = self._sinks[sink].settings
-        options = {**commit_options(settings), **_hudis_lock(settings)}
+        options = {**commit_options(settings.table), **_hudis_lock(settings)}
         options |= {"hoodie.datasource.write.operation": operation, "hoodie.combine.before.upsert": "true"}
         frame = self._spark.createDataFrame([tuple(row.values()) for row in rows], schema)
         frame.coalesce(1).write.format("hudi").options(**options).mode("append").save()
 
     def drop_partition_as_another(self, sink: str, directory: str) -> None:
         settings = self._sinks[sink].settings
-        options = {**commit_options(settings), **_hudis_lock(settings)}
+        options = {**commit_options(settings.table), **_hudis_lock(settings)}
         options |= {
             "hoodie.datasource.write.operation": "delete_partition",
             "hoodie.datasource.write.partitions.to.delete": directory,
@@ -360,7 +363,7 @@ class _Commands:
         """Returns the client of another writer of the table."""
         settings = self._sinks[sink].settings
         avro = self._sinks[sink].table._hudi.table_schema(self._sinks[sink].table._hudi.meta_client())
-        options = {**service_options(settings), **_hudis_lock(settings)}
+        options = {**service_options(settings.table), **_hudis_lock(settings)}
         options |= {"hoodie.clustering.async.enabled": "false", "hoodie.clean.failed.writes.policy": "LAZY"}
         return HudiClient(self._spark, settings.base_path, avro or "{}", options)
 
@@ -372,7 +375,7 @@ def _hudis_lock(settings: Settings) -> dict[str, str]:
         # The port belongs into the url: without it the first commit hangs for minutes.
         f"{_LOCK}.zookeeper.url": settings.zookeeper,
         f"{_LOCK}.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],
-        BASE_PATH: settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH),
+        LOCK_BASE_PATH: settings.hudi.get(LOCK_BASE_PATH, DEFAULT_LOCK_BASE_PATH),
         LOCK_KEY: settings.hudi.get(LOCK_KEY, settings.table_name),
     }
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sink.config import Settings
 from sink.write.changes import ChangeDecoder
 from sink.write.record_columns import BadRow, separate_bad
-from sink.write.row_spec import change_spec, table_schema
+from sink.write.row_spec import spec_of, table_schema
 from tests.one_sink import load
 
 DDL = "id bigint, name string not null, at bigint"
@@ -49,7 +49,8 @@ def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, 
 
 def separated(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """Returns the rows of the good records, and the bad records with their reasons."""
-    changes = ChangeDecoder(change_spec(settings, table_schema(settings)))
+    schema = table_schema(settings.table, settings.records)
+    changes = ChangeDecoder(spec_of(settings.table, settings.records, schema))
     _, decoded, bad = separate_bad(batch_of(records), "t", changes.decode_batch)
     rows = [] if decoded is None else decoded.to_pylist()
     for row in rows:

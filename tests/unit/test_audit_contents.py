@@ -22,13 +22,13 @@ from sink.audit.content.places import Places
 from sink.audit.content.specification import specification_of
 from sink.audit.log_records import RecordColumns
 from sink.config import Settings
+from sink.config.record_formats import registry_access, value_format
+from sink.decode.file_schema import file_schema
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema, registry
-from sink.hudi.options import ordering_fields, partition_columns, record_key_fields, url_encode
 from sink.hudi.schema_texts import SCHEMAS, SUFFIX, document
 from sink.storage.table_files import TableFiles
 from sink.write.row_spec import table_schema
-from sink.write.value_formats import file_schema, registry_access, value_format
 from tests.reports.case_kit import CASES, TOPIC, Case, compared, content
 
 SINK = "orders"
@@ -51,10 +51,10 @@ def test_the_auditor_and_the_writer_make_the_same_of_a_case(case: Case, tmp_path
 
 def audited(settings: Settings, case: Case, directory: Path) -> tuple[pa.Table, dict[int, str]]:
     """Returns the rows that the auditor expects, and the reasons of bad records by offset."""
-    schema = table_schema(settings)
+    schema = table_schema(settings.table, settings.records)
     own = [field for field in schema.arrow if not field.name.startswith("_hoodie_")]
     is_changed = settings.operation == "upsert"
-    ordering = Ordering(tuple(ordering_fields(settings)), settings.key_is_global) if is_changed else None
+    ordering = Ordering(settings.table.ordering, settings.key_is_global) if is_changed else None
     target = ExpectedForm(pa.schema(own), Places.of(properties(settings)), ordering)
     ids = kept_schemas(settings, directory)
     spec = specification_of(schema.specification_json, schema.avro(SINK), ids, files(directory))
@@ -88,10 +88,10 @@ def files(directory: Path) -> TableFiles:
 
 def properties(settings: Settings) -> dict[str, str]:
     return {
-        "hoodie.table.recordkey.fields": ",".join(record_key_fields(settings)),
-        "hoodie.table.partition.fields": ",".join(partition_columns(settings)),
+        "hoodie.table.recordkey.fields": ",".join(settings.table.record_key),
+        "hoodie.table.partition.fields": ",".join(settings.table.partition_columns),
         "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
-        "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(settings.table.partitions.url_encode).lower(),
     }
 
 

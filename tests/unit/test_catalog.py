@@ -68,7 +68,9 @@ def test_what_a_catalogue_could_not_be_given_is_refused_with_the_remedy(
 def test_the_extractor_is_the_one_that_fits_how_partitions_are_named(
     tmp_path: Path, more: dict[str, str], extractor: str, fields: str
 ) -> None:
-    options = sync_options(minimal_settings(tmp_path, **URI, **more))
+    options = sync_options(
+        minimal_settings(tmp_path, **URI, **more).table.catalog, minimal_settings(tmp_path, **URI, **more).table
+    )
     assert options[f"{SYNC}.partition_extractor_class"] == f"org.apache.hudi.hive.{extractor}"
     assert options[f"{SYNC}.partition_fields"] == fields
 
@@ -78,7 +80,7 @@ def test_an_extractor_of_ones_own_is_taken_for_paths_that_none_of_hudis_fits(tmp
     settings = minimal_settings(
         tmp_path, **URI, **SLASHES, partition__hive__style="false", catalog__partition__extractor=extractor
     )
-    assert sync_options(settings)[f"{SYNC}.partition_extractor_class"] == extractor
+    assert sync_options(settings.table.catalog, settings.table)[f"{SYNC}.partition_extractor_class"] == extractor
 
 
 def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_path: Path) -> None:
@@ -90,7 +92,15 @@ def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_pa
             catalog__table="Orders",
             hoodie__datasource__hive_sync__support_timestamp="false",
             hoodie__meta__sync__datahub__emitter__server="http://datahub:8080",
-        )
+        ).table.catalog,
+        minimal_settings(
+            tmp_path,
+            hoodie__datasource__hive_sync__metastore__uris="thrift://m1:9083, thrift://m2:9083",
+            hoodie__datasource__hive_sync__database="lake",
+            catalog__table="Orders",
+            hoodie__datasource__hive_sync__support_timestamp="false",
+            hoodie__meta__sync__datahub__emitter__server="http://datahub:8080",
+        ).table,
     )
     assert options[f"{SYNC}.metastore.uris"] == "thrift://m1:9083,thrift://m2:9083"
     assert (options[f"{SYNC}.database"], options[f"{SYNC}.table"]) == ("lake", "Orders")
@@ -101,7 +111,12 @@ def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_pa
 
 
 def test_columns_that_are_times_are_times_in_the_catalogue(tmp_path: Path) -> None:
-    assert sync_options(minimal_settings(tmp_path, **URI))[f"{SYNC}.support_timestamp"] == "true"
+    assert (
+        sync_options(minimal_settings(tmp_path, **URI).table.catalog, minimal_settings(tmp_path, **URI).table)[
+            f"{SYNC}.support_timestamp"
+        ]
+        == "true"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +131,9 @@ def test_columns_that_are_times_are_times_in_the_catalogue(tmp_path: Path) -> No
 def test_the_entries_that_are_looked_at_are_those_that_hudis_sync_writes(
     tmp_path: Path, more: dict[str, str], is_merge_on_read: bool, names: list[str]
 ) -> None:
-    options = sync_options(minimal_settings(tmp_path, **URI, **more))
+    options = sync_options(
+        minimal_settings(tmp_path, **URI, **more).table.catalog, minimal_settings(tmp_path, **URI, **more).table
+    )
     assert entry_names(options, is_merge_on_read) == names
 
 

@@ -89,7 +89,7 @@ def conflict(path: Path) -> str | None:
         "index.type": "bloom",
     }
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return rows_conflict(load(config, {}), nullcontext())
+    return rows_conflict(load(config, {}).table, nullcontext())
 
 
 def test_rows_of_log_files_are_in_a_base_file_once_a_compaction_that_began_later_is_complete(tmp_path: Path) -> None:

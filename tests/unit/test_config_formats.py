@@ -10,8 +10,8 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings
+from sink.config.record_formats import registry_access, value_format
 from sink.write.row_spec import table_schema
-from sink.write.value_formats import registry_access, value_format
 from tests.one_sink import load
 
 MINIMAL = {
@@ -55,7 +55,7 @@ def settings_with(tmp_path: Path) -> Load:
 )
 def test_each_format_has_columns_and_a_decoder(settings_with: Load, extra: dict[str, str], columns: str) -> None:
     settings = settings_with(extra)
-    schema = table_schema(settings)
+    schema = table_schema(settings.table, settings.records)
     assert schema.value_struct.simpleString() == columns
     value_format(settings).decoder(schema.value_struct)
 
@@ -130,7 +130,7 @@ def test_workers_have_to_agree_on_the_schema_that_values_are_written_with(settin
 
 def test_keys_and_headers_are_columns_of_their_own(settings_with: Load) -> None:
     added = {"key.format": "bytes", "headers.column": "true", "provenance.columns": "false"}
-    schema = table_schema(settings_with({**added, **DDL}))
+    schema = table_schema(settings_with({**added, **DDL}).table, settings_with({**added, **DDL}).records)
     assert schema.spark.simpleString() == (
         "struct<id:bigint,_kafka_key:binary,_kafka_headers:array<struct<key:string,value:binary>>>"
     )

@@ -14,7 +14,7 @@ from coordination.errors import ConfigError, SinkError
 from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings
 from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
-from sink.hudi.options import arrow_codec, commit_options, preflight_errors, service_options
+from sink.hudi.options import commit_options, preflight_errors, service_options
 from sink.hudi.placement import BUCKETS, LOCK, notes, placements
 from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.engine import ENGINES
@@ -69,8 +69,10 @@ def settings_with(tmp_path: Path):
 )
 def test_an_engine_refuses_what_is_refused_before_there_is_one(settings_with, engine: str, changes: dict[str, str]):
     settings, schema = settings_with(**changes, write__engine=engine)
-    refusals = [str(error) for error in preflight_errors(settings, schema)]
-    assert (_refusal(ENGINES[engine](UNUSABLE, settings, schema).check) or "") in (refusals or [""])
+    refusals = [str(error) for error in preflight_errors(settings.table, schema)]
+    assert (_refusal(ENGINES[engine](UNUSABLE, settings.table, settings.records, schema).check) or "") in (
+        refusals or [""]
+    )
 
 
 def _refusal(check: Callable[[], None]) -> str | None:
@@ -84,12 +86,12 @@ def _refusal(check: Callable[[], None]) -> str | None:
 def test_a_worker_refuses_them_before_it_looks_for_the_table(settings_with):
     settings, schema = settings_with(partition__field__name="tags")
     with pytest.raises(SinkError, match=r"partition\.field\.name: column 'tags' has type array<string>"):
-        create_missing(UNUSABLE, settings, schema, UNUSABLE)
+        create_missing(UNUSABLE, settings.table, schema, UNUSABLE)
 
 
 def test_all_that_is_wrong_is_named_at_once(settings_with):
     settings, schema = settings_with(partition__field__name="tags,colour", record__key__fields="price")
-    assert [str(error).partition(":")[0] for error in preflight_errors(settings, schema)] == [
+    assert [str(error).partition(":")[0] for error in preflight_errors(settings.table, schema)] == [
         "record.key.fields",
         "partition.field.name",
         "partition.field.name",
@@ -108,18 +110,20 @@ def test_all_that_is_wrong_is_named_at_once(settings_with):
 )
 def test_a_table_that_differs_is_refused_with_both_sides_named(settings_with, differing: dict[str, str], expected: str):
     settings, _ = settings_with()
-    assert list(schema_conflicts(settings, PROPERTIES)) == []
-    (sentence,) = schema_conflicts(settings, PROPERTIES | differing)
+    assert list(schema_conflicts(settings.table, PROPERTIES)) == []
+    (sentence,) = schema_conflicts(settings.table, PROPERTIES | differing)
     assert sentence.startswith(expected)
 
 
 def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(settings_with):
     settings, schema = settings_with(partition__time__field="_kafka_timestamp", partition__time__column="made")
-    assert list(preflight_errors(settings, schema)) == []
+    assert list(preflight_errors(settings.table, schema)) == []
     settings, schema = settings_with(
         partition__time__field="_kafka_timestamp", partition__time__column="made", partition__field__name="made"
     )
-    assert any("the table is partitioned by it already" in str(error) for error in preflight_errors(settings, schema))
+    assert any(
+        "the table is partitioned by it already" in str(error) for error in preflight_errors(settings.table, schema)
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ UPSERTS = {"write__operation": "upsert", "record__key__fields": "id", "ordering_
 def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(settings_with):
     time = {"partition__time__field": "_kafka_timestamp", "partition__time__column": "day"}
     first, _ = settings_with(**UPSERTS, **time)
-    noted = {name: placement.value for name, placement in placements(first).items()}
+    noted = {name: placement.value for name, placement in placements(first.table).items()}
     properties = PROPERTIES | {
         "hoodie.table.recordkey.fields": "id",
         "hoodie.table.partition.fields": "day",
@@ -150,19 +154,19 @@ def test_what_decides_where_a_row_is_put_stays_or_a_key_would_get_a_second_row(s
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.table.ordering.fields": "price",
     }
-    assert list(schema_conflicts(first, properties | noted)) == []
+    assert list(schema_conflicts(first.table, properties | noted)) == []
     for change in ({"partition__time__zone": "Asia/Tokyo"}, {"partition__time__format": "monthly"}):
         settings, _ = settings_with(**UPSERTS, **time, **change)
-        assert list(schema_conflicts(settings, properties)) == []
-        (sentence,) = schema_conflicts(settings, properties | noted)
+        assert list(schema_conflicts(settings.table, properties)) == []
+        (sentence,) = schema_conflicts(settings.table, properties | noted)
         assert sentence.startswith("the table's partitions by time: _kafka_timestamp, daily, UTC; the settings ask")
     settings, _ = settings_with(**UPSERTS, **time, time__unit="ms")
-    assert list(schema_conflicts(settings, properties | noted)) == [], "numbers in a TIMESTAMP move no row"
+    assert list(schema_conflicts(settings.table, properties | noted)) == [], "numbers in a TIMESTAMP move no row"
     buckets = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
     hashed, _ = settings_with(**UPSERTS, **buckets, hoodie__bucket__index__hash__field="kind")
-    noted = {name: placement.value for name, placement in placements(hashed).items()}
+    noted = {name: placement.value for name, placement in placements(hashed.table).items()}
     settings, _ = settings_with(**UPSERTS, **buckets)
-    conflicts = list(schema_conflicts(settings, PROPERTIES | noted))
+    conflicts = list(schema_conflicts(settings.table, PROPERTIES | noted))
     assert any(sentence.startswith("the table's bucket hash field: kind; the settings ask") for sentence in conflicts)
 
 
@@ -181,25 +185,25 @@ def test_a_table_that_merges_otherwise_is_not_upserted(settings_with, differing:
         "hoodie.table.ordering.fields": "price",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     }
-    assert list(schema_conflicts(settings, usual)) == []
-    (sentence,) = schema_conflicts(settings, usual | differing)
+    assert list(schema_conflicts(settings.table, usual)) == []
+    (sentence,) = schema_conflicts(settings.table, usual | differing)
     assert sentence.startswith(expected)
 
 
 @pytest.mark.parametrize("operation", ["append", "insert"])
 def test_a_table_that_a_sink_upserts_gets_no_second_row_of_a_key(settings_with, operation: str):
     settings, _ = settings_with(write__operation=operation)
-    assert list(schema_conflicts(settings, PROPERTIES)) == []
-    (sentence,) = schema_conflicts(settings, PROPERTIES | {BUCKETS: ""})
+    assert list(schema_conflicts(settings.table, PROPERTIES)) == []
+    (sentence,) = schema_conflicts(settings.table, PROPERTIES | {BUCKETS: ""})
     assert f"write.operation={operation} would give keys a second row" in sentence
 
 
 def test_a_table_has_one_lock_for_all_its_sinks(settings_with):
     elsewhere, _ = settings_with(hoodie__write__lock__zookeeper__lock_key="elsewhere")
-    noted = {LOCK: notes(elsewhere)[LOCK].value}
-    assert list(schema_conflicts(elsewhere, PROPERTIES | noted)) == []
+    noted = {LOCK: notes(elsewhere.table)[LOCK].value}
+    assert list(schema_conflicts(elsewhere.table, PROPERTIES | noted)) == []
     settings, _ = settings_with()
-    (sentence,) = schema_conflicts(settings, PROPERTIES | noted)
+    (sentence,) = schema_conflicts(settings.table, PROPERTIES | noted)
     assert sentence.startswith("the table's lock: /hudi/elsewhere; the settings ask for /hudi/orders")
 
 
@@ -230,25 +234,29 @@ def test_encoding_of_partition_names_belongs_to_the_table(settings_with):
         "hoodie.table.partition.fields": "day:SIMPLE",
         "hoodie.datasource.write.hive_style_partitioning": "true",
     }
-    assert list(schema_conflicts(settings, partitioned)) == []
-    (sentence,) = schema_conflicts(settings, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"})
+    assert list(schema_conflicts(settings.table, partitioned)) == []
+    (sentence,) = schema_conflicts(
+        settings.table, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"}
+    )
     assert sentence.startswith("the table's encoded partitions: true; the settings ask for false")
 
 
 def test_columns_that_differ_are_all_named(settings_with):
     settings, schema = settings_with()
-    assert columns_conflict(schema.avro("orders"), schema, settings) is None
+    assert columns_conflict(schema.avro("orders"), schema, settings.table) is None
     fewer_columns = parse_ddl("id bigint")
-    assert columns_conflict(fewer_columns.avro("orders"), schema, settings) is None, "columns may be added"
+    assert columns_conflict(fewer_columns.avro("orders"), schema, settings.table) is None, "columns may be added"
     more_columns = parse_ddl("id bigint, more int")
-    assert "more int is in the table, not in" in (columns_conflict(more_columns.avro("orders"), schema, settings) or "")
+    assert "more int is in the table, not in" in (
+        columns_conflict(more_columns.avro("orders"), schema, settings.table) or ""
+    )
     narrow_column = parse_ddl("id int")
-    assert columns_conflict(narrow_column.avro("orders"), schema, settings) is None, "columns may widen"
+    assert columns_conflict(narrow_column.avro("orders"), schema, settings.table) is None, "columns may widen"
     on_read, _ = settings_with(target__table__type="merge_on_read", write__operation="insert")
-    conflict = columns_conflict(narrow_column.avro("orders"), schema, on_read) or ""
+    conflict = columns_conflict(narrow_column.avro("orders"), schema, on_read.table) or ""
     assert "id is INT in the table, BIGINT in the records (in a merge-on-read table no type can change" in conflict
     other_type = parse_ddl("id string, more int")
-    conflict = columns_conflict(other_type.avro("orders"), schema, settings) or ""
+    conflict = columns_conflict(other_type.avro("orders"), schema, settings.table) or ""
     assert "id is STRING in the table, BIGINT in the records" in conflict
     lines = [line.split() for line in conflict.splitlines()]
     assert ["!", "more", "INT", "-"] in lines
@@ -261,22 +269,22 @@ def test_columns_that_differ_are_all_named(settings_with):
 )
 def test_a_codec_is_named_as_each_writer_names_it(settings_with, written: str, arrow: str, hudi: str):
     settings, _ = settings_with(hoodie__parquet__compression__codec=written)
-    assert arrow_codec(settings) == arrow
-    assert commit_options(settings)["hoodie.parquet.compression.codec"] == hudi
+    assert settings.table.arrow_codec == arrow
+    assert commit_options(settings.table)["hoodie.parquet.compression.codec"] == hudi
 
 
 def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(settings_with):
     from sink.config.spelling import KNOWN
 
     settings, _ = settings_with()
-    sink_names = {*_DEFAULTS, *_REQUIRED, *commit_options(settings), *service_options(settings)} - {"path"}
+    sink_names = {*_DEFAULTS, *_REQUIRED, *commit_options(settings.table), *service_options(settings.table)} - {"path"}
     # The user chooses a catalog's name and the settings below it.
     assert {name for name in sink_names - KNOWN if not name.startswith("spark.sql.catalog.")} == set()
 
 
 def test_a_commit_that_was_decided_is_made_even_if_it_has_no_files(settings_with):
     settings, _ = settings_with(hoodie__allow__empty__commit="false")
-    assert commit_options(settings)["hoodie.allow.empty.commit"] == "true"
+    assert commit_options(settings.table)["hoodie.allow.empty.commit"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +309,7 @@ def test_a_property_with_which_the_sinks_files_would_be_misread_makes_a_table_un
     settings_with, name: str, value: str
 ):
     settings, _ = settings_with()
-    (sentence,) = schema_conflicts(settings, PROPERTIES | {name: value})
+    (sentence,) = schema_conflicts(settings.table, PROPERTIES | {name: value})
     assert value in sentence
     assert sentence.endswith("(no setting: name another table)")
 
@@ -309,9 +317,9 @@ def test_a_property_with_which_the_sinks_files_would_be_misread_makes_a_table_un
 def test_a_table_that_deletes_by_a_column_of_its_own_is_only_appended_to(settings_with):
     deleting = {"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}
     appending, _ = settings_with()
-    assert list(schema_conflicts(appending, PROPERTIES | deleting)) == []
+    assert list(schema_conflicts(appending.table, PROPERTIES | deleting)) == []
     inserting, _ = settings_with(write__operation="insert")
-    (sentence,) = schema_conflicts(inserting, PROPERTIES | deleting)
+    (sentence,) = schema_conflicts(inserting.table, PROPERTIES | deleting)
     assert "hoodie.payload.delete.field: op; rows of the sink would be deleted or merged by it" in sentence
 
 
@@ -319,7 +327,7 @@ def test_a_table_with_the_operation_of_each_record_is_not_taken_over(settings_wi
     settings, schema = settings_with()
     columns = json.loads(schema.avro("orders"))
     columns["fields"].append({"name": "_hoodie_operation", "type": ["null", "string"], "default": None})
-    conflict = columns_conflict(json.dumps(columns), schema, settings)
+    conflict = columns_conflict(json.dumps(columns), schema, settings.table)
     assert "a column of Hudi's that the sink does not fill: _hoodie_operation" in (conflict or "")
 
 

@@ -150,10 +150,10 @@ def test_every_name_in_the_query_shown_exists() -> None:
 
 
 def test_the_settings_shown_for_other_writers_name_the_locks_own_place() -> None:
-    from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
+    from sink.hudi.specification import DEFAULT_LOCK_BASE_PATH, LOCK_BASE_PATH, LOCK_KEY
 
     shown = dict(FENCE.findall((DOCS / "runbook.md").read_text()))["properties"]
-    assert f"{BASE_PATH}={DEFAULT_BASE_PATH}\n" in shown
+    assert f"{LOCK_BASE_PATH}={DEFAULT_LOCK_BASE_PATH}\n" in shown
     assert f"{LOCK_KEY}=<table name>\n" in shown
 
 

@@ -21,7 +21,7 @@ from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import row_spec, table_schema
+from sink.write.row_spec import spec_of, table_schema
 from tests.unit.change_kit import changes_of, settings_of
 
 NAMES = {
@@ -92,7 +92,8 @@ def test_fields_of_any_name_and_depth_fill_their_columns(copies: int) -> None:
 def test_the_setting_is_read_as_it_is_meant(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, schema__ddl=DDL, write__operation="", record__key__fields="", field__names=SETTING)
     assert dict(settings.field_names) == NAMES
-    assert row_spec(settings, table_schema(settings)).format.rules.names == settings.field_names
+    table, records = settings.table, settings.records
+    assert spec_of(table, records, table_schema(table, records)).format.rules.names == settings.field_names
 
 
 @pytest.mark.parametrize("text", ["ts", "ts=", "=x", "ts=a..b", "ts=a b", "ts=`a", "ts=a, ts=b"])
@@ -119,7 +120,7 @@ def test_fields_that_cannot_be_read_so_are_refused(ddl: str, names: dict[str, tu
 def test_a_name_of_no_column_is_refused(tmp_path: Path) -> None:
     settings: Settings = settings_of(tmp_path, field__names="nowhere=x")
     with pytest.raises(ConfigError, match="'nowhere' is not a column"):
-        row_spec(settings, table_schema(settings))
+        spec_of(settings.table, settings.records, table_schema(settings.table, settings.records))
 
 
 def test_a_field_may_fill_several_columns_alone_and_in_its_struct() -> None:

@@ -19,7 +19,7 @@ UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "delete__ke
 def seen(directory: Path, *batches: tuple[str, Any], **settings: str) -> TopicsSeen:
     """Returns what a task sees whose batches have one record each, of a topic and a value. The keys have an id."""
     loaded = minimal_settings(directory, **settings)
-    spec = spec_of(loaded, table_schema(loaded))
+    spec = spec_of(loaded.table, loaded.records, table_schema(loaded.table, loaded.records))
     decode, topics = spec.decoder(), FilledTopics(spec)
     for topic, value in batches:
         _, rows, bad = separate_bad(record_columns(({"id": 1}, value)), topic, decode)

@@ -57,7 +57,7 @@ class Worker:
     def __init__(self, tmp_path: Path) -> None:
         settings = minimal_settings(tmp_path)
         client: Any = SimpleNamespace(connected=True)
-        self.locks = TableLocks(client, settings)
+        self.locks = TableLocks(client, settings.table.lock)
         self.membership: Any = HungMembership()
         self.sink = Sink(settings, Future(), ProcessMetrics("w1").sink(settings.name))
         self.sink._membership = self.membership

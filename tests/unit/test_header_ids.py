@@ -23,7 +23,7 @@ from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
 from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.write.changes import ChangeDecoder
 from sink.write.record_columns import separate_bad
-from sink.write.row_spec import change_spec, table_schema
+from sink.write.row_spec import spec_of, table_schema
 from tests.unit.change_kit import settings_of
 from tests.unit.protobuf_kit import Proto
 
@@ -167,7 +167,8 @@ def test_a_tombstone_finds_its_row_by_a_key_whose_schema_is_in_the_header(regist
             "headers": batch_of([(None, headers)]).column("headers"),
         }
     )
-    changes = ChangeDecoder(change_spec(settings, table_schema(settings)))
+    table, records = settings.table, settings.records
+    changes = ChangeDecoder(spec_of(table, records, table_schema(table, records)))
     _, rows, bad = separate_bad(batch, "t", changes.decode_batch)
     assert bad == ()
     assert rows is not None

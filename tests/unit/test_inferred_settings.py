@@ -42,7 +42,7 @@ def require_landed(sample: Sample, rows: list[dict[str, Any]]) -> None:
         inference = inference_of(minimal_settings(Path(directory)), ("orders",), sample)
         settings = {name.replace(".", "__"): value for name, value in inference.settings.items()}
         proposed = minimal_settings(Path(directory), schema__ddl=inference.ddl.replace("\n", " "), **settings)
-    spec = spec_of(proposed, table_schema(proposed))
+    spec = spec_of(proposed.table, proposed.records, table_schema(proposed.table, proposed.records))
     ((topic, records),) = sample.batches
     seen = look(spec, topic, records, RecordFields(spec.format.columns(inference.columns)))
     assert (inference.bad, seen.bad) == ((), ())

@@ -60,7 +60,9 @@ def resolved(
         record__key__fields="",
         **more,
     )
-    return ColumnResolver(settings, cast(Table, FakeTable(known))).resolve(LogView("cluster", {}))
+    return ColumnResolver(settings.table, settings.records, cast(Table, FakeTable(known))).resolve(
+        LogView("cluster", {})
+    )
 
 
 def test_the_newest_schema_of_another_registry_changes_no_column_and_halts(

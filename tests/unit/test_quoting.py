@@ -16,7 +16,7 @@ from sink.decode.column_records import schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.quoting import quoted, quoting
 from sink.write.record_columns import separate_bad
-from sink.write.row_spec import change_spec, row_spec, table_schema
+from sink.write.row_spec import spec_of, table_schema
 
 CANARY = "4929123412341234"
 APPEND = {"write__operation": "append", "record__key__fields": ""}
@@ -56,8 +56,8 @@ BAD: Mapping[str, tuple[str, Any, Any, dict[str, str]]] = {
 def reasons(directory: Path, kind: str, **more: str) -> list[str]:
     ddl, key, value, settings = BAD[kind]
     loaded = settings_of(directory, **{"schema__ddl": ddl, **settings, **more})
-    schema = table_schema(loaded)
-    spec = change_spec(loaded, schema) if loaded.operation == "upsert" else row_spec(loaded, schema)
+    schema = table_schema(loaded.table, loaded.records)
+    spec = spec_of(loaded.table, loaded.records, schema)
     _, _, bad = separate_bad(batch_of([(key, value)]), "t", spec.decoder())
     return [row.reason for row in bad]
 

@@ -175,9 +175,9 @@ def test_the_newest_schema_of_the_subject_names_the_types_that_land(
 ) -> None:
     monkeypatch.setattr(row_spec, "registry", lambda _: Subject(schema))
     settings = subject_settings(tmp_path, f"{schema.kind.lower()}-confluent", **more)
-    table = row_spec.table_schema(settings)
+    table = row_spec.table_schema(settings.table, settings.records)
     assert table.types == types
-    spec = row_spec.row_spec(settings, table)
+    spec = row_spec.spec_of(settings.table, settings.records, table)
     assert spec.format.types == types
     # A transaction carries them, whatever was newest when its worker started.
     older = TableSchema(table.value_struct, types=("shop.Older",))
@@ -189,7 +189,7 @@ def test_a_subject_of_a_type_that_is_not_listed_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(row_spec, "registry", lambda _: Subject(RegisteredSchema(1, "AVRO", json.dumps(PLACED))))
     settings = subject_settings(tmp_path, "avro-confluent", schema__types="shop.OrderCancelled")
     with pytest.raises(ConfigError, match=r"is of type shop\.OrderPlaced, which schema\.types does not list"):
-        row_spec.table_schema(settings)
+        row_spec.table_schema(settings.table, settings.records)
 
 
 @pytest.mark.parametrize(

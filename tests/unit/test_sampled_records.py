@@ -27,7 +27,7 @@ def records_of(*values: Any, keys: tuple[Any, ...] = ()) -> pa.RecordBatch:
 
 
 def looked_at(settings: Settings, **topics: pa.RecordBatch) -> list[CheckResult]:
-    spec = spec_of(settings, table_schema(settings))
+    spec = spec_of(settings.table, settings.records, table_schema(settings.table, settings.records))
     looks = [look(spec, topic, records, _fields(settings, spec, records)) for topic, records in topics.items()]
     return list(findings(looks, spec, settings.tolerant))
 

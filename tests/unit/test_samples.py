@@ -15,7 +15,6 @@ from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.clients.kafka import AccessDenied
 from sink.operations import samples
 from sink.operations.samples import Sample, SampleRequest, spans
-from sink.write.task_input import consumer_settings
 
 VIEW = LogView("cluster", {TopicPartition("orders", number): PartitionLog("id", 0, 100) for number in (0, 1)})
 
@@ -112,7 +111,7 @@ def test_it_reads_with_the_settings_of_a_worker(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(samples, "LogConsumer", lambda options, _: made.append(options))
     settings = minimal_settings(tmp_path, kafka__fetch__message__max__bytes="1234567", kafka__client__id="me")
     samples._consumer(settings, 10)
-    as_worker = consumer_settings(settings).for_reading(64 << 20, 10)
+    as_worker = settings.records.consumer.for_reading(64 << 20, 10)
     assert {name: value for name, value in made[0].items() if as_worker.get(name) != value} == {
         "auto.offset.reset": "earliest"
     }

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from settings_kit import minimal_settings
 
+from sink.config.record_formats import value_format
+from sink.decode.file_schema import file_schema
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema, RegistryAccess
 from sink.hudi.schema_texts import document
 from sink.write.row_spec import table_schema
-from sink.write.value_formats import file_schema, value_format
 
 ITEM = 'syntax = "proto3"; package shop; message Item { string sku = 1; }'
 ORDER = """syntax = "proto3"; package shop; import "item.proto"; import "google/protobuf/timestamp.proto";
@@ -55,13 +56,13 @@ def test_the_schema_of_a_protobuf_file_is_that_of_a_registry(tmp_path: Path) -> 
     registered = RegisteredSchema(7, "PROTOBUF", ORDER, (("item.proto", RegisteredSchema(6, "PROTOBUF", ITEM)),))
     assert found[0] == fingerprint(found[1]) == fingerprint(registered)
     assert [schema["references"] for schema in schemas_in(document(found[1]))] == [{}, {"item.proto": 0}]
-    assert json.loads(table_schema(settings).specification)["value.schema.file"] == found[0]
+    assert json.loads(table_schema(settings.table, settings.records).specification)["value.schema.file"] == found[0]
 
 
 def test_values_that_name_their_schema_have_none_of_a_file(tmp_path: Path) -> None:
     settings = minimal_settings(tmp_path, schema__ddl="id bigint")
     assert file_schema(value_format(settings)) is None
-    assert "value.schema.file" not in json.loads(table_schema(settings).specification)
+    assert "value.schema.file" not in json.loads(table_schema(settings.table, settings.records).specification)
 
 
 @pytest.mark.parametrize("name", ["", "eu", "1"])

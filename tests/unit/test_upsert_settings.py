@@ -104,7 +104,9 @@ def test_what_an_upsert_table_cannot_be_is_refused_in_a_sentence(
     def sentences() -> list[str]:
         try:
             settings = settings_of(tmp_path, **options)
-            return [str(error) for error in preflight_errors(settings, table_schema(settings))]
+            return [
+                str(error) for error in preflight_errors(settings.table, table_schema(settings.table, settings.records))
+            ]
         except ConfigError as error:
             return [str(error)]
 
@@ -138,22 +140,22 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
 )
 def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, options: dict[str, str]) -> None:
     settings = settings_of(tmp_path, **options)
-    assert list(preflight_errors(settings, table_schema(settings))) == []
+    assert list(preflight_errors(settings.table, table_schema(settings.table, settings.records))) == []
     assert coordinator_config(settings, "w", "lock").single_writer
 
 
 def test_appending_stays_as_it_was(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, write__operation="append")
     assert not coordinator_config(settings, "w", "lock").single_writer
-    options = commit_options(settings)
+    options = commit_options(settings.table)
     assert options["hoodie.datasource.write.operation"] == "bulk_insert"
     assert not [name for name in options if "index.type" in name or "merge.mode" in name or "multi.write" in name]
-    assert "_hoodie_is_deleted" not in table_schema(settings).spark.names
+    assert "_hoodie_is_deleted" not in table_schema(settings.table, settings.records).spark.names
 
 
 def test_ordering_columns_choose_how_hudi_merges(tmp_path: Path) -> None:
-    by_log = commit_options(settings_of(tmp_path))
+    by_log = commit_options(settings_of(tmp_path).table)
     assert by_log["hoodie.write.record.merge.mode"] == "COMMIT_TIME_ORDERING"
-    by_lsn = commit_options(settings_of(tmp_path, value__envelope="debezium", debezium__ordering="lsn"))
+    by_lsn = commit_options(settings_of(tmp_path, value__envelope="debezium", debezium__ordering="lsn").table)
     assert by_lsn["hoodie.write.record.merge.mode"] == "EVENT_TIME_ORDERING"
     assert by_lsn["hoodie.table.ordering.fields"] == "_debezium_lsn"

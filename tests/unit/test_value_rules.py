@@ -8,10 +8,11 @@ import pytest
 from settings_kit import minimal_settings
 
 from coordination.errors import ConfigError
+from sink.config.record_formats import value_rules
 from sink.decode.fields import NO_PATH, NO_RULES, Columns
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import row_spec
-from sink.write.value_rules import left_open, value_rules
+from sink.write.row_spec import spec_of
+from sink.write.value_rules import left_open
 
 DDL = "id bigint, at timestamp, price decimal(9,2), place struct<since: timestamp, days: array<date>>"
 
@@ -42,7 +43,8 @@ def test_a_column_has_its_own_value_and_the_others_the_common_one(tmp_path: Path
 )
 def test_a_value_or_a_column_that_cannot_be_is_named(tmp_path: Path, setting: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        row_spec(minimal_settings(tmp_path, schema__ddl=DDL, **setting), parse_ddl(DDL))
+        settings = minimal_settings(tmp_path, schema__ddl=DDL, **setting)
+        spec_of(settings.table, settings.records, parse_ddl(DDL))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_value_or_a_column_that_cannot_be_is_named(tmp_path: Path, setting: di
 def test_what_a_configuration_leaves_open_is_told_with_its_columns(
     tmp_path: Path, more: dict[str, str], expected: list[str]
 ) -> None:
-    assert left_open(minimal_settings(tmp_path, schema__ddl=DDL, **more), parse_ddl(DDL)) == expected
+    assert left_open(minimal_settings(tmp_path, schema__ddl=DDL, **more).records.form, parse_ddl(DDL)) == expected
 
 
 def test_a_path_ends_where_nobody_would_write_it() -> None:

@@ -27,6 +27,7 @@ from sink.audit.decode.json_values import json_row
 from sink.audit.decode.protobuf_values import protobuf_row
 from sink.audit.decode.rules import Bad, Rules
 from sink.config import Settings
+from sink.config.record_formats import value_rules
 from sink.decode.fields import NO_RULES, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
@@ -35,7 +36,6 @@ from sink.infer.json_schema import columns_of_json_schema
 from sink.schema.ddl import to_ddl
 from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import SchemaWarning, sentences
-from sink.write.value_rules import value_rules
 
 FACTS = Path(__file__).parents[2] / "docs" / "values.tsv"
 BAD = "bad"

@@ -257,6 +257,10 @@ class HostedSink:
     def settings(self) -> HostedSink:
         return self
 
+    @property
+    def observed(self) -> HostedSink:
+        return self
+
 
 @dataclass
 class ProcessSettings:

@@ -60,7 +60,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
     monkeypatch.setattr(slice_task, "SliceFiles", lambda *_, **__: files)
     job = WriteJob(
         base_path=str(tmp_path),
-        sink="sink",
+        namespace="sink",
         table="table",
         instant="20240101000000000",
         reads=TaskReads((WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),), FrameSource(1 << 20), 1),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sink.config.fields import SettingGroup, setting
 from sink.config.values import CatalogName, DurationMs, JavaClass, MetastoreUris
-
-HIVE_SYNC = "org.apache.hudi.hive.HiveSyncTool"
+from sink.hudi.catalog_specification import HIVE_SYNC
 
 
 class CatalogSettings(SettingGroup):

@@ -1,20 +1,20 @@
-"""The formats of values and keys, from the settings.
+"""Compiles the formats of values and keys, the rules of values, and the access to the registry.
 
 Reads the file in value.schema.file. Raises ConfigError, and OSError for a file that cannot be read.
 """
 
 from __future__ import annotations
 
-from coordination.errors import ConfigError
-from sink.config import Settings
-from sink.decode.fingerprints import bounded_fingerprint
+from typing import Any
+
+from sink.config.derived import DerivedSettings
+from sink.decode.fields import Choices, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.decode.proto_files import descriptor_set_of_file, registered_set
-from sink.decode.registry import RegisteredSchema, RegistryAccess
-from sink.write.value_rules import value_rules
+from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.registry import RegistryAccess
 
 
-def key_format(settings: Settings) -> ValueFormat | None:
+def key_format(settings: DerivedSettings) -> ValueFormat | None:
     """Returns the format of Kafka keys, from which the sink reads record keys; None if delete.key.format is `none`."""
     name = settings.delete_key_format
     if name == "none":
@@ -23,38 +23,24 @@ def key_format(settings: Settings) -> ValueFormat | None:
     return ValueFormat(name, access=access, bounds=settings.schema_bounds, rules=value_rules(settings))
 
 
-def value_format(settings: Settings) -> ValueFormat:
+def value_format(settings: DerivedSettings) -> ValueFormat:
     file, bounds, rules = settings.value_schema_file, settings.schema_bounds, value_rules(settings)
+    quotes = settings.errors_quote_values
     match settings.value_format:
         case "avro":
             writer = file.read_bytes() if file else settings.schema_text.encode()
-            return ValueFormat("avro", writer, bounds=bounds, rules=rules)
+            return ValueFormat("avro", writer, bounds=bounds, rules=rules, quotes=quotes)
         case "protobuf":
             assert file is not None
             message = settings.value_message or ""
-            return ValueFormat("protobuf", descriptor_set_of_file(file), message, bounds=bounds, rules=rules)
+            return ValueFormat(
+                "protobuf", descriptor_set_of_file(file), message, bounds=bounds, rules=rules, quotes=quotes
+            )
         case name:
-            return ValueFormat(name, access=registry_access(settings), bounds=bounds, rules=rules)
+            return ValueFormat(name, access=registry_access(settings), bounds=bounds, rules=rules, quotes=quotes)
 
 
-def file_schema(form: ValueFormat) -> tuple[str, RegisteredSchema] | None:
-    """Returns the schema that all values of a format have, with its fingerprint, as if a registry had it. None where
-    values need none or name their own, and for one that the decoder refuses."""
-    if not form.writer:
-        return None
-    file = "value.schema.file"
-    try:
-        schema = (
-            registered_set(file, form.writer)
-            if form.name == "protobuf"
-            else RegisteredSchema(file, "AVRO", form.writer.decode())
-        )
-        return bounded_fingerprint(schema, form.bounds), schema
-    except (ConfigError, ValueError):
-        return None
-
-
-def registry_access(settings: Settings) -> RegistryAccess | None:
+def registry_access(settings: DerivedSettings) -> RegistryAccess | None:
     if not settings.registry_urls:
         return None
     login = settings.registry_login.get_secret_value() if settings.registry_login else ""
@@ -66,3 +52,19 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
     }
     properties = tuple((name, str(value)) for name, value in client_settings.items() if value)
     return RegistryAccess(settings.registry_urls, properties, name=settings.registry_name)
+
+
+def value_rules(settings: DerivedSettings) -> ValueRules:
+    return ValueRules(
+        _choices(settings.time_unit),
+        _choices(settings.date_unit),
+        _choices(settings.decimal_format),
+        infinity=settings.time_infinity,
+        rounds=settings.decimal_rounding == "half_up",
+        exact_case=settings.field_case == "exact",
+        names=settings.field_names,
+    )
+
+
+def _choices(pairs: tuple[tuple[str, str], ...]) -> Choices[Any]:
+    return Choices(dict(pairs).get(""), tuple(pair for pair in pairs if pair[0]))

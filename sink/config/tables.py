@@ -1,0 +1,113 @@
+"""Compiles what writers, services and checks of the tables need. Raises ConfigError for a refused setting of Hudi."""
+
+from __future__ import annotations
+
+from sink.config.derived import DerivedSettings
+from sink.config.hudi_keys import accepted
+from sink.hudi.catalog_specification import CatalogSpecification
+from sink.hudi.specification import (
+    DEBEZIUM_COLUMNS,
+    LOCK_BASE_PATH,
+    ChangeSpecification,
+    ColumnPolicy,
+    DeadLetterTopic,
+    ErrorsSpecification,
+    LockSpecification,
+    ServicePolicy,
+    TableSpecification,
+    lock_path,
+)
+from sink.layout.partition_paths import PartitionPaths
+from sink.layout.partition_times import PartitionTime
+from sink.schema.evolution import Compatibility
+from sink.storage.access import canonical
+from sink.storage.store import Store
+
+
+def table_specification(settings: DerivedSettings) -> TableSpecification:
+    options = accepted(settings.hudi)
+    column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
+    encodes = options.get("hoodie.datasource.write.partitionpath.urlencode", "false").strip().lower() == "true"
+    return TableSpecification(
+        store=Store(settings.base_path, lambda: settings.storage),
+        name=settings.table_name,
+        sink=settings.name,
+        namespace=settings.name,
+        operation=settings.operation,
+        table_type=settings.table_type,
+        engine=settings.engine,
+        index=settings.index_type,
+        key_fields=settings.record_key_fields,
+        has_provenance=settings.provenance,
+        ordering=settings.ordering_fields if column is None else (column.name,),
+        partitions=PartitionPaths(
+            tuple(settings.partition_fields), settings.hive_style, encodes, _partition_time(settings)
+        ),
+        changes=ChangeSpecification(
+            settings.value_envelope,
+            settings.debezium_before,
+            settings.debezium_ordering,
+            settings.delete_field,
+            settings.delete_key_format,
+        ),
+        file_bytes=settings.file_max_bytes,
+        open_files=settings.open_files_max,
+        options=options,
+        lock=LockSpecification(lock_path(options, settings.table_name), _holder(settings)),
+        columns=ColumnPolicy(
+            Compatibility(settings.schema_compatibility), settings.schema_widen_decimals, settings.schema_subject
+        ),
+        services=ServicePolicy(
+            settings.services_compaction, settings.services_clustering, settings.services_overdue_ms / 1000
+        ),
+        catalog=_catalog(settings),
+    )
+
+
+def errors_specification(settings: DerivedSettings) -> ErrorsSpecification:
+    # Sinks may share one: it has the lock's place in common with their tables, and a key of its own.
+    options = {name: value for name, value in settings.hudi.items() if name == LOCK_BASE_PATH}
+    topic = settings.errors_topic
+    return ErrorsSpecification(
+        base_path=settings.errors_base_path,
+        name=settings.errors_table_name,
+        lock=LockSpecification(lock_path(options, settings.errors_table_name), _holder(settings)),
+        sink=settings.name,
+        znode=settings.root_znode,
+        place=canonical(settings.base_path),
+        own_base_path=settings.base_path,
+        is_used=settings.tolerant,
+        dead_letters=DeadLetterTopic(topic, settings.bootstrap, settings.kafka_native) if topic else None,
+    )
+
+
+def _holder(settings: DerivedSettings) -> str:
+    """Returns the name under which a lock is held, for people."""
+    return f"sink {settings.name}, worker {settings.worker_id}"
+
+
+def _partition_time(settings: DerivedSettings) -> PartitionTime | None:
+    """Returns how the table is partitioned by time, if it is."""
+    field = settings.partition_time_field
+    if field is None:
+        return None
+    units = dict(settings.time_unit)
+    return PartitionTime(
+        field,
+        settings.partition_time_format,
+        settings.partition_time_zone,
+        settings.partition_time_column or "",
+        units.get(field, units.get("", "")),
+    )
+
+
+def _catalog(settings: DerivedSettings) -> CatalogSpecification | None:
+    if not settings.catalogued:
+        return None
+    return CatalogSpecification(
+        settings.catalog_class,
+        settings.catalog_database,
+        settings.catalog_table or settings.table_name,
+        settings.catalog_uris,
+        settings.catalog_extractor,
+    )
