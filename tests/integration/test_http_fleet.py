@@ -115,7 +115,7 @@ def test_sinks_that_come_and_go_are_followed(served) -> None:
     client.wait("/health?sink=orders", 200)
     fleet.add("clicks", 1)
     client.wait("/health?sink=clicks", 200)
-    fleet.facts.sinks[:] = [hosted for hosted in fleet.facts.sinks if hosted.settings.name != "orders"]
+    fleet.facts.sinks[:] = [hosted for hosted in fleet.facts.sinks if hosted.observed.name != "orders"]
     client.wait("/health?sink=orders", 404)
     assert [sink["sink"] for sink in client.ask("/overview").json["sinks"]] == ["clicks"]
 
