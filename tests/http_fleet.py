@@ -18,6 +18,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from coordination.state import tree
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     Header,
     LogView,
@@ -174,7 +175,7 @@ class SinkTree:
 
     def halt(self, reason: str, partition: int | None = None, offset: int | None = None) -> None:
         topic = None if partition is None else self.topic
-        halt = tree.Halt(reason, topic, partition, offset, time.time())
+        halt = Halt(HaltKind.BAD_RECORD, reason, topic, partition, offset, time.time())
         self.keeper.write((tree.Create(tree.HALT, tree.halt_data(halt)),))
 
     def services(self, *services: Service) -> None:

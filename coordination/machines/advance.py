@@ -12,9 +12,10 @@ from collections.abc import Callable
 from coordination.machines import transactions
 from coordination.machines.term import Term
 from coordination.state import tree
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.messages import Begin, Complete, FindExistingFiles, Operation, RollBack
 from coordination.state.model import InstantState, Phase
-from coordination.state.tree import Halt, Transaction
+from coordination.state.tree import Transaction
 
 
 def abort_superseded(term: Term) -> Operation | None:
@@ -112,6 +113,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
         case InstantState.ABSENT:
             return term.halt(
                 Halt(
+                    HaltKind.TABLE_BEHIND,
                     f"transaction {t.header.number} is PREPARED, but its instant {t.header.instant} is not on"
                     " the timeline: the table was restored or deleted; decide with `sink reset`",
                     at=term.wall,
@@ -121,7 +123,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
         return term.abort(t, progress.refused)
     if (inconsistency := term.inconsistency(t)) is not None:
         reason = f"transaction {t.header.number} is PREPARED, but {inconsistency}; {tree.REMEDY}"
-        return term.halt(Halt(reason, at=term.wall))
+        return term.halt(Halt(HaltKind.ZNODES_GONE, reason, at=term.wall))
     checkpoint = transactions.checkpoint(
         t,
         term.keeper_view.states,

@@ -17,6 +17,7 @@ from typing import Any
 from coordination.machines import advance, control, housekeeping, opening
 from coordination.machines.term import Term
 from coordination.planning.config import CoordinatorConfig
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.messages import (
     Admission,
     Answered,
@@ -43,7 +44,6 @@ from coordination.state.messages import (
     Write,
 )
 from coordination.state.model import NO_TRANSACTION, InstantState, TableView
-from coordination.state.tree import Halt
 
 FRESH_SECONDS = 0.1
 """A reading of the log that is no older is planned from after an admission."""
@@ -146,7 +146,7 @@ class Coordinator:
         )
         if isinstance(operation, ReadLog):
             term.next_poll = term.at + term.backoff.failed(type(operation))
-            if not (isinstance(outcome, Failed) and outcome.invalid):
+            if not (isinstance(outcome, Failed) and outcome.halts is not None):
                 return
         term.view = term.table = None
         if isinstance(operation, Begin):
@@ -158,8 +158,8 @@ class Coordinator:
             if isinstance(operation, Complete):
                 term.progress_of(operation.number).refused = outcome.reason
         # An unreadable tree cannot show whether the sink is halted already, and needs no halt once it is readable.
-        if isinstance(outcome, Failed) and outcome.invalid and not isinstance(operation, ReadKeeper):
-            term.halting = Halt(outcome.reason, at=term.wall)
+        if isinstance(outcome, Failed) and outcome.halts is not None and not isinstance(operation, ReadKeeper):
+            term.halting = Halt(outcome.halts, outcome.reason, at=term.wall)
         term.not_before = term.at + term.backoff.failed(type(operation))
 
     def _done(self, operation: Operation, value: Any) -> None:
@@ -222,4 +222,5 @@ class Coordinator:
             return
         reason = f"the table already holds file ids of transaction {number} ({', '.join(check.existing[:3])})"
         progress.refused = reason
-        term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)
+        remedy = "`sink reset --to checkpoint` raises the generation"
+        term.halting = Halt(HaltKind.FILE_IDS, f"{reason}; {remedy}", at=term.wall)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from coordination.machines import recovery, writes
 from coordination.machines.term import OUT_OF_STEP, Term
 from coordination.state import tree
+from coordination.state.failures import Halt
 from coordination.state.messages import Operation, ReadKeeper, ReadTable, Write
 from coordination.state.model import NO_TRANSACTION, Phase
-from coordination.state.tree import Check, Halt
+from coordination.state.tree import Check
 
 TABLE_FRESH = 60.0
 """Seconds after which an idle coordinator looks at the timeline again."""
@@ -98,10 +99,10 @@ def sync_with_table(term: Term) -> Operation | None:
     checkpoint = term.table_view.checkpoint
     foreign = recovery.foreign(checkpoint, term.keeper_view.info, term.checkpoint_seen)
     if foreign is not None:
-        return term.halt(Halt(foreign.reason, at=term.wall))
+        return term.halt(Halt(foreign.kind, foreign.reason, at=term.wall))
     match term.comparison():
-        case recovery.Ahead(reason):
-            return term.halt(Halt(reason, at=term.wall))
+        case recovery.Ahead(kind, reason):
+            return term.halt(Halt(kind, reason, at=term.wall))
         case recovery.Advance() if term.open_transactions():
             oldest = term.open_transactions()[0]
             # A PREPARED transaction has halted the sink: its own record does not fit.

@@ -11,10 +11,10 @@ from dataclasses import replace
 from coordination.machines import control, housekeeping, writes
 from coordination.machines.term import Term
 from coordination.planning import assignment, batches, planner
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.messages import Operation, ReadLog
 from coordination.state.model import Header, Phase, Plan
 from coordination.state.phases import enter
-from coordination.state.tree import Halt
 
 STAND_BACK_SECONDS = 30.0
 """A coordinator on another cluster is not a candidate for so long: longer than all others need to find the same."""
@@ -75,7 +75,7 @@ def _stand_back(term: Term, reason: str) -> Operation | None:
     while, and the last one is alone.
     """
     if len(term.keeper_view.contenders) < 2:
-        return term.halt(Halt(reason, at=term.wall))
+        return term.halt(Halt(HaltKind.ANOTHER_CLUSTER, reason, at=term.wall))
     term.note("coordinator.stood_back", reason=reason, seconds=STAND_BACK_SECONDS)
     term.resign(reason, STAND_BACK_SECONDS)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from coordination.machines.exchange import Exchange
 from coordination.state import tree
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import (
     Answered,
     Cancel,
@@ -26,7 +27,7 @@ from coordination.state.messages import (
     Write,
     WriteTasks,
 )
-from coordination.state.model import Failure, FailureKind, Phase, WriteStatus
+from coordination.state.model import Phase, WriteStatus
 from coordination.state.reading import Assignment, ParticipantView
 from coordination.state.tree import Check
 

@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordination.state.model import (
-    NO_TRANSACTION,
-    Checkpoint,
-    PartitionCheckpoint,
-    PartitionState,
-    TopicPartition,
-)
+from coordination.state.failures import HaltKind
+from coordination.state.model import NO_TRANSACTION, Checkpoint, PartitionCheckpoint, PartitionState, TopicPartition
 from coordination.state.tree import KeeperInfo, Ledger
 
 
@@ -34,8 +29,9 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """ZooKeeper claims more than the table holds: halt."""
+    """ZooKeeper claims more than the table holds, or another fleet does: halt."""
 
+    kind: HaltKind
     reason: str
 
 
@@ -50,8 +46,9 @@ def compare_with_table(
     if number < ledger.committed:
         table_state = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
         return Ahead(
+            HaltKind.TABLE_BEHIND,
             f"ZooKeeper records transaction {ledger.committed} as committed, but the table {table_state}: the table was"
-            " restored or deleted; decide with `sink reset`"
+            " restored or deleted; decide with `sink reset`",
         )
     changed = followed(states, ledger, checkpoint)
     for source, state in states.items():
@@ -59,8 +56,9 @@ def compare_with_table(
         claims = state.end > (table_end.end if table_end else state.start)
         if claims and source not in changed and (table_end is None or state.generation == table_end.generation):
             return Ahead(
+                HaltKind.TABLE_BEHIND,
                 f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
-                f" {table_end.end if table_end else state.start}: the table was restored; decide with `sink reset`"
+                f" {table_end.end if table_end else state.start}: the table was restored; decide with `sink reset`",
             )
     if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
         return InStep()
@@ -99,9 +97,10 @@ def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, number_seen: int | 
     if checkpoint is None or checkpoint.keeper == info.uuid or number_seen in (None, checkpoint.number):
         return None
     return Ahead(
+        HaltKind.ANOTHER_FLEET,
         f"another fleet commits under the sink name {checkpoint.sink!r}: transaction {checkpoint.number} of the table"
         f" comes from the keeper {checkpoint.keeper}, ours is {info.uuid}; stop one of the two, or give it another"
-        " sink.name"
+        " sink.name",
     )
 
 

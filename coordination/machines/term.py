@@ -17,12 +17,11 @@ from coordination.machines.pacing import BatchSizeController, WorkerHealth, retr
 from coordination.planning import log_continuity
 from coordination.planning.config import CoordinatorConfig
 from coordination.state import tree
+from coordination.state.failures import AWAY, Failure, FailureKind, Halt, HaltKind
 from coordination.state.messages import Operation
 from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
-    Failure,
-    FailureKind,
     LogView,
     PartitionState,
     Phase,
@@ -30,9 +29,15 @@ from coordination.state.model import (
     TopicPartition,
 )
 from coordination.state.phases import enter
-from coordination.state.tree import Check, Halt, KeeperView, Transaction
+from coordination.state.tree import Check, KeeperView, Transaction
 
-HALTING = (FailureKind.BAD_RECORD, FailureKind.LOG_CHANGED, FailureKind.SCHEMA_CHANGED)
+_HALTS: Mapping[FailureKind, HaltKind] = {
+    FailureKind.BAD_RECORD: HaltKind.BAD_RECORD,
+    FailureKind.TOO_MANY_BAD_RECORDS: HaltKind.TOO_MANY_BAD_RECORDS,
+    FailureKind.LOG_CHANGED: HaltKind.LOG_CHANGED,
+    FailureKind.LOG_DAMAGED: HaltKind.LOG_DAMAGED,
+    FailureKind.SCHEMA_CHANGED: HaltKind.SCHEMA_CHANGED,
+}
 """Failures that only an operator can end."""
 OUT_OF_STEP = "what is recorded is not what the table says"
 
@@ -199,15 +204,16 @@ class Term(Exchange):
         self.note("transaction.aborted", transaction=header.number, attempt=header.attempt, reason=reason)
         halt = None
         if failure is not None:
-            if failure.kind is FailureKind.AWAY:
+            if failure.kind in AWAY:
                 self.failures_by_servers += 1
             # Failures of the store are not attempts: by attempts alone the batch would be retried at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
             # Another replica may lead by the next attempt, or the bytes changed on their way.
-            is_lasting = failure.kind is FailureKind.LOG_DAMAGED and header.attempt > 1
-            if (is_lasting or failure.kind in HALTING) and self.keeper_view.halt is None:
-                halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
-                self.note("sink.halted", reason=halt.reason)
+            is_lasting = failure.kind is not FailureKind.LOG_DAMAGED or header.attempt > 1
+            kind = _HALTS.get(failure.kind)
+            if kind is not None and is_lasting and self.keeper_view.halt is None:
+                halt = Halt(kind, failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
+                self.note("sink.halted", kind=kind.value, reason=halt.reason)
         return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))
 
     def end(self, t: Transaction) -> Operation:
@@ -229,12 +235,12 @@ class Term(Exchange):
             )
         return self.fence_and_queue(writes.end(self.keeper_view, t, self.wall, self.config.divide_after))
 
-    def halt(self, reason: Halt) -> Operation | None:
+    def halt(self, halt: Halt) -> Operation | None:
         """Halts the sink; None if it is halted already."""
         if self.keeper_view.halt is not None:
             return None
-        self.note("sink.halted", reason=reason.reason)
-        return self.fence_and_queue(writes.halt(reason))
+        self.note("sink.halted", kind=halt.kind.value, reason=halt.reason)
+        return self.fence_and_queue(writes.halt(halt))
 
     def fence_and_queue(self, write_plan: writes.WritePlan) -> Operation:
         """Fences each multi with this term's lock znode and epoch."""

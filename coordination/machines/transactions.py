@@ -10,11 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordination.planning import log_continuity, schema_identity, write_tasks
+from coordination.state.failures import AWAY, Failure, FailureKind
 from coordination.state.log_records import ReadRange
 from coordination.state.model import (
     Checkpoint,
-    Failure,
-    FailureKind,
     Gap,
     Header,
     PartitionCheckpoint,
@@ -136,7 +135,7 @@ def readiness(transaction: Transaction, members: Collection[str], waited: float)
     for incarnation, status in sorted(transaction.statuses.items()):
         if status.failure is not None:
             # A server that is away for one worker only is reached by another.
-            retryable = status.failure.kind in (FailureKind.RETRYABLE, FailureKind.AWAY)
+            retryable = status.failure.kind in {FailureKind.RETRYABLE, *AWAY}
             blamed = (incarnation,) if retryable else ()
             return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
     missing = sorted(set(planned) - set(transaction.statuses))
@@ -166,7 +165,7 @@ def ran_out_of_memory(transaction: Transaction) -> bool:
 def failed_by_a_server(transaction: Transaction) -> bool:
     """Whether it failed only because servers were away."""
     failures = [status.failure for status in transaction.statuses.values() if status.failure is not None]
-    return bool(failures) and all(failure.kind is FailureKind.AWAY for failure in failures)
+    return bool(failures) and all(failure.kind in AWAY for failure in failures)
 
 
 def results(transaction: Transaction) -> tuple[SliceResult, ...]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from coordination.machines import transactions
 from coordination.state import tree
 from coordination.state.control import Control
+from coordination.state.failures import Halt
 from coordination.state.model import Gap, Header, PartitionState, Phase, Plan, TopicPartition
-from coordination.state.tree import Check, Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+from coordination.state.tree import Check, Create, Delete, KeeperView, Ledger, Op, Transaction
 
 States = Mapping[TopicPartition, PartitionState]
 

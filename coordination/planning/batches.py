@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from coordination.planning import assignment, offsets, slicing, write_tasks
 from coordination.planning.offsets import DataLossPolicy, Invalid, LostPrefix, New, OffsetReset
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     Gap,
     LogView,
@@ -22,7 +23,6 @@ from coordination.state.model import (
     TopicPartition,
     WriteTask,
 )
-from coordination.state.tree import Halt
 
 States = Mapping[TopicPartition, PartitionState]
 
@@ -60,10 +60,10 @@ def survey(states: States, log: LogView, topics: Collection[str], policy: DataLo
         start = OffsetReset.EARLIEST if source.topic in known_topics else reset
         decision = offsets.reconcile(source, states.get(source), log.partitions.get(source), policy, start)
         match decision:
-            case Invalid(reason):
-                halt = halt or Halt(reason, source.topic, source.partition)
+            case Invalid(kind, reason):
+                halt = halt or Halt(kind, reason, source.topic, source.partition)
             case LostPrefix(gap=gap, halt=True, reason=reason):
-                halt = halt or Halt(reason, source.topic, source.partition, gap.start)
+                halt = halt or Halt(HaltKind.OFFSETS_DELETED, reason, source.topic, source.partition, gap.start)
             case LostPrefix():
                 lost.append(decision)
             case New(state) if state.start > 0 and source.topic in topics_read:

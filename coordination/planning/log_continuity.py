@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordination.errors import WrongLog
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.log_records import Anchor, ReadRange
-from coordination.state.model import Failure, FailureKind, PartitionState, TopicPartition, WriteTask
+from coordination.state.model import PartitionState, TopicPartition, WriteTask
 
 States = Mapping[TopicPartition, PartitionState]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from coordination.state.failures import HaltKind
 from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, TopicPartition
 
 FIRST_GENERATION = 0
@@ -88,6 +89,7 @@ class Invalid:
     """The log is not the one that was read: the sink halts with the reason."""
 
     cases: ClassVar[tuple[Case, ...]] = (Case.INVALID,)
+    kind: HaltKind
     reason: str
 
 
@@ -127,16 +129,16 @@ def reconcile(
     topic as those of its older partitions.
     """
     if observed is None:
-        return Invalid(_missing_reason(source, recorded))
+        return Invalid(HaltKind.PARTITIONS_GONE, _missing_reason(source, recorded))
     # Start and end come from two requests: a start beyond the end is the newer of two views, not a gap.
     log_start = min(observed.start, observed.end)
     if recorded is None:
         start = log_start if reset is OffsetReset.EARLIEST else observed.end
         return New(PartitionState(observed.topic_id, start, start, FIRST_GENERATION), observed.end)
     if observed.topic_id != recorded.topic_id:
-        return Invalid(_recreated_reason(source, recorded, observed))
+        return Invalid(HaltKind.TOPIC_RECREATED, _recreated_reason(source, recorded, observed))
     if observed.end < recorded.planned_end:
-        return Invalid(_truncated_reason(source, recorded, observed))
+        return Invalid(HaltKind.LOG_TRUNCATED, _truncated_reason(source, recorded, observed))
     cases = classify(recorded, (log_start, observed.end))
     if Case.LOST_PREFIX in cases:
         return _lost_prefix(source, recorded, log_start, observed.end, policy)

@@ -13,6 +13,7 @@ from coordination.planning import batches, write_tasks
 from coordination.planning.config import CoordinatorConfig
 from coordination.planning.offsets import OffsetReset
 from coordination.planning.slicing import Limits, is_full, plan_ranges
+from coordination.state.failures import Halt
 from coordination.state.model import (
     NO_TRANSACTION,
     Gap,
@@ -26,7 +27,7 @@ from coordination.state.model import (
     TopicPartition,
     WriteTask,
 )
-from coordination.state.tree import Halt, KeeperView, plan_digest
+from coordination.state.tree import KeeperView, plan_digest
 
 States = Mapping[TopicPartition, PartitionState]
 
@@ -201,6 +202,6 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
 
 def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
     """Opens no batch that the table's columns cannot hold; a checkpoint alone needs no columns."""
-    if tasks and log.schema_conflict:
-        return Halt(log.schema_conflict)
+    if tasks and log.schema_conflict is not None:
+        return Halt(log.schema_conflict.kind, log.schema_conflict.reason)
     return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordination.state.model import Failure, FailureKind
+from coordination.state.failures import Failure, FailureKind
 
 MOST_REMEMBERED = 500
 """An id with its fingerprint takes some thirty bytes of each commit."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordination.state.model import Failure, FailureKind, WriteStatus
+from coordination.state.failures import Failure, FailureKind
+from coordination.state.model import WriteStatus
 
 FEW = 100
 """Records below which a share says nothing: one bad record on a quiet topic is not half of it."""
@@ -42,7 +43,7 @@ class ErrorLimits:
         topic, partition, offset, first_reason = first_error
         summary = f"{bad_records:,} of {total:,} records are bad, more than {limit} allows"
         reason = f"{summary}; the first: {topic}-{partition} offset {offset}: {first_reason}"
-        return Failure(FailureKind.BAD_RECORD, reason, topic, partition, offset)
+        return Failure(FailureKind.TOO_MANY_BAD_RECORDS, reason, topic, partition, offset)
 
 
 NO_ERRORS = ErrorLimits(0, 0.0)

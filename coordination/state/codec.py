@@ -16,11 +16,10 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from coordination.errors import Corrupt
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.log_records import decode_anchor, decode_reads, encode_anchor, encode_reads
 from coordination.state.model import (
     Checkpoint,
-    Failure,
-    FailureKind,
     Gap,
     Header,
     Member,

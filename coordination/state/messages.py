@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coordination.state.model import Checkpoint, Failure, QuarantinedRecords, WriteTask
+from coordination.state.failures import Failure, HaltKind
+from coordination.state.model import Checkpoint, QuarantinedRecords, WriteTask
 from coordination.state.reading import ParticipantView
 from coordination.state.tree import Op
 
@@ -178,8 +179,8 @@ class Refused:
 class Failed:
     reason: str
     failure: Failure | None = None
-    invalid: bool = False
-    """No retry can help (the request's own input is at fault): the sink halts with the reason."""
+    halts: HaltKind | None = None
+    """Set if no retry can help (the request's own input is at fault): the sink halts, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from coordination.state.failures import Failure, SchemaConflict
 from coordination.state.incarnations import worker_of
 from coordination.state.log_records import Anchor, ReadRange
 
@@ -201,34 +202,6 @@ class Plan:
             yield from task.slices
 
 
-class FailureKind(Enum):
-    RETRYABLE = "RETRYABLE"
-    """Worth another attempt, on another worker or a smaller plan."""
-    BAD_RECORD = "BAD_RECORD"
-    """A record that no attempt can decode: the sink halts and names it."""
-    DATA_LOSS = "DATA_LOSS"
-    """The log no longer holds the recorded range: planning looks again at the log."""
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    """Too much for a worker's memory: the batch is divided before its next attempt."""
-    LOG_CHANGED = "LOG_CHANGED"
-    """The log is not the one that was read before: the sink halts and names the record that differs."""
-    LOG_DAMAGED = "LOG_DAMAGED"
-    """A batch of the log cannot be read: the sink halts if the next attempt cannot read it either."""
-    SCHEMA_CHANGED = "SCHEMA_CHANGED"
-    """An id of the schema registry is another schema than before: the sink halts and names it."""
-    AWAY = "AWAY"
-    """A server was away, or refused: the table's store, or the registry. It counts as no attempt at the batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    kind: FailureKind
-    reason: str
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class SliceResult:
     """Evidence of one written slice. `digest` is unsigned 64 bit: the wrapped sum of the hashes of all its records.
@@ -377,7 +350,7 @@ class LogView:
     cluster: str
     partitions: Mapping[TopicPartition, PartitionLog]
     columns: str = ""
-    schema_conflict: str = ""
+    schema_conflict: SchemaConflict | None = None
     matching: tuple[str, ...] | None = None
     deleted: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ from coordination.errors import Corrupt
 from coordination.state import codec, tree
 from coordination.state import control as controls
 from coordination.state.control import Control
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     NO_TRANSACTION,
     Header,
@@ -41,7 +42,6 @@ from coordination.state.tree import (
     SKELETON,
     TRANSACTIONS,
     WORKERS,
-    Halt,
     KeeperInfo,
     KeeperView,
     Ledger,
@@ -294,6 +294,7 @@ def _decode_halt(data: bytes, origin: str, version: int) -> Halt:
     def build(d: Any) -> Halt:
         topic, partition, offset = d["topic"], d["partition"], d["offset"]
         return Halt(
+            HaltKind(d["kind"]),
             require_str(d["reason"]),
             None if topic is None else require_str(topic),
             None if partition is None else require_int(partition),

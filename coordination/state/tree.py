@@ -31,6 +31,7 @@ from functools import partial
 from coordination.state import codec
 from coordination.state import control as controls
 from coordination.state.control import NOTHING_ASKED, Control
+from coordination.state.failures import Halt
 from coordination.state.model import (
     NO_TRANSACTION,
     Gap,
@@ -138,15 +139,6 @@ class KeeperInfo:
     config: str
     cluster: str = ""
     """The Kafka cluster whose topics are recorded; empty until the log was read for the first time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Halt:
-    reason: str
-    topic: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +344,7 @@ def info_data(info: KeeperInfo, version: int = 0) -> bytes:
 def halt_data(halt: Halt) -> bytes:
     return codec.to_bytes(
         {
+            "kind": halt.kind.value,
             "reason": halt.reason,
             "topic": halt.topic,
             "partition": halt.partition,

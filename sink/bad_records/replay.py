@@ -200,8 +200,8 @@ class Replay:
         """Returns the columns of the next transaction."""
         self._table.view()
         log = ColumnResolver(self._sink.table, self._sink.records, self._table).resolve(LogView("", {}))
-        if log.schema_conflict:
-            raise TableError(log.schema_conflict)
+        if log.schema_conflict is not None:
+            raise TableError(log.schema_conflict.reason)
         return log.columns
 
     # Landing

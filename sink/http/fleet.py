@@ -30,7 +30,7 @@ from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import OutsideStatus, build, outside_workers
 from sink.telemetry.backlog import Trend
-from sink.telemetry.logs import ContextThread
+from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 3.0
@@ -145,7 +145,10 @@ class FleetWatch:
         self._resumed_at = 0.0
         """When a question ended the last pause, in monotonic seconds. An older reading answers nothing."""
         self._waking = threading.Condition()
-        self._ended = False
+        self._looks = (
+            Periodic("http-trees", self._asked(self._read_all), lambda: POLL_SECONDS, share=SHARE),
+            Periodic("http-logs", self._asked(self._refresh_logs), self._log_pause, share=SHARE),
+        )
         self._started = False
         self._fleet = FleetReading(facts.worker, time.time(), -IDLE_SECONDS)
 
@@ -158,11 +161,8 @@ class FleetWatch:
             self._asked_at = now
             if not self._started and not self._ended:
                 self._started = True
-                for name, look, pause in (
-                    ("http-trees", self._read_all, lambda: POLL_SECONDS),
-                    ("http-logs", self._refresh_logs, lambda: LOG_SECONDS if self._watched else FIRST_LOG_SECONDS),
-                ):
-                    ContextThread(target=self._repeat, args=(look, pause), name=name, daemon=True).start()
+                for look in self._looks:
+                    look.start()
             self._waking.notify_all()
             seconds_left = max(0.0, self._resumed_at + FIRST_SECONDS - now)
             self._waking.wait_for(lambda: self._fleet.read_at >= self._resumed_at or self._ended, seconds_left)
@@ -170,26 +170,27 @@ class FleetWatch:
 
     def close(self) -> None:
         with self._waking:
-            self._ended = True
+            for look in self._looks:
+                look.stop()
             self._waking.notify_all()
 
-    def _pause(self, seconds: float) -> bool:
-        """Waits until the next reading is due and a client has asked lately. Returns False after `close`."""
-        with self._waking:
-            self._waking.wait_for(lambda: self._ended, seconds)
-            self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
-            return not self._ended
+    @property
+    def _ended(self) -> bool:
+        return self._looks[0].ended.is_set()
 
-    def _repeat(self, look: Callable[[], None], shortest_pause: Callable[[], float]) -> None:
-        """Looks again and again, with pauses that keep to the share of a core."""
-        pause = 0.0
-        while self._pause(pause):
-            cpu_before = time.thread_time()
-            try:
+    def _asked(self, look: Callable[[], None]) -> Callable[[], None]:
+        """Returns a look that waits until a client has asked lately."""
+
+        def once_asked() -> None:
+            with self._waking:
+                self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
+            if not self._ended:
                 look()
-            except Exception:  # a defect: the page stands still, the worker does not
-                LOG.exception("http.look_failed")
-            pause = max(shortest_pause(), (time.thread_time() - cpu_before) / SHARE)
+
+        return once_asked
+
+    def _log_pause(self) -> float:
+        return LOG_SECONDS if self._watched else FIRST_LOG_SECONDS
 
     def _refresh_logs(self) -> None:
         # A copy: sinks come and go on the other thread.

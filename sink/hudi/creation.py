@@ -38,6 +38,10 @@ PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
 
 
+class TableChanged(TableError):
+    """Another writer has changed the table's properties."""
+
+
 def create_missing(hudi: HudiClient, table: TableSpecification, schema: TableSchema, locks: Locks) -> bool:
     """Creates the table if it is missing, without the parts that `init_table` makes. Returns whether it did."""
     require_usable(table, schema)
@@ -325,7 +329,7 @@ def require_fit(hudi: HudiClient, table: TableSpecification) -> None:
     meta = hudi.meta_client()
     properties = hudi.json(meta.getTableConfig().getProps())
     if conflict := next(schema_conflicts(table, properties), None):
-        raise TableError(f"{hudi.base_path}: changed by another writer: {conflict}")
+        raise TableChanged(f"{hudi.base_path}: changed by another writer: {conflict}")
     if conflict := index_conflict(properties, hudi.index_definitions(meta)):
         raise Unavailable(f"{hudi.base_path}: changed by another writer: {conflict}. The sink goes on when it is gone")
 

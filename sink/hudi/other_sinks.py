@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, TableError
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint
 from sink.hudi.instants import Instant
@@ -20,6 +20,10 @@ from sink.hudi.instants import Instant
 CHECKPOINT_KEY = "sink.checkpoint."
 SPECIFICATION_KEY = "sink.specification."
 """How the records of a commit were decoded, as JSON."""
+
+
+class LandedByAnother(TableError):
+    """Another sink has landed offsets of this one into the table."""
 
 
 class OtherSinks:

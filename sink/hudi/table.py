@@ -38,7 +38,7 @@ from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.moments import is_restored_since, known_restores, require_moment
 from sink.hudi.options import commit_options
-from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY
+from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY, LandedByAnother
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import TableSpecification
@@ -163,7 +163,7 @@ class Table:
         after another sink was found to land the same offsets.
         """
         if self._landed_by_another:
-            raise TableError(self._landed_by_another)
+            raise LandedByAnother(self._landed_by_another)
         owner = {SINK_KEY: self._specification.sink, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks("begin"):
             snapshot = self._timeline.snapshot()

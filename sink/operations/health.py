@@ -92,7 +92,7 @@ def _reasons(evidence: HealthEvidence, view: KeeperView, status: Status) -> Iter
         yield from refusals or [no_tree]
         return
     if view.halt is not None:
-        remedy: Remedy = halt_remedy(view.halt.reason, view.halt.offset is not None)
+        remedy: Remedy = halt_remedy(view.halt.kind)
         yield Finding("halted", view.halt.reason, remedy.do, remedy.section)
     if view.coordinator is None:
         no_coordinator = finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")

@@ -165,7 +165,7 @@ class Office:
         """Brings ZooKeeper up to the table, in case an earlier command died between the two."""
         view = self._keeper().read()
         match compare_with_table(view.states, view.ledger, newest):
-            case Ahead(reason):
+            case Ahead(reason=reason):
                 raise Conflict(reason)
             case Advance(changed, ledger):
                 for multi in writes.advance(view, changed, ledger).multis:

@@ -5,8 +5,10 @@ Pure; raises nothing.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from coordination.state.failures import HaltKind
 
 RUNBOOK = "docs/runbook.md"
 
@@ -33,163 +35,110 @@ class Finding:
         return {"kind": self.kind, "text": self.text, "do": self.do, "page": page}
 
 
-_HALTS: tuple[tuple[str, Remedy], ...] = (
-    (
-        r"[\d,]+ of [\d,]+ records are bad",
-        Remedy(
-            "too many bad records: a wrong schema, or a bad producer",
-            "Correct the schema, or raise errors.max.per.transaction or errors.max.ratio on all workers. Stop all"
-            " workers, run `sink reset --yes`, start them: the same offsets are read again.",
-            "halt-too-many-bad-records",
-        ),
+_HALTS: Mapping[HaltKind, Remedy] = {
+    HaltKind.TOO_MANY_BAD_RECORDS: Remedy(
+        "too many bad records: a wrong schema, or a bad producer",
+        "Correct the schema, or raise errors.max.per.transaction or errors.max.ratio on all workers. Stop all"
+        " workers, run `sink reset --yes`, start them: the same offsets are read again.",
+        "halt-too-many-bad-records",
     ),
-    (
-        r"(?!\S+-\d+ offset ).*\.hoodie/\.sink_errors",
-        Remedy(
-            "somebody deleted bad records before they were published",
-            "Stop all workers, roll the instant back with Hudi's tools, run `sink reset --yes`, start the workers: the"
-            " transaction is re-formed.",
-            "halt-bad-records-gone",
-        ),
+    HaltKind.BAD_RECORDS_GONE: Remedy(
+        "somebody deleted bad records before they were published",
+        "Stop all workers, roll the instant back with Hudi's tools, run `sink reset --yes`, start the workers: the"
+        " transaction is re-formed.",
+        "halt-bad-records-gone",
     ),
-    (
-        r"\S+: offsets \[\d+, \d+\) were deleted from the log",
-        Remedy(
-            "Kafka's retention was shorter than the standstill: records are lost",
-            "Raise the topic's retention. Set on.data.loss=skip on all workers, stop them, run `sink reset --yes`,"
-            " start them: the gap is recorded. Set it back later.",
-            "halt-offsets-deleted",
-        ),
+    HaltKind.OFFSETS_DELETED: Remedy(
+        "Kafka's retention was shorter than the standstill: records are lost",
+        "Raise the topic's retention. Set on.data.loss=skip on all workers, stop them, run `sink reset --yes`,"
+        " start them: the gap is recorded. Set it back later.",
+        "halt-offsets-deleted",
     ),
-    (
-        r"\S+: the topic was deleted and created again",
-        Remedy(
-            "another topic has the name now",
-            "To go on with the new topic: stop all workers, run `sink reset --to earliest --topic NAME --yes`, start"
-            " them.",
-            "halt-topic-recreated",
-        ),
+    HaltKind.TOPIC_RECREATED: Remedy(
+        "another topic has the name now",
+        "To go on with the new topic: stop all workers, run `sink reset --to earliest --topic NAME --yes`, start them.",
+        "halt-topic-recreated",
     ),
-    (
-        r"\S+: the broker has no such topic or partition",
-        Remedy(
-            "the topic was created again with fewer partitions, or is gone",
-            "Stop all workers, run `sink reset --to earliest --topic NAME --yes`, start them.",
-            "halt-partitions-gone",
-        ),
+    HaltKind.PARTITIONS_GONE: Remedy(
+        "the topic was created again with fewer partitions, or is gone",
+        "Stop all workers, run `sink reset --to earliest --topic NAME --yes`, start them.",
+        "halt-partitions-gone",
     ),
-    (
-        r"\S+: the log was truncated",
-        Remedy(
-            "the broker lost records",
-            "Find out which records the broker lost. Then stop all workers and run `sink reset --offset"
-            " TOPIC:PARTITION=OFFSET --yes`, or `--to latest`.",
-            "halt-log-truncated",
-        ),
+    HaltKind.LOG_TRUNCATED: Remedy(
+        "the broker lost records",
+        "Find out which records the broker lost. Then stop all workers and run `sink reset --offset"
+        " TOPIC:PARTITION=OFFSET --yes`, or `--to latest`.",
+        "halt-log-truncated",
     ),
-    (
-        r"Kafka: \S+-\d+ offset \d+: .*damaged",
-        Remedy(
-            "a broker's log has changed on its disk, by its checksum",
-            "Let another replica lead the partition, or delete its records up to the end of that batch (they are lost:"
-            " on.data.loss=skip records the gap). Then stop all workers, run `sink reset --yes`, start them.",
-            "halt-log-damaged",
-        ),
+    HaltKind.LOG_DAMAGED: Remedy(
+        "a broker's log has changed on its disk, by its checksum",
+        "Let another replica lead the partition, or delete its records up to the end of that batch (they are lost:"
+        " on.data.loss=skip records the gap). Then stop all workers, run `sink reset --yes`, start them.",
+        "halt-log-damaged",
     ),
-    (
-        r"\S+: the log is not the one that was read",
-        Remedy(
-            "the log lost its end and grew again: an unclean leader election, a restored disk",
-            "Run `sink audit` to see which records differ. Then stop all workers and run `sink reset --to checkpoint"
-            " --yes` to go on in this log, or `sink reset --offset TOPIC:PARTITION=OFFSET --yes` to read its new"
-            " records from where it changed. Rows of the lost records stay in the table.",
-            "halt-log-changed",
-        ),
+    HaltKind.LOG_CHANGED: Remedy(
+        "the log lost its end and grew again: an unclean leader election, a restored disk",
+        "Run `sink audit` to see which records differ. Then stop all workers and run `sink reset --to checkpoint"
+        " --yes` to go on in this log, or `sink reset --offset TOPIC:PARTITION=OFFSET --yes` to read its new"
+        " records from where it changed. Rows of the lost records stay in the table.",
+        "halt-log-changed",
     ),
-    (
-        r"schema registry: id \S+ is not the schema that it was",
-        Remedy(
-            "records name schema ids of another registry than before",
-            "Correct schema.registry.url on all workers, stop them, run `sink reset --yes`, which clears the halt, and"
-            " start them. If the registry was built anew, give schema.registry.name another value as well.",
-            "halt-schema-changed",
-        ),
+    HaltKind.SCHEMA_CHANGED: Remedy(
+        "records name schema ids of another registry than before",
+        "Correct schema.registry.url on all workers, stop them, run `sink reset --yes`, which clears the halt, and"
+        " start them. If the registry was built anew, give schema.registry.name another value as well.",
+        "halt-schema-changed",
     ),
-    (
-        r"the (table was filled from|sink began to read) the Kafka cluster",
-        Remedy(
-            "the wrong brokers, or a move of the topic",
-            "Correct kafka.bootstrap.servers. A sink does not move to another cluster.",
-            "halt-another-cluster",
-        ),
+    HaltKind.ANOTHER_CLUSTER: Remedy(
+        "the wrong brokers, or a move of the topic",
+        "Correct kafka.bootstrap.servers. A sink does not move to another cluster.",
+        "halt-another-cluster",
     ),
-    (
-        r"the table already holds file ids of transaction",
-        Remedy(
-            "offsets would be written under file ids that were used before",
-            "Run `sink audit` first: somebody may have edited the table or ZooKeeper. Then stop all workers and run"
-            " `sink reset --to checkpoint --yes`, which raises the generation.",
-            "halt-file-ids",
-        ),
+    HaltKind.FILE_IDS: Remedy(
+        "offsets would be written under file ids that were used before",
+        "Run `sink audit` first: somebody may have edited the table or ZooKeeper. Then stop all workers and run"
+        " `sink reset --to checkpoint --yes`, which raises the generation.",
+        "halt-file-ids",
     ),
-    (
-        r"\S+: sink \S+ has landed ",
-        Remedy(
-            "two sinks of one table read one topic",
-            "Stop one of the two sinks, or give it a table of its own. To go on with this one behind the other: stop"
-            " its workers, run `sink reset --offset TOPIC:PARTITION=OFFSET --yes`: the reason names the offset.",
-            "halt-landed-by-another",
-        ),
+    HaltKind.LANDED_BY_ANOTHER: Remedy(
+        "two sinks of one table read one topic",
+        "Stop one of the two sinks, or give it a table of its own. To go on with this one behind the other: stop"
+        " its workers, run `sink reset --offset TOPIC:PARTITION=OFFSET --yes`: the reason names the offset.",
+        "halt-landed-by-another",
     ),
-    (
-        r"\S+: changed by another writer: ",
-        Remedy(
-            "another writer has changed the table's properties",
-            "Put the properties back with Hudi's tools. Then stop all workers, run `sink reset --yes`, start them.",
-            "halt-table-changed",
-        ),
+    HaltKind.TABLE_CHANGED: Remedy(
+        "another writer has changed the table's properties",
+        "Put the properties back with Hudi's tools. Then stop all workers, run `sink reset --yes`, start them.",
+        "halt-table-changed",
     ),
-    (
-        r"another fleet commits under the sink name",
-        Remedy(
-            "another fleet commits under this sink's name",
-            "Stop one of the two fleets. Give it another sink.name and, better, another table.",
-            "halt-another-fleet",
-        ),
+    HaltKind.ANOTHER_FLEET: Remedy(
+        "another fleet commits under this sink's name",
+        "Stop one of the two fleets. Give it another sink.name and, better, another table.",
+        "halt-another-fleet",
     ),
-    (
-        r"transaction \d+ is PREPARED, but (?!its instant)",
-        Remedy(
-            "somebody deleted znodes of a decided transaction",
-            "Stop all workers, run `sink reset --forget --yes`, start them: the tree is rebuilt from the table.",
-            "halt-znodes-gone",
-        ),
+    HaltKind.ZNODES_GONE: Remedy(
+        "somebody deleted znodes of a decided transaction",
+        "Stop all workers, run `sink reset --forget --yes`, start them: the tree is rebuilt from the table.",
+        "halt-znodes-gone",
     ),
-    (
-        r"ZooKeeper records |transaction \d+ is PREPARED, but its instant",
-        Remedy(
-            "the table was restored or deleted, or ZooKeeper records more than the table has",
-            "Stop all workers, run `sink reset --to checkpoint --yes`, start them: the sink goes on from the table as"
-            " it is. If the table is gone: `sink reset --forget --yes`.",
-            "halt-table-behind",
-        ),
+    HaltKind.TABLE_BEHIND: Remedy(
+        "the table was restored or deleted, or ZooKeeper records more than the table has",
+        "Stop all workers, run `sink reset --to checkpoint --yes`, start them: the sink goes on from the table as"
+        " it is. If the table is gone: `sink reset --forget --yes`.",
+        "halt-table-behind",
     ),
-    (
-        r"a `sink reset` or `sink adopt` was interrupted",
-        Remedy(
-            "a reset did not come to its end",
-            "Run the same `sink reset` or `sink adopt` again.",
-            "halt-reset-interrupted",
-        ),
+    HaltKind.RESET_INTERRUPTED: Remedy(
+        "a reset did not come to its end",
+        "Run the same `sink reset` or `sink adopt` again.",
+        "halt-reset-interrupted",
     ),
-)
-"""Remedies by the beginning of a halt's reason: the rest may quote a record."""
-_BAD_RECORD = Remedy(
-    "a bad record: it cannot be decoded, or has no place in the table",
-    "Set errors.tolerance=all on all workers: bad records go into the errors table. Then stop them, run `sink reset"
-    " --yes`, start them. To leave out this one record for good, the runbook has the steps.",
-    "a-bad-record",
-)
+    HaltKind.BAD_RECORD: Remedy(
+        "a bad record: it cannot be decoded, or has no place in the table",
+        "Set errors.tolerance=all on all workers: bad records go into the errors table. Then stop them, run `sink reset"
+        " --yes`, start them. To leave out this one record for good, the runbook has the steps.",
+        "a-bad-record",
+    ),
+}
 _UNKNOWN_HALT = Remedy(
     "the sink has stopped itself",
     "Fix what the reason says: records whose schema does not fit the table, for example. Then stop all workers, run"
@@ -198,12 +147,8 @@ _UNKNOWN_HALT = Remedy(
 )
 
 
-def halt_remedy(reason: str, at_offset: bool = False) -> Remedy:
-    """Returns the remedy for a halt. `at_offset`: the halt names an offset."""
-    for pattern, remedy in _HALTS:
-        if re.match(pattern, reason):
-            return remedy
-    return _BAD_RECORD if at_offset else _UNKNOWN_HALT
+def halt_remedy(kind: HaltKind) -> Remedy:
+    return _HALTS.get(kind, _UNKNOWN_HALT)
 
 
 DO = {

@@ -19,17 +19,10 @@ from enum import Enum
 from coordination.errors import ConfigError, Conflict
 from coordination.machines import recovery, writes
 from coordination.state import tree
-from coordination.state.model import (
-    NO_TRANSACTION,
-    Checkpoint,
-    Gap,
-    LogView,
-    PartitionState,
-    Phase,
-    TopicPartition,
-)
+from coordination.state.failures import Halt, HaltKind
+from coordination.state.model import NO_TRANSACTION, Checkpoint, Gap, LogView, PartitionState, Phase, TopicPartition
 from coordination.state.phases import enter
-from coordination.state.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+from coordination.state.tree import Create, Delete, KeeperView, Ledger, Op, Transaction
 from sink.operations.reset_checks import (
     INTERRUPTED,
     refuse_if_interrupted,
@@ -327,6 +320,6 @@ def write_plans(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
     if len(multis) > 1:
         # The reset declares its gaps last. No coordinator may go on from half of it, and no reset that moves nothing
         # may end this halt, as it may end the one before.
-        mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
+        mark = Create(tree.HALT, tree.halt_data(Halt(HaltKind.RESET_INTERRUPTED, INTERRUPTED, at=wall)))
         multis = ((*clear, mark), *tree.batched(ops, [Delete(tree.HALT)]))
     return writes.ordered(view, "reset", multis, reset.ledger).multis

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from coordination.errors import ConfigError, Conflict
 from coordination.planning.planner import other_cluster
+from coordination.state.failures import HaltKind
 from coordination.state.model import NO_TRANSACTION, Checkpoint, Gap, LogView, TableView, TopicPartition
 from coordination.state.tree import KeeperView, Ledger
 
@@ -61,7 +62,7 @@ def refuse_to_skip(
 
 def is_interrupted(view: KeeperView) -> bool:
     """Whether the sink is halted because a reset or an adoption has written its first multis only."""
-    return view.halt is not None and view.halt.reason == INTERRUPTED
+    return view.halt is not None and view.halt.kind is HaltKind.RESET_INTERRUPTED
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 from coordination.errors import SinkError
 from coordination.state.control import RequestAuthor
+from coordination.state.failures import Halt
 from coordination.state.model import LogView, PartitionLog, PartitionState, Phase, TopicPartition
-from coordination.state.tree import Halt, KeeperView, Summary, Transaction
+from coordination.state.tree import KeeperView, Summary, Transaction
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.records import AuditAnswer, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun

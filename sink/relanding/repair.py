@@ -88,8 +88,8 @@ class Repair(ABC):
         self._at, self._plan = at, plan
         at.table.view()
         resolved = ColumnResolver(at.specification, at.records, at.table).resolve(LogView("", {}))
-        if resolved.schema_conflict:
-            raise TableError(resolved.schema_conflict)
+        if resolved.schema_conflict is not None:
+            raise TableError(resolved.schema_conflict.reason)
         self.columns = resolved.columns
         self._spec = engine_of(at.spark, at.specification, at.records, at.schema).spec(self.columns)
         self._rows = RelandedRows(at.spark, at.specification, at.table, at.history)

@@ -61,7 +61,7 @@ class AuditService(ServiceThread):
         began = time.monotonic()
         reason = self._audit()
         self._read_record()
-        if self._ended.is_set():
+        if self.ended.is_set():
             return
         seconds = round(time.monotonic() - began, 1)
         if reason:
@@ -81,7 +81,7 @@ class AuditService(ServiceThread):
                 command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=child_environment({})
             ) as process:
                 self._process = process
-                if self._ended.is_set():
+                if self.ended.is_set():
                     process.kill()
                 try:
                     output, _ = process.communicate(pickle.dumps(self._settings), LONGEST_SECONDS)

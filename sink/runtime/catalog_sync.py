@@ -93,7 +93,7 @@ class CatalogSync(ServiceThread):
         try:
             instant = self._register()
         except Exception as error:  # noqa: BLE001 (nothing depends on it, and no caller would log it)
-            if self._ended.is_set():
+            if self.ended.is_set():
                 return  # Spark may be stopped already
             reason = error_summary(error)
             self._state = self._state.after_failure(self._worker, time.time(), reason)

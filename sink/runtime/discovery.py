@@ -18,8 +18,8 @@ from sink.clients.shared_log import SharedLog
 from sink.config import Configuration, Settings, TopicPattern, TopicProblem, expand
 from sink.config.record_formats import registry_access
 from sink.decode.registry import Registry
-from sink.runtime.pools import Background
 from sink.telemetry.logs import hide
+from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 15.0
@@ -27,11 +27,11 @@ REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
 
-class TopicDiscovery(Background):
+class TopicDiscovery(Periodic):
     """Reports what it finds to the log, each finding once. Any thread may read its attributes."""
 
     def __init__(self, fleet: Configuration, kafka: Callable[[Settings], SharedLog]) -> None:
-        super().__init__("discovery", self._run)
+        super().__init__("discovery", self._look, lambda: POLL_SECONDS)
         self.sinks: tuple[Settings, ...] = ()
         """The sinks of all topics that have been found, hosted by this worker or not."""
         self.missing: frozenset[str] = frozenset()
@@ -92,17 +92,15 @@ class TopicDiscovery(Background):
             LOG.warning("discovery.topics_gone", topics=newly_missing, action="their sinks stay")
         self.missing = missing
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self.poll()
-            except SinkError as error:
-                if str(error) != self._waits_for:
-                    LOG.warning("discovery.waits", reason=str(error))
-                self._waits_for = str(error)
-            else:
-                self._waits_for = ""
-            self._ended.wait(POLL_SECONDS)
+    def _look(self) -> None:
+        try:
+            self.poll()
+        except SinkError as error:
+            if str(error) != self._waits_for:
+                LOG.warning("discovery.waits", reason=str(error))
+            self._waits_for = str(error)
+        else:
+            self._waits_for = ""
 
 
 def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:

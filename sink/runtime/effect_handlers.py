@@ -24,22 +24,18 @@ from coordination.errors import (
 )
 from coordination.planning.continuity import discontinuity
 from coordination.state import messages
+from coordination.state.failures import Failure, FailureKind, HaltKind
 from coordination.state.messages import Done, Failed, FileCheck, Operation, Outcome, Refused, Request, Unknown
-from coordination.state.model import (
-    NO_TRANSACTION,
-    Failure,
-    FailureKind,
-    InstantState,
-    LogView,
-    TableView,
-    WriteStatus,
-)
+from coordination.state.model import NO_TRANSACTION, InstantState, LogView, TableView, WriteStatus
 from coordination.state.tree import EPOCH, Check, KeeperView, header_path
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable, QuarantineMissing
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.kafka import LogSource, UnknownTopic
 from sink.clients.spark_pools import enter_commit_pool
+from sink.decode.registry_answers import RegistryUnavailable
+from sink.hudi.creation import TableChanged
+from sink.hudi.other_sinks import LandedByAnother
 from sink.hudi.table import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
@@ -102,7 +98,7 @@ class CoordinatorEffectHandler:
                 case _:
                     return Done(self._read(operation))
         except (Corrupt, TableError) as error:
-            return Failed(str(error), invalid=True)
+            return Failed(str(error), halts=_halt_kind(error))
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             # Only reads come here: nothing was changed.
             return Failed(error_summary(error))
@@ -173,7 +169,7 @@ class CoordinatorEffectHandler:
         except NotLeader as error:
             return Refused(str(error), fenced=True)
         except (Conflict, Unavailable, TableError) as error:
-            return Failed(str(error), invalid=isinstance(error, TableError))
+            return Failed(str(error), halts=_halt_kind(error) if isinstance(error, TableError) else None)
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Unknown(error_summary(error))
 
@@ -216,7 +212,7 @@ class CoordinatorEffectHandler:
             # The quarantine is removed when the instant is completed, or rolled back: then nothing is to be published.
             state = self._table.view((operation.instant,)).instants[operation.instant]
             if state is InstantState.PENDING:
-                return Failed(str(error), invalid=True)
+                return Failed(str(error), halts=HaltKind.BAD_RECORDS_GONE)
             completed = state is InstantState.COMPLETED
             return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
         self._failpoints.reach("Complete.published")
@@ -249,6 +245,16 @@ _OFFSET_FAILURES: Mapping[type[OffsetError], FailureKind] = {
     DamagedLog: FailureKind.LOG_DAMAGED,
     DataLoss: FailureKind.DATA_LOSS,
 }
+
+
+_HALTS: Mapping[type[SinkError], HaltKind] = {
+    LandedByAnother: HaltKind.LANDED_BY_ANOTHER,
+    TableChanged: HaltKind.TABLE_CHANGED,
+}
+
+
+def _halt_kind(error: SinkError) -> HaltKind:
+    return _HALTS.get(type(error), HaltKind.OTHER)
 
 
 class Disproved(SinkError):
@@ -295,6 +301,8 @@ class ParticipantEffectHandler:
         except OffsetError as error:
             kind = _OFFSET_FAILURES[type(error)]
             return Failed(str(error), Failure(kind, str(error), error.topic, error.partition, error.offset))
+        except RegistryUnavailable as error:
+            return Failed(str(error), Failure(FailureKind.REGISTRY_AWAY, str(error)))
         except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
             if from_memory(error):
                 return Failed(error_summary(error), Failure(FailureKind.OUT_OF_MEMORY, error_summary(error)))

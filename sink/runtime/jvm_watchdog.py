@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from sink.clients.heap import OUT_OF_MEMORY_STATUSES
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.clients.local_executor import TaskRunners
-from sink.runtime.pools import Background
+from sink.telemetry.periodic import Periodic
 
 EXIT_JVM_GONE = 70
 PING_SECONDS = 1.0
@@ -32,12 +32,12 @@ COLLECTING_SHARE = 0.95
 _TOO_SMALL = "Raise spark.driver.memory; `sink validate` says what these sinks need"
 
 
-class JvmWatchdog(Background):
+class JvmWatchdog(Periodic):
     """`answered_at` is when the JVM last gave a sign of life, in monotonic seconds. `gone` says why it is gone; it is
     empty until then."""
 
     def __init__(self, spark: SparkSession) -> None:
-        super().__init__("guardian", self._ping)
+        super().__init__("guardian", self._ping, lambda: PING_SECONDS, at_once=False)
         self._context = spark.sparkContext
         self._runners = TaskRunners(self._context)
         self._collections = Collections(collection_seconds(self._context))
@@ -45,16 +45,16 @@ class JvmWatchdog(Background):
         self.gone = ""
 
     def _ping(self) -> None:
-        while not self._ended.wait(PING_SECONDS):
-            try:
-                reason = self._runners.stopped() or self._collections.exhausted(time.monotonic())
-            except (*JAVA_ERRORS, OSError, EOFError) as error:
-                # A JVM that has ended, or closed its connection, never answers again.
-                reason = _end_of_jvm(self._context) or repr(error)
-            if reason:
-                # Nor does one whose context was taken away, or whose heap is full: only a new process gets another.
-                self.gone = reason
-                return
+        try:
+            reason = self._runners.stopped() or self._collections.exhausted(time.monotonic())
+        except (*JAVA_ERRORS, OSError, EOFError) as error:
+            # A JVM that has ended, or closed its connection, never answers again.
+            reason = _end_of_jvm(self._context) or repr(error)
+        if reason:
+            # Nor does one whose context was taken away, or whose heap is full: only a new process gets another.
+            self.gone = reason
+            self.stop()
+        else:
             self.answered_at = time.monotonic()
 
 

@@ -6,10 +6,9 @@ all of them.
 
 from __future__ import annotations
 
-import re
-
 import structlog
 
+from coordination.state.failures import HaltKind
 from coordination.state.messages import Note
 from coordination.state.tree import KeeperView
 from sink.clients.kafka_groups import GroupCommitter
@@ -33,7 +32,6 @@ WARNING_EVENTS = frozenset(
         "coordinator.stood_back",
     }
 )
-_AT_OFFSET = re.compile(r"\S+-\d+ offset \d+")
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
 """Noted at each try, for as long as the fault lasts."""
 
@@ -82,8 +80,7 @@ class Observer:
         if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
             level = "debug"
         if note.event == "sink.halted":
-            reason = str(fields["reason"])
-            fields["runbook"] = f"{RUNBOOK}#{halt_remedy(reason, bool(_AT_OFFSET.match(reason))).section}"
+            fields["runbook"] = f"{RUNBOOK}#{halt_remedy(HaltKind(fields['kind'])).section}"
         getattr(LOG, level)(note.event, **fields)
 
 

@@ -4,8 +4,7 @@ Guarantee: a `SerialExecutor` runs its jobs in order, one at a time, on a pool t
 hangs keeps a thread of the pool, and nothing of another executor. `SlotPool` runs its jobs in few threads, in the order
 in which they came; a job that hangs there gives up its turn. A `CoalescedRun` runs once more after the last trigger,
 however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the more there
-are, so that their number does not decide what an idle process costs. `Background` is what has a thread of its own all
-the same. Only `SlotPool.run` raises what a job raises.
+are, so that their number does not decide what an idle process costs. Only `SlotPool.run` raises what a job raises.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from typing import Any, TypeVar
 import structlog
 
 from coordination.errors import SinkError
-from sink.telemetry.logs import ContextThread, in_context
+from sink.telemetry.logs import in_context
+from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 _R = TypeVar("_R")
@@ -154,30 +154,16 @@ class CoalescedRun:
             LOG.exception("run.failed")
 
 
-class Background:
-    """A thread of its own, from `start` to `stop`. `run` returns soon after `_ended` is set."""
-
-    def __init__(self, name: str, run: Callable[[], None]) -> None:
-        self._ended = threading.Event()
-        self._thread = ContextThread(target=run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Tells the thread to end, and does not wait for it."""
-        self._ended.set()
-
-
-class ServiceThread(Background):
+class ServiceThread(Periodic):
     """Works while this worker holds the lock of the table services: between `follow` and `pause`. `begin` is called
     first each time, `work` again and again; SinkErrors of both are logged.
     """
 
     def __init__(self, name: str, begin: Callable[[], None], work: Callable[[], None]) -> None:
-        super().__init__(name, self._run)
-        self._name, self._begin, self._work = name, begin, work
+        super().__init__(name, self._serve, lambda: SERVICE_SECONDS)
+        self._service, self._begin, self._perform = name, begin, work
         self._following = threading.Event()
+        self._has_begun = False
 
     def follow(self) -> None:
         self._following.set()
@@ -191,24 +177,27 @@ class ServiceThread(Background):
         # The thread waits for it.
         self._following.set()
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def _serve(self) -> None:
+        if not self._following.is_set():
+            self._has_begun = False
             self._following.wait()
-            try:
+        if self.ended.is_set():
+            return
+        try:
+            if not self._has_begun:
                 self._begin()
-                while self._following.is_set() and not self._ended.is_set():
-                    self._work()
-                    self._ended.wait(SERVICE_SECONDS)
-            except SinkError as error:
-                LOG.debug("service_thread.interrupted", service=self._name, reason=str(error))
-                self._ended.wait(SERVICE_SECONDS)
+                self._has_begun = True
+            self._perform()
+        except SinkError as error:
+            self._has_begun = False
+            LOG.debug("service_thread.interrupted", service=self._service, reason=str(error))
 
 
-class Ticker(Background):
+class Ticker(Periodic):
     """Subscribers must return at once."""
 
     def __init__(self) -> None:
-        super().__init__("ticker", self._run)
+        super().__init__("ticker", self._tick, self._rest, at_once=False)
         self._lock = threading.Lock()
         self._subscribers: tuple[Callable[[], None], ...] = ()
 
@@ -220,7 +209,9 @@ class Ticker(Background):
         with self._lock:
             self._subscribers = tuple(subscriber for subscriber in self._subscribers if subscriber != tick)
 
-    def _run(self) -> None:
-        while not self._ended.wait(max(TICK_SECONDS, len(self._subscribers) / TICKS_PER_SECOND)):
-            for tick in self._subscribers:
-                tick()
+    def _rest(self) -> float:
+        return max(TICK_SECONDS, len(self._subscribers) / TICKS_PER_SECOND)
+
+    def _tick(self) -> None:
+        for tick in self._subscribers:
+            tick()

@@ -42,8 +42,8 @@ from sink.runtime.presence import Presence
 from sink.runtime.signals import Signals
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
-from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import ProcessMetrics
+from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 WARMUP_SECONDS = 10.0
@@ -281,17 +281,12 @@ class WorkerProcess:
     @contextmanager
     def _alive(self) -> Iterator[None]:
         """Tells the service manager's watchdog that this process waits, with a bound or for ZooKeeper: it is alive."""
-        ended = Event()
-
-        def keep_alive() -> None:
-            while not ended.wait(ALIVE_SECONDS):
-                self._tell_alive()
-
-        ContextThread(target=keep_alive, name="alive", daemon=True).start()
+        alive = Periodic("alive", self._tell_alive, lambda: ALIVE_SECONDS, at_once=False)
+        alive.start()
         try:
             yield
         finally:
-            ended.set()
+            alive.stop()
 
     def _watch(self, watchdog: JvmWatchdog) -> None:
         if watchdog.gone:

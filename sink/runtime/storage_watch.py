@@ -12,7 +12,6 @@ there, a request has to fail first. For the registry one failure is enough, beca
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 import structlog
 
 from coordination.errors import SinkError
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import (
     Begin,
     Complete,
@@ -35,9 +35,7 @@ from coordination.state.messages import (
     Unknown,
     WriteTasks,
 )
-from coordination.state.model import Failure, FailureKind
 from sink.config import Settings
-from sink.decode.registry_answers import RegistryUnavailable
 from sink.runtime.actor import EffectHandler
 from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
@@ -57,14 +55,6 @@ between two tries of a request."""
 POLL_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
 FORGET_SECONDS = 60.0
-_SILENT = re.compile(rf"\b{RegistryUnavailable.__name__}: (.*?)\. The sink asks again")
-"""In the text of an error, which may come from a Python worker of Spark."""
-
-
-def registry_silence(reason: str) -> str | None:
-    """Returns the registry's sentence in a failed request; None if the request failed for another reason."""
-    match = _SILENT.search(reason)
-    return None if match is None else f"{match[1]}. Check that it runs, and schema.registry.url."
 
 
 class RegistryWatch:
@@ -86,18 +76,18 @@ class RegistryWatch:
 
     def observe(self, kind: str, outcome: Outcome) -> None:
         """Records an outcome. A success clears the failure of that kind of request."""
-        silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
+        failure = outcome.failure if isinstance(outcome, Failed) else None
         now = self._clock()
         with self._lock:
             lasted = self._lasts()
             if not lasted:
                 self._failing.clear()
-            if silence is not None:
+            if failure is not None and failure.kind is FailureKind.REGISTRY_AWAY:
                 self._failing[kind] = now
-                self._reason = silence
+                self._reason = failure.reason
                 if not lasted:
                     self._since = now
-                    LOG.warning("registry.unavailable", reason=silence)
+                    LOG.warning("registry.unavailable", reason=failure.reason)
             elif isinstance(outcome, Done) and lasted:
                 self._failing.pop(kind, None)
                 if not self._failing:
@@ -108,9 +98,8 @@ class RegistryWatch:
 
 
 class WatchedEffectHandler:
-    """A handler whose requests on the table are watched. A write that failed because the store or the schema registry
-    was away says so in its outcome.
-    """
+    """A handler whose requests on the table are watched. A write that failed because the store was away says so in its
+    outcome."""
 
     def __init__(self, handler: EffectHandler, storage: StorageWatch, registry: RegistryWatch) -> None:
         self._handler = handler
@@ -125,12 +114,10 @@ class WatchedEffectHandler:
             outcome = self._handler.perform(request)
         for watch in (self._storage, self._registry):
             watch.observe(type(operation).__name__, outcome)
-        if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
-            fault = self._storage.fault(outcome.reason)
-            away = registry_silence(outcome.reason) if fault is None else fault.sentence
-            if away is not None:
-                return Failed(outcome.reason, Failure(FailureKind.AWAY, away))
-        return outcome
+        if not (isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None):
+            return outcome
+        fault = self._storage.fault(outcome.reason)
+        return outcome if fault is None else Failed(outcome.reason, Failure(FailureKind.STORE_AWAY, fault.sentence))
 
     def cancel(self, request_id: int) -> None:
         self._handler.cancel(request_id)

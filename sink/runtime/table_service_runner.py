@@ -12,7 +12,6 @@ due.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -27,8 +26,8 @@ from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.runtime.pools import ServiceThread
 from sink.runtime.table_reports import TableMetricsReporter
-from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
+from sink.telemetry.periodic import Periodic
 
 LOG = structlog.get_logger("sink.worker")
 POLL_SECONDS = 2.0
@@ -80,39 +79,36 @@ class TableServiceRunner:
         """Attempts in a row that failed before a service could begin."""
         self._watched = -math.inf
         self._last = TableServiceRun()
-        self._ended = threading.Event()
-        self._thread = ContextThread(target=self._campaign, name="services", daemon=True)
+        self._campaigns = Periodic("services", self._campaign, lambda: POLL_SECONDS)
+        self._ended = self._campaigns.ended
 
     def start(self) -> None:
         for other in self._others:
             other.start()
-        self._thread.start()
+        self._campaigns.start()
 
     def end(self) -> None:
         """Begins nothing new; a run under way goes on."""
-        self._ended.set()
+        self._campaigns.stop()
         for other in self._others:
             other.stop()
         self._lock.withdraw()
 
     def join(self, seconds: float) -> None:
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
+        self._campaigns.join(seconds)
 
     def _campaign(self) -> None:
-        while not self._ended.is_set():
-            try:
-                if self._may_serve():
-                    # Until it serves, this worker knows nothing: it may wait for the lock for long.
-                    self._metrics.not_serving()
-                    if self._lock.campaign():
-                        self._serve()
-                else:
-                    self._watch()
-                self._interruptions = 0
-            except Exception as error:  # noqa: BLE001 (a defect, too: else nothing would serve the table, in silence)
-                self._interrupted(error_summary(error))
-            self._ended.wait(POLL_SECONDS)
+        try:
+            if self._may_serve():
+                # Until it serves, this worker knows nothing: it may wait for the lock for long.
+                self._metrics.not_serving()
+                if self._lock.campaign():
+                    self._serve()
+            else:
+                self._watch()
+            self._interruptions = 0
+        except Exception as error:  # noqa: BLE001 (a defect, too: else nothing would serve the table, in silence)
+            self._interrupted(error_summary(error))
 
     def _may_serve(self) -> bool:
         """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""

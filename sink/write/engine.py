@@ -36,6 +36,7 @@ from coordination.state.log_records import ReadRange
 from coordination.state.model import QuarantinedRecords, SliceResult, WriteTask
 from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.clients.spark_privacy import collect_binary
+from sink.decode.registry_answers import RegistryUnavailable
 from sink.hudi.begun import require_begun
 from sink.hudi.client import HudiClient
 from sink.hudi.options import (
@@ -241,10 +242,10 @@ def decode_tasks(
         counter, topics = SliceCounter(number, reads.tasks[number], tolerated), FilledTopics(spec)
         read_ranges: list[ReadRange] = []
         for batch in reads.source.batches(reads.tasks[number], arrow, read_ranges):
-            _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
             try:
+                _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
                 counter.count(batch, bad)
-            except BadRecord as error:
+            except (BadRecord, RegistryUnavailable) as error:
                 raise failed_task(error) from None
             if rows is not None:
                 topics.add(batch.topic, rows)

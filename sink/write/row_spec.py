@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError
 from coordination.planning.schema_identity import conflict
+from coordination.state.failures import HaltKind, SchemaConflict
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink.decode.debezium import row_of_event
 from sink.decode.field_names import columns_of_fields
@@ -174,7 +175,8 @@ class ColumnResolver:
         try:
             schema = self._schema_for(log)
             if (failure := self._other_registry()) is not None:
-                return replace(log, schema_conflict=f"{failure} (the newest schema of {self._records.schema.subject})")
+                reason = f"{failure} (the newest schema of {self._records.schema.subject})"
+                return replace(log, schema_conflict=SchemaConflict(HaltKind.SCHEMA_CHANGED, reason))
             change = schema.change.names if schema.change else ()
             added_columns = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in added_columns])
@@ -185,7 +187,8 @@ class ColumnResolver:
                 # Each version may be small, and the table of all versions not.
                 check_columns(columns, self._records.form.bounds)
         except (ConfigError, TableError, UnknownSchema) as error:
-            return replace(log, schema_conflict=f"{self._specification.base_path}: {error}\n{REMEDY}")
+            reason = f"{self._specification.base_path}: {error}\n{REMEDY}"
+            return replace(log, schema_conflict=SchemaConflict(HaltKind.COLUMNS, reason))
         return replace(log, columns=replace(schema, value_struct=columns).columns_json)
 
     def _schema_for(self, log: LogView) -> TableSchema:

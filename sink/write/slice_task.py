@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from coordination.errors import BadRecord
 from coordination.state.log_records import ReadRange
+from sink.decode.registry_answers import RegistryUnavailable
 from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import cached_storage
@@ -84,7 +85,7 @@ def _outcome_of(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> 
                 topics.add(batch.topic, rows)
                 files.add(_with_key(job, batch, good, rows, several_topics) if job.meta_fields else rows, groups)
         return counter.report(reads, files.close(), schemas, topics.seen())
-    except BadRecord as error:
+    except (BadRecord, RegistryUnavailable) as error:
         # Returned, not raised: on a cluster Spark would retry a task that fails.
         files.discard()
         return failed_task(error)

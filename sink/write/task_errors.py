@@ -1,4 +1,4 @@
-"""Carries BadRecord, DataLoss, DamagedLog and WrongLog of a Spark task to the driver.
+"""Carries BadRecord, DataLoss, DamagedLog, WrongLog and RegistryUnavailable of a Spark task to the driver.
 
 Spark gives the driver the task's exception as text, within messages of Java and Python. Guarantee: `task_error` finds
 the error that `failed_task` wrote, whatever surrounds it. Raises nothing on purpose.
@@ -10,10 +10,13 @@ import json
 
 from coordination.errors import BadRecord, DamagedLog, DataLoss, WrongLog
 from sink.clients.java_errors import error_text
+from sink.decode.registry_answers import RegistryUnavailable
 
 _MARK = "sink-task-error:"
-TaskError = BadRecord | DataLoss | DamagedLog | WrongLog
-_KINDS: dict[str, type[TaskError]] = {kind.__name__: kind for kind in (BadRecord, DataLoss, DamagedLog, WrongLog)}
+TaskError = BadRecord | DataLoss | DamagedLog | WrongLog | RegistryUnavailable
+_KINDS: dict[str, type[TaskError]] = {
+    kind.__name__: kind for kind in (BadRecord, DataLoss, DamagedLog, WrongLog, RegistryUnavailable)
+}
 
 
 class TaskFailed(Exception):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordination.state.failures import HaltKind
 from sink.operations.remedies import DO, halt_remedy
 from tests.chromium import MISSING as NO_CHROMIUM
 from tests.chromium import Chromium, find_chromium
@@ -34,8 +35,6 @@ SHOWN_SECONDS = 15.0
 GIVE_UP_SECONDS = 150.0
 CALM_SECONDS = 900.0
 SCRAPE_SECONDS = 5
-DELETED = "short-0: offsets [5, 10) were deleted from the log"
-"""The beginning of the drilled halt's reason."""
 LINGERING = frozenset({"SinkBadRecords", "SinkAborts"})
 """Alerts over the last ten and fifteen minutes: each stays for so long after its fault."""
 SURFACES = ("/health", "page", "metric", "alert pending", "alert firing")
@@ -95,7 +94,7 @@ class Watch:
         text = " ".join(self._browser.text().split())
         if fault.kind == "zookeeper" and "ZooKeeper does not answer this worker" in text:
             return True
-        remedy = halt_remedy(DELETED).do if fault.kind == "halted" else DO[fault.kind][0]
+        remedy = halt_remedy(HaltKind.OFFSETS_DELETED).do if fault.kind == "halted" else DO[fault.kind][0]
         return remedy.replace("`", "")[:60] in text
 
     def metric(self, fault: Fault) -> bool:

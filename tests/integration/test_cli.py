@@ -27,6 +27,7 @@ from kazoo.client import KazooClient
 from coordination.machines import writes
 from coordination.planning import write_tasks
 from coordination.state import codec, tree
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     Header,
     Member,
@@ -39,7 +40,7 @@ from coordination.state.model import (
     WriteStatus,
 )
 from coordination.state.phases import enter
-from coordination.state.tree import Create, Halt
+from coordination.state.tree import Create
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
@@ -132,7 +133,7 @@ class Fleet:
 
     def halt(self, reason: str = "undecodable record", offset: int | None = 17) -> None:
         source = next(iter(self.log.partitions))
-        data = tree.halt_data(Halt(reason, source.topic, source.partition, offset, time.time()))
+        data = tree.halt_data(Halt(HaltKind.BAD_RECORD, reason, source.topic, source.partition, offset, time.time()))
         self.keeper_now().write((Create(tree.HALT, data),))
 
 

@@ -167,8 +167,8 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         backward.land(1, name, 0, 1)
         subject.produce(FIRST, {"id": 1, "kind": "b"})
         subject.produce(SECOND, {"id": 1 << 40, "kind": "c", "amount": 1.5})
-        assert "id is INT in the table, BIGINT in the records" in opened("full").columns().schema_conflict
-        forward = opened("forward").columns().schema_conflict
+        assert "id is INT in the table, BIGINT in the records" in opened("full").columns().schema_conflict.reason
+        forward = opened("forward").columns().schema_conflict.reason
         assert "id is INT in the table, BIGINT in the records" in forward
         assert "amount" not in forward.splitlines()[0]
         kept = parse_columns(opened("none").columns().columns)
@@ -182,7 +182,7 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         subject.produce(OTHER, {"id": "x", "kind": "d", "more": 1})
         log_view = backward.columns()
         assert log_view.columns == ""
-        assert [line.split() for line in log_view.schema_conflict.splitlines()[1:-1]] == [
+        assert [line.split() for line in log_view.schema_conflict.reason.splitlines()[1:-1]] == [
             ["column", "in", "the", "table", "in", "the", "records"],
             ["!", "id", "BIGINT", "STRING"],
             ["kind", "STRING", "STRING"],
@@ -196,8 +196,8 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
             log_view = opened(mode).columns()
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
             assert log_view.columns == ""
-            assert reason in log_view.schema_conflict.splitlines()[0]
-            assert f"! amount  DOUBLE        ({cannot})" in log_view.schema_conflict
+            assert reason in log_view.schema_conflict.reason.splitlines()[0]
+            assert f"! amount  DOUBLE        ({cannot})" in log_view.schema_conflict.reason
         assert parse_columns(opened("none").columns().columns) == kept
 
 
@@ -232,7 +232,8 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
         subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
         assert (
-            "its type is string; only the properties of an object can be columns" in landing.columns().schema_conflict
+            "its type is string; only the properties of an object can be columns"
+            in landing.columns().schema_conflict.reason
         )
 
 

@@ -136,10 +136,10 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
 
     shop.describe(KEY, {**columns, "amount": ["null", "long", "string"]})
     shop.send("c", key(row(8)), None, row(8, paid=None))
-    assert "amount" in upserts.columns().schema_conflict
+    assert "amount" in upserts.columns().schema_conflict.reason
     shop.describe(KEY, {**columns, "id": "double"})
     shop.send("c", key(row(9)), None, row(9, paid=None))
-    assert schema_conflict in upserts.columns().schema_conflict
+    assert schema_conflict in upserts.columns().schema_conflict.reason
     assert upserts.columns().columns == ""
 
 

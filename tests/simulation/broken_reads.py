@@ -7,7 +7,7 @@ from typing import Any
 
 from coordination.machines import opening, transactions
 from coordination.planning import log_continuity, planner
-from coordination.state.tree import Halt
+from coordination.state.failures import Halt, HaltKind
 from tests.simulation import log
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.reading import Reading
@@ -44,7 +44,7 @@ def coordinators_cluster_not_compared(patch: Patch) -> None:
 
 
 def halted_though_others_could_lead(patch: Patch) -> None:
-    patch(opening, "_stand_back", lambda term, reason: term.halt(Halt(reason, at=term.wall)))
+    patch(opening, "_stand_back", lambda term, reason: term.halt(Halt(HaltKind.ANOTHER_CLUSTER, reason, at=term.wall)))
 
 
 def topic_ids_not_compared(patch: Patch) -> None:

@@ -15,6 +15,7 @@ from coordination.errors import Conflict, Corrupt, DataLoss, NotLeader, WrongLog
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.state import tree
+from coordination.state.failures import Failure, FailureKind, HaltKind
 from coordination.state.messages import (
     Answered,
     Begin,
@@ -33,7 +34,7 @@ from coordination.state.messages import (
     Write,
     WriteTasks,
 )
-from coordination.state.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus, WriteTask
+from coordination.state.model import LogView, Slice, SliceResult, WriteStatus, WriteTask
 from tests.simulation.reading import Reading
 from tests.simulation.table import stat_of
 from tests.simulation.violation import Violation
@@ -171,7 +172,7 @@ class Effects:
         try:
             view = self._process.read()
         except Corrupt as error:
-            return Failed(str(error), invalid=True)
+            return Failed(str(error), halts=HaltKind.OTHER)
         return Done(view) if view is not None else Failed("unavailable")
 
     def _write(self, machine: Machine, op: Write) -> Outcome:
@@ -277,7 +278,7 @@ class Effects:
             capacity = world.profile.capacity
             is_full = capacity and sum(r.slice.size for r in results) + piece.size > capacity
             if self._process.knows_of_store:
-                away = Failure(FailureKind.AWAY, "the store does not answer")
+                away = Failure(FailureKind.STORE_AWAY, "the store does not answer")
                 self._answer(machine, request, Failed("the store is away", away))
                 return
             is_cut_off = "table" in self._process.cut or self._process.poisoned

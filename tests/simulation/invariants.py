@@ -11,11 +11,11 @@ from coordination.errors import Corrupt
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.state.failures import FailureKind
 from coordination.state.messages import Complete, Operation, Write
 from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
-    FailureKind,
     InstantState,
     OpenRange,
     PartitionState,
@@ -284,7 +284,7 @@ class Invariants:
 
     def _check_attempts(self, t: Transaction, after: KeeperView) -> None:
         kinds = {status.failure.kind for status in t.statuses.values() if status.failure is not None}
-        if t.header.phase is Phase.ABORTED and kinds == {FailureKind.AWAY} and not self._profile.tampering:
+        if t.header.phase is Phase.ABORTED and kinds == {FailureKind.STORE_AWAY} and not self._profile.tampering:
             attempts = after.ledger.attempts.get(t.header.batch, 0)
             if attempts >= t.header.attempt:
                 raise Violation("a fault of the store is not an attempt at a batch", f"{t.header}: {attempts}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from coordination.errors import ConfigError, Conflict, NotLeader
 from coordination.planning.batches import unfinished_topics
 from coordination.state import tree
+from coordination.state.failures import Halt
 from coordination.state.model import InstantState, LogView, TopicPartition
-from coordination.state.tree import Check, Halt
+from coordination.state.tree import Check
 from sink.operations.reset import Position, ResetRequest, TimelineSnapshot, plan_reset, write_plans
 from tests.simulation.process import CONFIG
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from coordination.state.failures import FailureKind
 from coordination.state.model import (
-    FailureKind,
     Member,
     OpenRange,
     PartitionState,

@@ -3,8 +3,8 @@ how fast its memory, threads, descriptors, watches, znodes and files grow.
 
 `python -m tests.soak --hours 2 --sinks 3` begins in `build/soak`, or goes on with the soak that is there: Ctrl-C ends
 it in order, and the hours add up. `--fresh` begins anew, `--leak MB` plants a leak of so many MB an hour into each
-worker. Every look is a line of `samples.jsonl` there; `soak.svg` draws them. The exit status is 1 if a quantity grows
-so fast that it may leave its budget within 30 days.
+worker. Every look is a line of `samples.jsonl` there; `soak.svg` draws them. The exit status is 1 if a worker ended by
+itself, or a quantity grows so fast that it may leave its budget within 30 days.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def soak(directory: Path, progress: Progress, seconds: float) -> None:
                 quarters += 1
                 lab.add_column()
                 lab.take_over()
+            lab.start_ended()
             if values := _look(lab):
                 samples.write(json.dumps({"life": progress.life, "seconds": round(elapsed), **values}) + "\n")
             progress.soaked = soaked_before + elapsed
@@ -104,12 +105,13 @@ def _found(lab: Lab) -> dict[str, float]:
 
 
 def report(directory: Path, progress: Progress) -> int:
+    print(f"{progress.ended} workers ended by themselves")
     lines = (directory / "samples.jsonl").read_text().splitlines()
     looks = [json.loads(line) for line in lines]
     verdicts = judge(looks, (heap_bytes(progress.heap) or 0) / probe.MEGABYTE)
     print(table(verdicts))
     draw(looks, verdicts, directory / "soak.svg")
-    return 0 if all(verdict.holds for verdict in verdicts) else 1
+    return 0 if all(verdict.holds for verdict in verdicts) and not progress.ended else 1
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class Progress:
     life: int = 0
     sent: int = 0
     columns: int = 0
+    ended: int = 0
+    """Workers that ended by themselves."""
 
     @classmethod
     def load(cls, file: Path) -> Progress:
@@ -130,6 +132,14 @@ class Lab:
         temporary = self._directory / "tmp" / name
         temporary.mkdir(parents=True, exist_ok=True)
         self.fleet.start(name, {"TMPDIR": str(temporary)})
+
+    def start_ended(self) -> None:
+        """Starts workers again that have ended by themselves, as their supervisor does, and shows their last words."""
+        for name in [name for name, worker in self.fleet.workers.items() if not worker.running]:
+            self.progress.ended += 1
+            last = "".join(self.fleet.log(name).splitlines(keepends=True)[-1:])
+            print(f"worker {name} has ended, and is started again: {last}", flush=True)
+            self._start(name)
 
     @property
     def temporary(self) -> Path:

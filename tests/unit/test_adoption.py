@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coordination.errors import ConfigError, Conflict, TableError
 from coordination.state import tree
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     Checkpoint,
     Header,
@@ -25,7 +26,7 @@ from coordination.state.model import (
     Plan,
     TopicPartition,
 )
-from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from coordination.state.tree import KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.adoption import (
     CONNECT,
     STREAMER_V1,
@@ -333,7 +334,7 @@ HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101
         (view({P0: PartitionState("id", 3, 9, 0)}), "ZooKeeper records that sink orders has committed"),
         (view({}, ledger=Ledger(last=5, committed=5)), "ZooKeeper records that sink orders has committed"),
         (view({}, (Transaction(HEADER, 2, Plan({}), {}),)), "its transaction 4 is open"),
-        (view({}, halt=Halt("bad record")), r"sink orders has halted \(bad record\)"),
+        (view({}, halt=Halt(HaltKind.BAD_RECORD, "bad record")), r"sink orders has halted \(bad record\)"),
     ],
 )
 def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(keeper_view: KeeperView, reason: str):
@@ -342,5 +343,5 @@ def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(keeper_view:
 
 
 def test_an_adoption_that_was_interrupted_is_run_again():
-    half = view({P0: PartitionState("id", 40, 40, 0)}, halt=Halt(INTERRUPTED))
+    half = view({P0: PartitionState("id", 40, 40, 0)}, halt=Halt(HaltKind.RESET_INTERRUPTED, INTERRUPTED))
     assert adopt(half, "orders", {P0: 40}, TABLE, LOG).changed[P0].end == 40

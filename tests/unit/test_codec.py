@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from coordination.errors import Corrupt, OtherVersion
 from coordination.state import codec, control, tree
 from coordination.state.control import Control, Flush, RequestAuthor, Switchover
+from coordination.state.failures import Failure, FailureKind, Halt, HaltKind
 from coordination.state.model import (
     Checkpoint,
-    Failure,
-    FailureKind,
     Gap,
     Header,
     Member,
@@ -34,7 +33,7 @@ from coordination.state.model import (
     WriteTask,
 )
 from coordination.state.reading import ParticipantViewReader, SnapshotReader, TreeReader
-from coordination.state.tree import Create, Halt, KeeperInfo, Node
+from coordination.state.tree import Create, KeeperInfo, Node
 
 offsets = st.integers(0, 2**62)
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=8)
@@ -187,7 +186,7 @@ SOUND: dict[str, bytes] = {
             {"w:1": RequestAuthor("me")},
         )
     ),
-    tree.HALT: tree.halt_data(Halt("why", "t", 0, 7, 1.5)),
+    tree.HALT: tree.halt_data(Halt(HaltKind.OTHER, "why", "t", 0, 7, 1.5)),
     tree.TRANSACTIONS: codec.to_bytes(
         {
             "last": 2,

@@ -13,6 +13,7 @@ from coordination.errors import Conflict
 from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor, Switchover
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
@@ -70,7 +71,7 @@ def test_what_comes_while_nothing_is_planned_is_still_looked_at(env: Environment
     if why == "paused":
         ask(env, Control().pause(ME))
     else:
-        env.keeper.write((tree.Create(tree.HALT, tree.halt_data(tree.Halt("no"))),))
+        env.keeper.write((tree.Create(tree.HALT, tree.halt_data(Halt(HaltKind.OTHER, "no"))),))
     term = new_term(env)
     for end in (100, 200):
         env.log.partitions[SOURCE].end = end

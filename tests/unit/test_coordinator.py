@@ -10,6 +10,7 @@ from coordination.errors import Corrupt
 from coordination.machines.pacing import MAX_CONSECUTIVE_FAILURES
 from coordination.planning.planner import OpenBatch, next_step
 from coordination.state import tree
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import (
     Answered,
     Begin,
@@ -28,16 +29,7 @@ from coordination.state.messages import (
     Unknown,
     Write,
 )
-from coordination.state.model import (
-    Checkpoint,
-    Failure,
-    FailureKind,
-    InstantState,
-    PartitionState,
-    Phase,
-    TopicPartition,
-    WriteStatus,
-)
+from coordination.state.model import Checkpoint, InstantState, PartitionState, Phase, TopicPartition, WriteStatus
 from coordination.state.tree import Check
 from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Environment, new_term
 
@@ -316,7 +308,7 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
         term.answer(term.perform(term.requested_operation))  # type: ignore[arg-type]
         transaction = env.view.transactions[0]
         for incarnation in transaction.plan.slices:
-            failure = Failure(FailureKind.AWAY, "http://minio:9000 does not answer")
+            failure = Failure(FailureKind.STORE_AWAY, "http://minio:9000 does not answer")
             env.keeper.write(tree.status_ops(WriteStatus(transaction.header.number, incarnation, failure=failure)))
         term.keeper_changed()
         term.until("ABORTED")

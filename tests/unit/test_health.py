@@ -11,9 +11,10 @@ import pytest
 
 from coordination.errors import Unavailable
 from coordination.machines import recovery
-from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
+from coordination.planning.offsets import DataLossPolicy, LostPrefix, OffsetReset, reconcile
 from coordination.state import tree
 from coordination.state.control import Control, RequestAuthor
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import (
     Checkpoint,
     Header,
@@ -26,14 +27,13 @@ from coordination.state.model import (
     TopicPartition,
     WorkerState,
 )
-from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from coordination.state.tree import KeeperInfo, KeeperView, Ledger, Summary
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
 from sink.operations.health import HealthEvidence, Judgement, judge
 from sink.operations.observed_sink import observed_sink
 from sink.operations.remedies import DO, finding, halt_remedy
-from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.status import OutsideStatus, build
 from sink.telemetry.backlog import Trend, last_commit
 from tests.unit.settings_kit import minimal_settings
@@ -148,7 +148,9 @@ def test_without_a_coordinator_a_sink_is_ill(settings: Settings) -> None:
 
 
 def test_a_halt_is_ill_and_comes_with_what_to_do(settings: Settings) -> None:
-    halted = replace(a_view(settings), halt=Halt("orders-0 offset 7: no JSON", "orders", 0, 7, WALL))
+    halted = replace(
+        a_view(settings), halt=Halt(HaltKind.BAD_RECORD, "orders-0 offset 7: no JSON", "orders", 0, 7, WALL)
+    )
     [reason] = judge(evidence_of(settings, halted)).reasons
     assert (reason.kind, reason.section) == ("halted", "a-bad-record")
     assert "errors.tolerance=all" in reason.do
@@ -289,45 +291,40 @@ def test_a_retention_that_runs_out_before_the_records_land_is_told(
 # Halts and the runbook
 
 
-def reason_of(state: PartitionState | None, log: PartitionLog | None) -> str:
+def halt_of(state: PartitionState | None, log: PartitionLog | None) -> HaltKind:
     decision = reconcile(SOURCE, state, log, DataLossPolicy.FAIL, OffsetReset.EARLIEST)
-    return str(decision.reason)  # type: ignore[union-attr]
+    return HaltKind.OFFSETS_DELETED if isinstance(decision, LostPrefix) else decision.kind  # type: ignore[union-attr]
 
 
 STATE = PartitionState("id", 0, 50, 1)
 SEEN = Checkpoint("orders", "theirs", "cluster", 2, 9, 8, "", {}, {})
 HALTS = {
-    "lost": (reason_of(STATE, PartitionLog("id", 70, 90)), True, "on.data.loss=skip"),
-    "recreated": (reason_of(STATE, PartitionLog("other", 0, 90)), False, "--to earliest --topic"),
-    "gone": (reason_of(STATE, None), False, "--to earliest --topic"),
-    "truncated": (reason_of(STATE, PartitionLog("id", 0, 20)), False, "--offset"),
-    "interrupted": (INTERRUPTED, False, "again"),
-    "cluster": ("the table was filled from the Kafka cluster a, this one is b: correct", False, "bootstrap.servers"),
-    "twice": ("/lake/t: sink a has landed t-0 up to offset 10 into this table, and", False, "--offset"),
-    "changed": ("/lake/t: changed by another writer: the table's record key: id", False, "Hudi's tools"),
-    "ids": ("the table already holds file ids of transaction 7 (a); `sink reset", False, "sink audit"),
-    "prepared": (f"transaction 7 is PREPARED, but its plan is gone; {tree.REMEDY}", False, "--forget"),
-    "absent": ("transaction 7 is PREPARED, but its instant 1 is not on the timeline: the", False, "--to checkpoint"),
-    "ahead": ("ZooKeeper records transaction 7 as committed, but the table ends at transaction 5", False, "checkpoint"),
-    "many": (
-        "101 of 1,000 records are bad, more than errors.max.ratio=0.1 allows; the first",
-        True,
-        "errors.max.ratio",
-    ),
-    "record": ("orders-0 offset 7: ZooKeeper records were deleted from the log", True, "errors.tolerance=all"),
-    "unknown": ("column a cannot become INT", False, "sink reset --yes"),
+    "lost": (halt_of(STATE, PartitionLog("id", 70, 90)), "on.data.loss=skip"),
+    "recreated": (halt_of(STATE, PartitionLog("other", 0, 90)), "--to earliest --topic"),
+    "gone": (halt_of(STATE, None), "--to earliest --topic"),
+    "truncated": (halt_of(STATE, PartitionLog("id", 0, 20)), "--offset"),
+    "interrupted": (HaltKind.RESET_INTERRUPTED, "again"),
+    "cluster": (HaltKind.ANOTHER_CLUSTER, "bootstrap.servers"),
+    "twice": (HaltKind.LANDED_BY_ANOTHER, "--offset"),
+    "changed": (HaltKind.TABLE_CHANGED, "Hudi's tools"),
+    "ids": (HaltKind.FILE_IDS, "sink audit"),
+    "prepared": (HaltKind.ZNODES_GONE, "--forget"),
+    "ahead": (HaltKind.TABLE_BEHIND, "checkpoint"),
+    "many": (HaltKind.TOO_MANY_BAD_RECORDS, "errors.max.ratio"),
+    "record": (HaltKind.BAD_RECORD, "errors.tolerance=all"),
+    "columns": (HaltKind.COLUMNS, "sink reset --yes"),
 }
 
 
-@pytest.mark.parametrize(("reason", "at_offset", "do"), HALTS.values(), ids=HALTS)
-def test_each_halt_has_its_remedy_whatever_a_record_says(reason: str, at_offset: bool, do: str) -> None:
-    assert do in halt_remedy(reason, at_offset).do
+@pytest.mark.parametrize(("kind", "do"), HALTS.values(), ids=HALTS)
+def test_each_halt_has_its_remedy(kind: HaltKind, do: str) -> None:
+    assert do in halt_remedy(kind).do
 
 
 def test_another_fleet_is_told_of_as_such(settings: Settings) -> None:
     foreign = recovery.foreign(SEEN, KeeperInfo("ours", ""), 3)
     assert foreign is not None
-    assert "another sink.name" in halt_remedy(foreign.reason).do
+    assert "another sink.name" in halt_remedy(foreign.kind).do
 
 
 def test_every_section_that_is_named_is_one_of_the_runbook(settings: Settings) -> None:
@@ -335,9 +332,7 @@ def test_every_section_that_is_named_is_one_of_the_runbook(settings: Settings) -
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     anchors = set(re.findall(r'<a id="([^"]+)"></a>', text))
     anchors |= {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
-    named_sections = {section for _, section in DO.values()} | {
-        halt_remedy(reason, at_offset).section for reason, at_offset, _ in HALTS.values()
-    }
+    named_sections = {section for _, section in DO.values()} | {halt_remedy(kind).section for kind in HaltKind}
     assert named_sections - {""} <= anchors
 
 

@@ -18,12 +18,11 @@ from coordination.state.codec import (
     encode_states,
     encode_status,
 )
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.log_records import Anchor, ReadRange
 from coordination.state.model import (
     NO_ANCHOR,
     Checkpoint,
-    Failure,
-    FailureKind,
     LogView,
     OpenRange,
     PartitionCheckpoint,

@@ -9,8 +9,9 @@ import pytest
 
 from coordination.planning.offsets import OffsetReset
 from coordination.state import tree
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import ReadLog
-from coordination.state.model import Failure, FailureKind, TopicPartition, WriteStatus
+from coordination.state.model import TopicPartition, WriteStatus
 from tests.one_sink import load
 from tests.simulation.table import slices_of
 from tests.unit.config_kit import MINIMAL

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console, Group
 
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
-from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from coordination.state.tree import KeeperInfo, KeeperView, Ledger, Summary
 from coordination.zookeeper.full_tree import FullTree
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.config import Settings
@@ -72,7 +73,9 @@ def test_a_sink_that_commits_needs_nothing(settings: Settings) -> None:
 
 def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(settings: Settings) -> None:
     reason = "orders-0: the log was truncated to 5, 10 had been read"
-    halted = report(settings, replace(view(settings), halt=Halt(reason, "orders", 0, 5, NOW), contenders=()))
+    halted = report(
+        settings, replace(view(settings), halt=Halt(HaltKind.LOG_TRUNCATED, reason, "orders", 0, 5, NOW), contenders=())
+    )
     assert (halted.urgency, halted.state) == (3, "HALTED")
     lines = printed(*needs([halted])).splitlines()
     assert lines[0] == "What needs doing first"
@@ -120,7 +123,7 @@ def test_a_sink_whose_transactions_were_all_aborted_is_not_committing(settings: 
 
 def eleven_reports(settings: Settings) -> list[SinkReport]:
     """Returns reports on eight sinks that land, one that is halted, one far behind, and one that cannot be read."""
-    halted = replace(view(settings), halt=Halt("broken", at=NOW))
+    halted = replace(view(settings), halt=Halt(HaltKind.OTHER, "broken", at=NOW))
     reports = [replace(report(settings, view(settings)), name=f"sink{number}") for number in range(8)]
     reports.append(replace(report(settings, halted), name="halted-one"))
     reports.append(replace(report(settings, view(settings, NOW - 4000), end=30), name="late-one"))

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import types as T
 
 from coordination.planning.planner import _open
+from coordination.state.failures import Halt
 from coordination.state.model import LogView
-from coordination.state.tree import Halt
 from sink.decode.fingerprints import fingerprint
 from sink.decode.registry import RegisteredSchema
 from sink.hudi.table import Table
@@ -70,10 +70,10 @@ def test_the_newest_schema_of_another_registry_changes_no_column_and_halts(
 ) -> None:
     log = resolved(tmp_path, monkeypatch, THEIRS, {"7": fingerprint(OURS)})
     assert log.columns == ""
-    assert fingerprint(OURS) in log.schema_conflict
-    assert fingerprint(THEIRS) in log.schema_conflict
-    assert "orders-value" in log.schema_conflict
-    assert halt_remedy(log.schema_conflict).section == "halt-schema-changed"
+    assert fingerprint(OURS) in log.schema_conflict.reason
+    assert fingerprint(THEIRS) in log.schema_conflict.reason
+    assert "orders-value" in log.schema_conflict.reason
+    assert halt_remedy(log.schema_conflict.kind).section == "halt-schema-changed"
     assert isinstance(_open(1, 1, cast(Any, ("a task",)), {}, log), Halt)
 
 
@@ -82,11 +82,11 @@ def test_the_newest_schema_of_the_same_registry_gives_the_columns(
     known: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = resolved(tmp_path, monkeypatch, OURS, known)
-    assert log.schema_conflict == ""
+    assert log.schema_conflict is None
     assert T.StructType.fromJson(json.loads(log.columns)).names == ["id", "amount"]
 
 
 def test_the_registrys_name_is_a_part_of_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"7": fingerprint(OURS), "new/7": fingerprint(THEIRS)}
     log = resolved(tmp_path, monkeypatch, THEIRS, known, schema__registry__name="new")
-    assert log.schema_conflict == ""
+    assert log.schema_conflict is None

@@ -6,6 +6,7 @@ import pytest
 
 from coordination.machines.participant import Participant
 from coordination.state import tree
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import (
     Answered,
     Cancel,
@@ -17,7 +18,7 @@ from coordination.state.messages import (
     Unknown,
     WriteTasks,
 )
-from coordination.state.model import Failure, FailureKind, Phase
+from coordination.state.model import Phase
 from coordination.state.reading import ParticipantViewReader
 from coordination.state.tree import Check, Node
 from tests.unit.machine_kit import Driver, Environment, new_term

@@ -79,12 +79,14 @@ def test_more_subscribers_are_ticked_less_often(monkeypatch: pytest.MonkeyPatch)
     class Recording(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             waits.append(timeout or 0.0)
-            return len(waits) > 1
+            if len(waits) > 1:
+                self.set()
+            return self.is_set()
 
     for subscribers, seconds in ((1, pools.TICK_SECONDS), (400, 400 / pools.TICKS_PER_SECOND)):
         waits.clear()
         ticker, ticks = Ticker(), list[int]()
-        monkeypatch.setattr(ticker, "_ended", Recording())
+        monkeypatch.setattr(ticker, "ended", Recording())
         for number in range(subscribers):
             ticker.subscribe(partial(ticks.append, number))
         ticker._run()

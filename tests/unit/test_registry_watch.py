@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import Done, Failed
 from sink.decode.registry import Registry, RegistryAccess
 from sink.decode.registry_answers import RegistryUnavailable
-from sink.runtime.storage_watch import FORGET_SECONDS, RegistryWatch, registry_silence
+from sink.runtime.storage_watch import FORGET_SECONDS, RegistryWatch
 
 
 class Clock:
@@ -23,7 +24,7 @@ def silent() -> Failed:
     """Returns the failure of a Spark task for a registry where nobody listens."""
     with pytest.raises(RegistryUnavailable) as caught:
         Registry(RegistryAccess(("http://127.0.0.1:9",), patience_seconds=0.1)).schema(7)
-    return Failed(f"PythonException: sink.decode.registry_answers.RegistryUnavailable: {caught.value}")
+    return Failed(str(caught.value), Failure(FailureKind.REGISTRY_AWAY, str(caught.value)))
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_it_is_told_once_and_so_is_its_end(watch: RegistryWatch, clock: Clock, s
             watch.observe("WriteTasks", silent)
             clock.now += 10
         assert watch.trouble.startswith("schema registry: no answer for schema id 7")
-        assert watch.trouble.endswith("Check that it runs, and schema.registry.url.")
+        assert watch.trouble.endswith("Check that the registry runs, and schema.registry.url.")
         watch.observe("WriteTasks", Done())
         watch.observe("WriteTasks", Done())
     assert [(line["event"], line.get("seconds")) for line in lines] == [
@@ -70,6 +71,7 @@ def test_who_is_given_nothing_more_shows_it_for_a_minute(watch: RegistryWatch, c
     assert [line["event"] for line in lines] == ["registry.unavailable", "registry.available"]
 
 
-@pytest.mark.parametrize("reason", ["no answer", "schema registry http://r has no schema id 7 (error code 40403)"])
-def test_other_reasons_are_none_of_the_registry(reason: str) -> None:
-    assert registry_silence(reason) is None
+@pytest.mark.parametrize("failure", [None, Failure(FailureKind.STORE_AWAY, "no answer")])
+def test_other_failures_are_none_of_the_registry(watch: RegistryWatch, failure: Failure | None) -> None:
+    watch.observe("WriteTasks", Failed("schema registry: no answer", failure))
+    assert watch.trouble == ""

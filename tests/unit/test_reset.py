@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from coordination.errors import ConfigError, Conflict, TableError
 from coordination.machines import recovery
 from coordination.state import tree
+from coordination.state.failures import Halt, HaltKind
 from coordination.state.log_records import Anchor
 from coordination.state.model import (
     Checkpoint,
@@ -28,7 +29,7 @@ from coordination.state.model import (
     Plan,
     TopicPartition,
 )
-from coordination.state.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from coordination.state.tree import Create, Delete, KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.reset import NO_TABLE, Position, ResetRequest, TimelineSnapshot, plan_reset, write_plans
 from sink.operations.reset_checks import INTERRUPTED
 from sink.operations.timeline_snapshot import read_timeline_snapshot
@@ -87,7 +88,7 @@ def snapshot_of(newest: Checkpoint | None, completed: str = "", pending: str = "
 
 
 def test_without_a_position_only_the_halt_is_cleared():
-    halt = Halt("bad record")
+    halt = Halt(HaltKind.BAD_RECORD, "bad record")
     reset = plan_reset(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), ResetRequest(), NO_TABLE, None)
     assert (reset.halt, reset.moves, reset.aborted, reset.ledger) == (halt, (), (), None)
 
@@ -215,7 +216,7 @@ def test_another_topic_keeps_what_it_has_lost():
     assert set(reset.changed) == {P0}
 
 
-@pytest.mark.parametrize("halt", [None, Halt("bad record")])
+@pytest.mark.parametrize("halt", [None, Halt(HaltKind.BAD_RECORD, "bad record")])
 def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt: Halt | None, monkeypatch):
     monkeypatch.setattr(tree, "SHARD", 1)
     monkeypatch.setattr(tree, "MULTI_OPS", 1)
@@ -238,7 +239,7 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
 def test_an_interrupted_reset_is_ended_by_no_reset_that_leaves_offsets_out_in_silence():
     table = snapshot_of(checkpoint(p0=(40, 0), p1=(40, 0)))
     states = {P0: PartitionState("id", 100, 100, 1), P1: state(40)}
-    half = view(states, ledger=Ledger(last=3, committed=3), halt=Halt(INTERRUPTED))
+    half = view(states, ledger=Ledger(last=3, committed=3), halt=Halt(HaltKind.RESET_INTERRUPTED, INTERRUPTED))
     with pytest.raises(ConfigError, match=r"it moved some partitions .* Run it again, as it was"):
         plan_reset(half, ResetRequest(), NO_TABLE, None)
     with pytest.raises(ConfigError, match=r"it moved orders-0, and has not recorded .*\. Run it again"):
@@ -253,7 +254,7 @@ def test_an_interrupted_reset_does_not_hold_up_what_an_earlier_one_left_out_with
     table = snapshot_of(checkpoint(p0=(40, 0), p1=(40, 0)))
     states = {P0: PartitionState("id", 100, 100, 1), P1: state(40)}
     ledger = Ledger(last=3, committed=3, gaps=(Gap("orders", 0, 40, 100),))
-    half = view(states, ledger=ledger, halt=Halt(INTERRUPTED))
+    half = view(states, ledger=ledger, halt=Halt(HaltKind.RESET_INTERRUPTED, INTERRUPTED))
     assert set(plan_reset(half, ResetRequest(offsets={P1: 20}), table, LOG).changed) == {P1}
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from coordination.planning.schema_identity import MOST_REMEMBERED, conflict, remembered
 from coordination.state.codec import decode_checkpoint, encode_checkpoint
+from coordination.state.failures import FailureKind
 from coordination.state.messages import Complete
-from coordination.state.model import FailureKind
 from tests.unit.machine_kit import Driver, Environment, new_term
 
 

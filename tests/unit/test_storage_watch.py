@@ -11,14 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
+from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
-from coordination.state.model import Failure, FailureKind, Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, RegistryWatch, StorageWatch, WatchedEffectHandler
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 
 REFUSED = "s3a://lake/t: com.amazonaws.SdkClientException: Connect to minio:9000 failed: Connection refused"
-SILENT = "schema registry: no answer for schema id 7 within 10 s (http://r: HTTP 503). The sink asks again with"
 SENTENCE = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address."
 
 
@@ -153,18 +153,15 @@ WRITE = WriteTasks(1, "i1", (WriteTask((Slice("t", 0, 0, 10, "id", 0),)),))
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        (REFUSED, FailureKind.AWAY),
+        (REFUSED, FailureKind.STORE_AWAY),
         (
             "OSError: When uploading part: AWS Error NETWORK_CONNECTION during PutObject",
-            FailureKind.AWAY,
+            FailureKind.STORE_AWAY,
         ),
-        (f"PythonException: sink.decode.registry_answers.RegistryUnavailable: {SILENT}", FailureKind.AWAY),
         ("KafkaError: kafka:9092: Connect failed: Connection refused", None),
     ],
 )
-def test_a_write_that_failed_for_the_store_or_the_registry_says_so(
-    store: Store, reason: str, kind: FailureKind | None
-) -> None:
+def test_a_write_that_failed_for_the_store_says_so(store: Store, reason: str, kind: FailureKind | None) -> None:
     outcome = watched(FixedHandler(Failed(reason)), store).perform(Request(1, WRITE))
     assert isinstance(outcome, Failed)
     assert (outcome.failure and outcome.failure.kind) == kind

@@ -8,6 +8,7 @@ import traceback
 import pytest
 
 from coordination.errors import BadRecord, DamagedLog, DataLoss
+from sink.decode.registry_answers import RegistryUnavailable
 from sink.write.task_errors import TaskFailed, failed_task, task_error
 
 REASONS = [
@@ -42,6 +43,12 @@ def test_a_tasks_error_comes_back_as_it_was(kind: type[BadRecord] | type[DataLos
         received = task_error(as_spark_reports(raised))
     assert type(received) is kind
     assert vars(received) == vars(error)
+
+
+def test_a_registry_that_does_not_answer_comes_back_as_such() -> None:
+    received = task_error(as_spark_reports(failed_task(RegistryUnavailable("schema registry: no answer"))))
+    assert type(received) is RegistryUnavailable
+    assert str(received) == "schema registry: no answer"
 
 
 def test_another_error_is_none_of_a_task() -> None:

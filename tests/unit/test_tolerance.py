@@ -9,8 +9,9 @@ import pytest
 
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.state import codec
+from coordination.state.failures import FailureKind
 from coordination.state.messages import Complete
-from coordination.state.model import FailureKind, QuarantinedRecords, Slice, SliceResult, WriteStatus
+from coordination.state.model import QuarantinedRecords, Slice, SliceResult, WriteStatus
 from tests.unit.machine_kit import Environment, new_term
 
 
@@ -47,7 +48,12 @@ def test_limits_are_those_of_the_whole_transaction(
 def test_too_many_name_the_first_bad_record_the_counts_and_the_setting() -> None:
     failure = ErrorLimits(10, 0.5).exceeded([status(0, 30, "w:2", first=5000), status(1000, 20)])
     assert failure is not None
-    assert (failure.kind, failure.topic, failure.partition, failure.offset) == (FailureKind.BAD_RECORD, "t", 0, 3)
+    assert (failure.kind, failure.topic, failure.partition, failure.offset) == (
+        FailureKind.TOO_MANY_BAD_RECORDS,
+        "t",
+        0,
+        3,
+    )
     assert failure.reason == (
         "50 of 1,050 records are bad, more than errors.max.per.transaction=10 allows;"
         " the first: t-0 offset 3: no number"
