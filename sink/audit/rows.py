@@ -26,7 +26,7 @@ from sink.storage.hudi_rs import MirroredTable, raised_by_hudi
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 BATCH_ROWS = 131_072
 BUFFERED_ROWS = 4_000_000
-MEMORY = "1GB"
+MEMORY = "640MB"
 
 _TABLES = """
 CREATE TABLE runs (source INTEGER, low BIGINT, high BIGINT);

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sink.devtools.protocol_reference import phases, rules, znodes
+from sink.devtools.protocol_reference import life, phases, rules, znodes
 from sink.telemetry.metrics import ProcessMetrics
 from sink.telemetry.partition_metrics import PARTITION_GAUGES
 
@@ -80,7 +80,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes},
+    "docs/how-it-works.md": {"phases": phases, "rules": rules, "znodes": znodes, "life": life},
     "docs/monitoring.md": {"metrics": metrics},
     "docs/tour.md": {"packages": packages},
     "docs/values.md": {

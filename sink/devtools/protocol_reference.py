@@ -1,8 +1,8 @@
 """The parts of `docs/how-it-works.md` that the code has, for `sink.devtools.page_parts`.
 
 The phases come from `coordination.state.phases.TRANSITIONS`, the rules and their order from
-`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`.
-Raises KeyError for a rule without a sentence.
+`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`, a sink's life
+from `sink.runtime.life.TRANSITIONS`. Raises KeyError for a rule without a sentence.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from coordination.machines.coordinator import RULES
 from coordination.state import tree
 from coordination.state.model import Phase
 from coordination.state.phases import TRANSITIONS
+from sink.runtime import life as life_of_a_sink
 
 _ENDINGS = {
     Phase.COMMITTED: "partitions are AFTER, header deleted (ACK_COMMIT)",
@@ -61,6 +62,16 @@ def phases() -> str:
         lines += [f"    {phase.value} --> {next_phase.value}: {why}" for next_phase, why in next_phases.items()]
         if not next_phases:
             lines.append(f"    {phase.value} --> [*]: {_ENDINGS[phase]}")
+    return "\n".join([*lines, "```"])
+
+
+def life() -> str:
+    """Returns the states of a sink in a process, as a diagram in Mermaid."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(life_of_a_sink.TRANSITIONS)).name}"]
+    for state, events in life_of_a_sink.TRANSITIONS.items():
+        lines += [f"    {state.name} --> {after.name}: {event.value}" for event, after in events.items()]
+        if not events:
+            lines.append(f"    {state.name} --> [*]")
     return "\n".join([*lines, "```"])
 
 

@@ -17,7 +17,8 @@ from sink.http.facts import HostedSink, Verb
 from sink.http.table_process import TableQuestion
 from sink.operations.control import VERBS
 from sink.runtime.jvm_watchdog import JvmWatchdog
-from sink.runtime.sink import Sink, SinkState
+from sink.runtime.life import SinkState
+from sink.runtime.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 
 ACTOR_SECONDS = 20.0

@@ -52,26 +52,36 @@ RETRY_SECONDS = 0.5
 POLL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
+class SharedTurns:
+    """Where the sinks of a process take turns: threads, and slots for commits, plans and table services."""
+
+    pool: Executor
+    commits: SlotPool
+    admission: AdmissionControl
+    services: SlotPool
+    ticker: Ticker
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resources:
     """The parts of a sink that outlive a membership. Requests of two memberships never overlap on its executors."""
 
     settings: Settings
     client: KazooClient
     keeper: Keeper
-    root: str
     table: Table
     errors: ErrorsTable
     engine: Engine
     log: LogSource
     coordinating: SerialExecutor
     participating: SerialExecutor
-    pool: Executor
-    commits: SlotPool
-    admission: AdmissionControl
-    services: SlotPool
-    ticker: Ticker
+    turns: SharedTurns
     observer: Observer
+
+    @property
+    def root(self) -> str:
+        return self.settings.root_znode
 
 
 class Membership:
@@ -105,7 +115,7 @@ class Membership:
             resources.participating,
             self._participant_resigned,
         )
-        self._view_reader = CoalescedRun(resources.pool, self._read_participant_view)
+        self._view_reader = CoalescedRun(resources.turns.pool, self._read_participant_view)
         service_lock = TableServiceLock(resources.client, resources.root, member.incarnation)
         audits = AuditRecord(resources.client, resources.root)
         settings, metrics = resources.settings, resources.observer.metrics
@@ -122,7 +132,7 @@ class Membership:
             ],
             TableMetricsReporter(audits, lambda: resources.table.file_count(), metrics),
             MetadataServices(resources.table.metadata_services, resources.table.metadata_interval),
-            resources.services.run,
+            resources.turns.services.run,
         )
 
     @property
@@ -355,10 +365,10 @@ class Membership:
             lock_path,
             self._resources.observer.metrics,
             self._resources.observer.observe,
-            self._resources.commits.run,
+            self._resources.turns.commits.run,
         )
         config = coordinator_config(self._resources.settings, self._member.incarnation, lock_path)
-        machine = AdmittedCoordinator(Coordinator(config), self._resources.admission)
+        machine = AdmittedCoordinator(Coordinator(config), self._resources.turns.admission)
         actor = self._actor("coordinator", machine, handler, self._resources.coordinating, resign)
         machine.wake = lambda: actor.post(Tick(time.monotonic(), time.time()))
         actor.start()
@@ -387,8 +397,8 @@ class Membership:
     ) -> Actor:
         resources, observer = self._resources, self._resources.observer
         watched = WatchedEffectHandler(handler, observer.storage, observer.registry)
-        steps = SerialExecutor(resources.pool)
-        return Actor(name, machine, watched, executor, steps, resources.ticker, observer.note, on_resign)
+        steps = SerialExecutor(resources.turns.pool)
+        return Actor(name, machine, watched, executor, steps, resources.turns.ticker, observer.note, on_resign)
 
 
 def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:

@@ -22,7 +22,8 @@ from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord,
 from coordination.zookeeper.worker_summaries import WorkerSummaries, WorkerSummary
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
-from sink.runtime.sink import Sink, SinkState
+from sink.runtime.life import SinkState
+from sink.runtime.sink import Sink
 from sink.runtime.spreading import IMPAIRED_SECONDS, summary_of, to_hand_over, weight
 from sink.telemetry.version import sink_version
 

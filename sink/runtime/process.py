@@ -37,10 +37,12 @@ from sink.runtime.facts import ProcessFacts
 from sink.runtime.hosting import HostedSinks
 from sink.runtime.http_settings import http_specification
 from sink.runtime.jvm_watchdog import EXIT_JVM_GONE, JvmWatchdog, kill_process_tree
+from sink.runtime.life import SinkState
+from sink.runtime.membership import SharedTurns
 from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.signals import Signals
-from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
+from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink
 from sink.runtime.waiting import until_stopped
 from sink.telemetry.metrics import ProcessMetrics
 from sink.telemetry.periodic import Periodic
@@ -169,11 +171,7 @@ class WorkerProcess:
                         session,
                         spark,
                         watchdog,
-                        pool,
-                        commits,
-                        admission,
-                        services,
-                        ticker,
+                        SharedTurns(pool=pool, commits=commits, admission=admission, services=services, ticker=ticker),
                         self._kafka.log_of,
                         self._kafka.groups,
                         SerialExecutor(pool),

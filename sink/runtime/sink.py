@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass
-from enum import Enum
 from threading import Event
 from typing import TypeVar
 
@@ -37,11 +36,11 @@ from sink.hudi.table import Table
 from sink.operations.adoption import warn_of_foreign_offsets
 from sink.operations.observed_sink import observed_sink
 from sink.operations.table_version import require_own_table
-from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog
-from sink.runtime.membership import Membership, Resources, new_member
+from sink.runtime.life import Life, SinkEvent, SinkState
+from sink.runtime.membership import Membership, Resources, SharedTurns, new_member
 from sink.runtime.notes import LandedOffsets, Observer
-from sink.runtime.pools import SerialExecutor, SlotPool, Ticker
+from sink.runtime.pools import SerialExecutor
 from sink.runtime.spreading import IMPAIRED_SECONDS
 from sink.runtime.waiting import until_stopped
 from sink.schema.table_schema import TableSchema
@@ -81,11 +80,7 @@ class SharedParts:
     session: ZooKeeperSession
     spark: SparkSession
     watchdog: JvmWatchdog
-    pool: Executor
-    commits: SlotPool
-    admission: AdmissionControl
-    services: SlotPool
-    ticker: Ticker
+    turns: SharedTurns
     kafka: Callable[[Settings], SharedLog]
     groups: Callable[[Settings], GroupCommitter]
     preparing: Executor
@@ -98,15 +93,6 @@ class SharedParts:
         return self.session.client
 
 
-class SinkState(Enum):
-    OPENING = "opening"
-    WAITING = "waiting"
-    JOINED = "joined"
-    HANGING = "hanging"
-    REFUSED = "refused"
-    ENDED = "ended"
-
-
 class Sink:
     """One sink of a process, in a thread of its own. `shared` is ready when the process has its servers."""
 
@@ -115,9 +101,9 @@ class Sink:
         observed = self.observed = observed_sink(settings)
         self.schema: TableSchema | None = None
         """The table's schema, once it is known to be usable."""
-        self.state = SinkState.OPENING
-        self.reason = ""
-        """Why it waits, hangs or was refused."""
+        self._life = Life()
+        self._hanging = ""
+        """That a request of the last membership hangs, until the sink's thread has seen it return."""
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
@@ -136,6 +122,15 @@ class Sink:
         self._drainer = ContextThread(
             target=self.drain, args=(DRAIN_SECONDS,), name=f"drain-{settings.name}", daemon=True
         )
+
+    @property
+    def state(self) -> SinkState:
+        return self._life.state
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, hangs or was refused."""
+        return self._hanging or self._life.reason
 
     @property
     def leads(self) -> bool:
@@ -191,7 +186,7 @@ class Sink:
         membership = self._membership
         if membership is None or membership.ended.is_set() or self._silent(membership) <= REQUEST_SECONDS:
             return
-        self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
+        self._hanging = f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s"
         with bound(sink=self.settings.name):
             action = "leaving this sink to other workers"
             if self.blocks_table:
@@ -207,7 +202,7 @@ class Sink:
         """
         now = time.monotonic()
         is_locked = any(now - locks.held_since > WAIT_SECONDS for locks in self._locks)
-        return is_locked and self.state is SinkState.HANGING
+        return is_locked and bool(self._hanging)
 
     def last_heartbeat(self) -> float:
         """Returns the oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
@@ -242,14 +237,16 @@ class Sink:
             self._open_and_take_part()
         except SinkError as error:
             self.refusal = error
-            self._become(SinkState.REFUSED, str(error))
+            self._life.happens(SinkEvent.REFUSES, str(error))
         except CancelledError:
             LOG.debug("sink.not_opened", reason="the process ends")
         except Exception as error:
             self.refusal = Unavailable(f"a defect: {error!r}")
-            self._become(SinkState.REFUSED, repr(error))
+            self._life.happens(SinkEvent.REFUSES, repr(error))
             LOG.exception("sink.failed", reason=repr(error))
         finally:
+            if self.state is not SinkState.REFUSED:
+                self._life.happens(SinkEvent.ENDS)
             self.ended.set()
 
     def _open_and_take_part(self) -> None:
@@ -276,8 +273,6 @@ class Sink:
         offsets.start()
         while not self._stop.is_set():
             self._take_part(resources, shared)
-        if self.state is not SinkState.REFUSED:
-            self._become(SinkState.ENDED)
 
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
@@ -306,22 +301,17 @@ class Sink:
         self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
         self._until_stopped("the process that asks Kafka", kafka.start)
         return Resources(
-            settings,
-            client,
-            keeper,
-            settings.root_znode,
-            table,
-            errors,
-            engine,
-            kafka,
-            SerialExecutor(shared.pool),
-            SerialExecutor(shared.pool),
-            shared.pool,
-            shared.commits,
-            shared.admission,
-            shared.services,
-            shared.ticker,
-            observer,
+            settings=settings,
+            client=client,
+            keeper=keeper,
+            table=table,
+            errors=errors,
+            engine=engine,
+            log=kafka,
+            coordinating=SerialExecutor(shared.turns.pool),
+            participating=SerialExecutor(shared.turns.pool),
+            turns=shared.turns,
+            observer=observer,
         )
 
     def _prepare(self, table: Table) -> None:
@@ -345,41 +335,41 @@ class Sink:
             if self._stop.is_set():
                 return  # `drain` may not have seen this membership
             membership.start()
-            self._become(SinkState.JOINED)
+            self._life.happens(SinkEvent.JOINS)
             membership.campaign()
             membership.ended.wait()
             membership.close(CLOSE_SECONDS)
         except (Corrupt, Unavailable) as error:
             LOG.warning("worker.waits", reason=str(error))
-            self._become(SinkState.WAITING, str(error))
+            self._life.happens(SinkEvent.LACKS, str(error))
             self._stop.wait(REJOIN_SECONDS)
         finally:
             self._membership = None
             self._metrics.left()
             if self.state is SinkState.JOINED:
-                self._become(SinkState.OPENING)
+                self._life.happens(SinkEvent.LEAVES)
 
     def _wait_for_hanging_request(self, resources: Resources) -> None:
         """Waits for a request that hangs: the next membership's first one would wait, holding the lock."""
-        while self.state is SinkState.HANGING and not self._stop.is_set():
+        if self._hanging:
+            self._life.happens(SinkEvent.HANGS, self._hanging)
+        while self._hanging and not self._stop.is_set():
             if resources.coordinating.wait_idle(REJOIN_SECONDS):
-                self._become(SinkState.OPENING)
+                self._hanging = ""
+                self._life.happens(SinkEvent.RETURNS)
 
     @staticmethod
     def _silent(membership: Membership) -> float:
         """Returns the seconds for which its coordinator's request has had no answer."""
         return time.monotonic() - membership.request_started_at()
 
-    def _become(self, state: SinkState, reason: str = "") -> None:
-        self.state, self.reason = state, reason
-
     def _until_stopped(self, server: str, action: Callable[[], _Done]) -> _Done | None:
         def wait(reason: str) -> None:
-            self._become(SinkState.WAITING, reason)
+            self._life.happens(SinkEvent.LACKS, reason)
             self._metrics.waits_for(WAITING_FOR[server], True)
 
         result = until_stopped(self._stop, server, action, wait)
-        self._become(SinkState.OPENING)
+        self._life.happens(SinkEvent.HAS)
         self._metrics.waits_for(WAITING_FOR[server], False)
         return result
 

@@ -31,8 +31,8 @@ from kazoo.client import KazooClient
 from coordination.zookeeper.worker_records import DIRECTORY
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.runtime import presence as presence_module
+from sink.runtime.life import SinkState
 from sink.runtime.presence import Presence
-from sink.runtime.sink import SinkState
 
 POLL_SECONDS = 0.5
 ROOT = "/sink"

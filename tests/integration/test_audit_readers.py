@@ -70,6 +70,25 @@ def test_readers_of_a_healthy_table_agree(make_upserts: MakeUpserts, kafka, spar
     assert found == [f"{reader} returns 9 rows as the files have them" for reader in readers]
 
 
+def test_deletes_of_the_sink_and_of_spark_sql_side_by_side_are_no_fault_of_the_table(
+    make_upserts: MakeUpserts, kafka, spark
+) -> None:
+    upserts = make_upserts(**{"ordering__field__name": "at", "decimal__format": "numeric", **ON_READ})
+    landed(upserts, kafka.address)
+    name = f"audited_{upserts.topic.replace('-', '_')}"
+    spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{upserts.settings.base_path}'")
+    try:
+        # Its delete blocks have no ordering value, and those of the sink have a BIGINT.
+        spark.sql(f"DELETE FROM {name} WHERE id IN (5, 6)")
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+    report = report_of(upserts, spark, *READERS)
+    assert (report.held, report.rows) == (True, 7), report.to_json()
+    read = sentences(report, FindingKind.READ)
+    assert "Spark with the metadata table returns 7 rows as the files have them" in read
+    assert "Spark without the metadata table returns 7 rows as the files have them" in read
+
+
 def test_spark_reads_a_table_of_several_ordering_columns(make_upserts: MakeUpserts, kafka, spark) -> None:
     upserts = make_upserts(**{"ordering__field__name": "at,id", "decimal__format": "numeric", **ON_READ})
     landed(upserts, kafka.address)

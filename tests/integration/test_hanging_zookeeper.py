@@ -18,11 +18,12 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.runtime.commit_warmup import LeaderSearch
+from sink.runtime.life import Life, SinkState
 from sink.runtime.membership import Membership
 from sink.runtime.pools import CoalescedRun, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.process import PAUSED_SECONDS, WorkerProcess
-from sink.runtime.sink import Sink, SinkState
+from sink.runtime.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
@@ -84,15 +85,13 @@ class Worker:
             table=SimpleNamespace(metadata_services=None, metadata_interval=1),
             participating=unused,
             engine=unused,
-            pool=self.pool,
-            ticker=unused,
-            services=SimpleNamespace(run=unused),
+            turns=SimpleNamespace(pool=self.pool, ticker=unused, services=SimpleNamespace(run=unused)),
             observer=SimpleNamespace(metrics=unused, storage=unused, registry=unused, note=unused),
         )
         membership = Membership(fakes, Member(f"{name}:1", "host", 1, "1"))
         membership._next_poll = 0.0
         sink = Sink(settings, Future(), metrics.sink(name))
-        sink._membership, sink._keeper, sink.state = membership, keeper, SinkState.JOINED
+        sink._membership, sink._keeper, sink._life = membership, keeper, Life(SinkState.JOINED)
         sink.schema = unused or SimpleNamespace()
         self.process._sinks[name] = sink
 

@@ -16,13 +16,13 @@ from coordination.errors import ConfigError, OtherVersion, Unavailable
 from coordination.state.model import Member
 from coordination.state.versions import PROTOCOL
 from coordination.zookeeper.keeper import Keeper
-from sink.runtime.admission import AdmissionControl
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, SlotPool, Ticker, new_pool
+from sink.runtime.pools import SerialExecutor, Ticker, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import table_settings
+from tests.unit.membership_kit import turns_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -42,22 +42,17 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     with new_pool() as pool:
         serial, observer = SerialExecutor(pool), Observer(sink_settings, ProcessMetrics().sink("orders"))
         yield Resources(
-            sink_settings,
-            client,
-            keeper,
-            "/sink/orders",
-            table,
-            absent,
-            absent,
-            absent,
-            serial,
-            serial,
-            pool,
-            SlotPool("commits", 1, 60.0),
-            AdmissionControl(1),
-            SlotPool("services", 1, 60.0),
-            ticker,
-            observer,
+            settings=sink_settings,
+            client=client,
+            keeper=keeper,
+            table=table,
+            errors=absent,
+            engine=absent,
+            log=absent,
+            coordinating=serial,
+            participating=serial,
+            turns=turns_of(pool, ticker),
+            observer=observer,
         )
     ticker.stop()
     client.stop()

@@ -16,7 +16,7 @@ from coordination.state.model import Member
 from coordination.state.reading import ParticipantView
 from sink.runtime import membership
 from sink.runtime.admission import AdmissionControl
-from sink.runtime.membership import Membership, Resources, new_member
+from sink.runtime.membership import Membership, Resources, SharedTurns, new_member
 from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.sink import Sink
@@ -110,6 +110,11 @@ class IdleCoordinator:
     def close(self) -> None: ...
 
 
+def turns_of(pool: Any, ticker: Ticker) -> SharedTurns:
+    commits, services = SlotPool("commits", 1, 60.0), SlotPool("services", 1, 60.0)
+    return SharedTurns(pool=pool, commits=commits, admission=AdmissionControl(1), services=services, ticker=ticker)
+
+
 class World:
     """The parts that the memberships of one sink share."""
 
@@ -121,20 +126,20 @@ class World:
         self.table = SimpleNamespace(metadata_services=None, metadata_interval=1, **steps)
         unused: Any = None
         client: Any = SimpleNamespace(connected=True, state="CONNECTED")
-        fakes: Any = self.keeper, "/sink/orders", self.table
+        keeper: Any = self.keeper
+        table: Any = self.table
         self.resources = Resources(
-            self.settings,
-            client,
-            *fakes,
-            *(unused, unused, unused),
-            SerialExecutor(pool),
-            SerialExecutor(pool),
-            pool,
-            SlotPool("commits", 1, 60.0),
-            AdmissionControl(1),
-            SlotPool("services", 1, 60.0),
-            ticker,
-            Observer(self.settings, self.metrics),
+            settings=self.settings,
+            client=client,
+            keeper=keeper,
+            table=table,
+            errors=unused,
+            engine=unused,
+            log=unused,
+            coordinating=SerialExecutor(pool),
+            participating=SerialExecutor(pool),
+            turns=turns_of(pool, ticker),
+            observer=Observer(self.settings, self.metrics),
         )
 
     def membership(self) -> Membership:

@@ -14,9 +14,9 @@ import pytest
 
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.runtime.commit_warmup import LeaderSearch
+from sink.runtime.life import SinkState
 from sink.runtime.pools import CoalescedRun, new_pool
 from sink.runtime.process import PAUSED_SECONDS, WorkerProcess
-from sink.runtime.sink import SinkState
 from tests.unit.settings_kit import minimal_settings
 
 LOOP_SECONDS = PAUSED_SECONDS + 1.5

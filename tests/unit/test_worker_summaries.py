@@ -15,8 +15,8 @@ from coordination.zookeeper import worker_summaries
 from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord
 from coordination.zookeeper.worker_summaries import WorkerSummaries, WorkerSummary
 from sink.runtime import presence as presence_module
+from sink.runtime.life import SinkState
 from sink.runtime.presence import Presence
-from sink.runtime.sink import SinkState
 
 ROOT = "/sink"
 SUMMARIES = f"{ROOT}/{worker_summaries.DIRECTORY}"
