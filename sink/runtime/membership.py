@@ -12,11 +12,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
-from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import ConfigError, Corrupt, OtherVersion, Unavailable
@@ -25,63 +23,26 @@ from coordination.machines.participant import Participant
 from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, Resign, StoreSeen, Tick
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.election import Candidacy
-from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import AuditRecord, CatalogRecord
 from coordination.zookeeper.table_service_lock import TableServiceLock
-from sink.bad_records.table import ErrorsTable
-from sink.clients.kafka import LogSource
 from sink.config import Settings
 from sink.hudi.shared_lock import LockIdentity
-from sink.hudi.table import Table
 from sink.runtime.actor import Actor, EffectHandler, Machine
-from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
+from sink.runtime.admission import AdmittedCoordinator
 from sink.runtime.audit_service import audit_service
 from sink.runtime.catalog_sync import catalog_sync
 from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
-from sink.runtime.notes import Observer
-from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker
+from sink.runtime.pools import CoalescedRun, SerialExecutor
+from sink.runtime.resources import Resources
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableMetricsReporter
 from sink.runtime.table_service_runner import MetadataServices, TableServiceRunner
-from sink.write.engine import Engine
 from sink.write.row_spec import ColumnResolver
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
 POLL_SECONDS = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedTurns:
-    """Where the sinks of a process take turns: threads, and slots for commits, plans and table services."""
-
-    pool: Executor
-    commits: SlotPool
-    admission: AdmissionControl
-    services: SlotPool
-    ticker: Ticker
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """The parts of a sink that outlive a membership. Requests of two memberships never overlap on its executors."""
-
-    settings: Settings
-    client: KazooClient
-    keeper: Keeper
-    table: Table
-    errors: ErrorsTable
-    engine: Engine
-    log: LogSource
-    coordinating: SerialExecutor
-    participating: SerialExecutor
-    turns: SharedTurns
-    observer: Observer
-
-    @property
-    def root(self) -> str:
-        return self.settings.root_znode
 
 
 class Membership:

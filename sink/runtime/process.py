@@ -38,9 +38,9 @@ from sink.runtime.hosting import HostedSinks
 from sink.runtime.http_settings import http_specification
 from sink.runtime.jvm_watchdog import EXIT_JVM_GONE, JvmWatchdog, kill_process_tree
 from sink.runtime.life import SinkState
-from sink.runtime.membership import SharedTurns
 from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from sink.runtime.presence import Presence
+from sink.runtime.resources import SharedTurns
 from sink.runtime.signals import Signals
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink
 from sink.runtime.waiting import until_stopped

@@ -38,9 +38,10 @@ from sink.operations.observed_sink import observed_sink
 from sink.operations.table_version import require_own_table
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.life import Life, SinkEvent, SinkState
-from sink.runtime.membership import Membership, Resources, SharedTurns, new_member
+from sink.runtime.membership import Membership, new_member
 from sink.runtime.notes import LandedOffsets, Observer
 from sink.runtime.pools import SerialExecutor
+from sink.runtime.resources import Resources, SharedTurns
 from sink.runtime.spreading import IMPAIRED_SECONDS
 from sink.runtime.waiting import until_stopped
 from sink.schema.table_schema import TableSchema
