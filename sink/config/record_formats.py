@@ -11,6 +11,7 @@ from sink.config.derived import DerivedSettings
 from sink.decode.fields import Choices, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.quoting import Quotes
 from sink.decode.registry import RegistryAccess
 
 
@@ -25,7 +26,7 @@ def key_format(settings: DerivedSettings) -> ValueFormat | None:
 
 def value_format(settings: DerivedSettings) -> ValueFormat:
     file, bounds, rules = settings.value_schema_file, settings.schema_bounds, value_rules(settings)
-    quotes = settings.errors_quote_values
+    quotes = Quotes.VALUES if settings.errors_quote_values else Quotes.LENGTHS
     match settings.value_format:
         case "avro":
             writer = file.read_bytes() if file else settings.schema_text.encode()

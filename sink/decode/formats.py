@@ -30,6 +30,7 @@ from sink.decode.fingerprints import bounded_fingerprint
 from sink.decode.proto_files import MissingCompiler, descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.protobuf_descriptors import descriptor_of
+from sink.decode.quoting import Quotes
 from sink.decode.record_types import protobuf_type, require_type
 from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
@@ -59,8 +60,8 @@ class ValueFormat:
     """How large a writer's schema may be."""
     used: dict[str, str] | None = field(default=None, compare=False)
     """Gets the fingerprint of each registered schema that decodes values, by its id; None: nobody asks."""
-    quotes: bool = True
-    """Whether reasons of bad records quote values."""
+    quotes: Quotes = Quotes.VALUES
+    """How reasons of bad records show values."""
     rules: ValueRules = NO_RULES
     """How values are read whose meaning their type leaves open."""
 

@@ -22,7 +22,7 @@ from sink.decode.fields import Columns, Field, Unit
 from sink.decode.json_decimals import EXACT, NOT_FINITE, binary, decimal_converter, exact
 from sink.decode.json_reasons import Undecodable, instead, mismatch, named, no_object, too_large
 from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
-from sink.decode.quoting import quotes
+from sink.decode.quoting import at, quotes
 from sink.decode.records import TOMBSTONE
 
 DEEPEST = 500
@@ -62,7 +62,7 @@ def document_of(value: bytes) -> Any:
         parsed = document(value.decode())
     except UnicodeDecodeError as error:
         way = way_out(value[:LOOKED_AT], is_json=True) or ". Have the producer write UTF-8."
-        raise Undecodable(f"not UTF-8 at byte {error.start}{way}") from None
+        raise Undecodable(f"not UTF-8{at('byte', error.start)}{way}") from None
     except json.JSONDecodeError as error:
         if not value.strip():
             raise Undecodable("the value is empty") from None
@@ -70,11 +70,11 @@ def document_of(value: bytes) -> Any:
             raise Undecodable("it begins with a byte order mark (EF BB BF). Have the producer leave it out.") from None
         if error.msg == "Extra data":
             raise Undecodable(
-                f"it goes on after one JSON document, at character {error.pos}. Have the producer send each document as"
-                " a record."
+                f"it goes on after one JSON document{at('character', error.pos)}. Have the producer send each document"
+                " as a record."
             ) from None
         way = way_out(value[:LOOKED_AT], is_json=True)
-        raise Undecodable(f"not one JSON document: {error.msg} at character {error.pos}{way}") from None
+        raise Undecodable(f"not one JSON document: {error.msg}{at('character', error.pos)}{way}") from None
     except RecursionError:
         parsed = None
     if (parsed is None and value.strip() != b"null") or (len(value) > 2 * DEEPEST and is_too_deep(parsed)):

@@ -7,7 +7,6 @@ Unavailable and the errors of the registry.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pyspark.sql import types as T
 
 from sink.decode.fields import NO_PATH, Columns
 from sink.decode.formats import RAW
+from sink.decode.quoting import Quotes
 from sink.operations.check_results import CheckResult
 from sink.operations.record_fields import RecordFields
 from sink.schema.table_schema import IS_DELETED
@@ -29,8 +29,6 @@ _REASONS = 5
 """Reasons that are shown for each topic."""
 _NAMED = 10
 """Fields or columns that a sentence names."""
-_VARYING = re.compile(r"[0-9]+(?= characters)|(?<=at byte )[0-9]+|(?<=at character )[0-9]+")
-"""Matches what differs between reasons of one kind that quote nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _grouped(spec: RowSpec, topic: str, records: pa.RecordBatch, bad: Sequence[B
     """Groups bad records. Reasons that quote values differ from record to record: those that quote none decide."""
     alone = records.take(pa.array([bad_row.row for bad_row in bad]))
     _, _, unquoted = separate_bad(alone, topic, _unquoting(spec))
-    keys = [(bad_row.kind, _VARYING.sub("", bad_row.reason)) for bad_row in unquoted]
+    keys = [(bad_row.kind, bad_row.reason) for bad_row in unquoted]
     counts = Counter(keys)
     firsts = dict(zip(reversed(keys), reversed(bad), strict=True))
     groups = []
@@ -115,7 +113,7 @@ def _grouped(spec: RowSpec, topic: str, records: pa.RecordBatch, bad: Sequence[B
 
 
 def _unquoting(spec: RowSpec) -> Decode:
-    return replace(spec, format=replace(spec.format, quotes=False)).decoder()
+    return replace(spec, format=replace(spec.format, quotes=Quotes.KINDS)).decoder()
 
 
 def findings(looks: Sequence[Look], spec: RowSpec, tolerant: bool) -> Iterator[CheckResult]:

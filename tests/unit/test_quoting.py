@@ -14,7 +14,7 @@ from change_kit import batch_of, settings_of
 
 from sink.decode.column_records import schema_ids
 from sink.decode.cursors import Cursors
-from sink.decode.quoting import quoted, quoting
+from sink.decode.quoting import Quotes, quoted, quoting
 from sink.write.record_columns import separate_bad
 from sink.write.row_spec import spec_of, table_schema
 
@@ -79,7 +79,7 @@ def test_most_reasons_quote_the_value_by_default(tmp_path: Path) -> None:
 
 def test_a_value_without_a_header_does_not_show_its_first_byte() -> None:
     values = Cursors(pa.array([CANARY.encode()], pa.binary()))
-    with quoting(False):
+    with quoting(Quotes.LENGTHS):
         schema_ids(values, np.arange(1))
     begins = "its first byte is neither 0 nor 1; a schema registry's header begins with 0 or 1"
     assert [reason.startswith(begins) for reason in values.reasons.values()] == [True]
@@ -87,8 +87,8 @@ def test_a_value_without_a_header_does_not_show_its_first_byte() -> None:
 
 def test_a_value_is_quoted_unless_the_settings_say_otherwise() -> None:
     assert quoted("twelve", "'twelve'") == "'twelve'"
-    with quoting(False):
+    with quoting(Quotes.LENGTHS):
         assert quoted("twelve", "'twelve'", "a string") == "a string of 6 characters"
-        with quoting(True):
+        with quoting(Quotes.VALUES):
             assert quoted("twelve", "'twelve'") == "'twelve'"
     assert quoted(12, "12") == "12"
