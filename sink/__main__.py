@@ -2,7 +2,7 @@
 
 import sys
 
-from sink.runtime.interruption import quiet_interrupt
+from sink.runtime.process.interruption import quiet_interrupt
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from sink.commands.run import run, wait
 from sink.commands.status import history, status
 from sink.commands.validate import validate
 from sink.devtools.demo.command import demo
-from sink.runtime.interruption import EXIT_INTERRUPTED
+from sink.runtime.process.interruption import EXIT_INTERRUPTED
 from sink.telemetry.shown import shown_output
 from sink.telemetry.version import parts, sink_version
 

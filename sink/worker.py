@@ -10,14 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from sink.runtime.interruption import quiet_interrupt
+from sink.runtime.process.interruption import quiet_interrupt
 
 
 def main() -> int:
     with quiet_interrupt():
         from coordination.errors import SinkError
         from sink.config import load_configuration
-        from sink.runtime.launch import handled_signals, run_worker
+        from sink.runtime.process.launch import handled_signals, run_worker
         from sink.telemetry.logs import configure, identify
         from sink.telemetry.redaction import Redactor
         from sink.telemetry.shown import shown_lines

@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from sink.clients.child_environment import child_environment
-from sink.clients.java import BROKER_VERSIONS, find_java, pyspark_jars
+from sink.clients.host.child_environment import child_environment
+from sink.clients.java.installation import BROKER_VERSIONS, find_java, pyspark_jars
 from sink.devtools.jars import kafka_jars
 from sink.devtools.local.child_process import Child
 from sink.devtools.local.kafka import KafkaServer

@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from sink.clients.child_environment import overrides_a_setting
+from sink.clients.host.child_environment import overrides_a_setting
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.kafka_tools import note_topic_id
@@ -239,7 +239,7 @@ def shared_spark(
     kafka: KafkaServer | Address,
 ) -> Iterator[SparkSession]:
     """A Spark session in the one JVM of this process."""
-    from sink.clients.spark import start_session
+    from sink.clients.spark.session import start_session
     from tests.jvm import end_jvm
     from tests.one_sink import load
 

@@ -37,8 +37,8 @@ from sink.config import Settings
 from sink.http.facts import HostedSink, Verb
 from sink.http.server import WorkerHttp
 from sink.operations.observed_sink import observed_sink
-from sink.runtime.facts import table_question
-from sink.runtime.http_settings import http_specification
+from sink.runtime.process.facts import table_question
+from sink.runtime.process.http_settings import http_specification
 from tests.one_sink import load
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"

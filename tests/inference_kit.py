@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sink.decode.json_values import document
+from sink.decode.json.values import document
 from sink.decode.records import BadValue
 from sink.infer.json_samples import NO_TYPES, Inferred, infer_objects, refusals, with_valid_names
 

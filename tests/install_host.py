@@ -28,7 +28,7 @@ EVIL = f"import os\nif os.getuid() == 0:\n    open('{MARK}', 'a').write(__file__
 _MODULES = {
     "sink/__init__.py": "",
     "sink/clients/__init__.py": "",
-    "sink/clients/java.py": "def find_java():\n    pass\n",
+    "sink/clients/java/installation.py": "def find_java():\n    pass\n",
     "sink/devtools/__init__.py": "",
     "sink/devtools/class_archiving.py": """
 import os, pathlib

@@ -9,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sink.clients.java import fetch
+from sink.clients.java.installation import fetch
 from sink.devtools.jars import KAFKA, kafka_jars
 from sink.librdkafka import url_safe
 from tests.waiting import eventually

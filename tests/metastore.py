@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sink.clients.java import storage_jars
+from sink.clients.java.installation import storage_jars
 from sink.devtools.local.servers import LOOPBACK, Server
 from sink.storage.access import CONNECTORS
 

@@ -21,7 +21,7 @@ def process_commands(pid: int) -> dict[int, str]:
 
 def python_workers() -> list[int]:
     """Returns process ids of this process's Spark: the Python daemon that tasks are forked from, and the tasks."""
-    return [pid for pid, command in process_commands(os.getpid()).items() if "-m sink.write.daemon" in command]
+    return [pid for pid, command in process_commands(os.getpid()).items() if "-m sink.write.engines.daemon" in command]
 
 
 def peak_megabytes(pid: int) -> int:

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sink.clients.java import BROKER_VERSIONS, cache_home, download_into, locked
+from sink.clients.java.installation import BROKER_VERSIONS, cache_home, download_into, locked
 from sink.devtools.local.servers import LOOPBACK, Server
 
 VERSION = "2.6.13.Final"

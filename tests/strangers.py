@@ -24,7 +24,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from sink.clients.java import pyspark_jars
+from sink.clients.java.installation import pyspark_jars
 
 STRANGER = 65534
 """The user `nobody`."""

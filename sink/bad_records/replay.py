@@ -30,16 +30,16 @@ from coordination.state.model import LogView, Slice, WriteTask
 from sink.bad_records.keyed_table import KEY
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable
-from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.clients.spark_privacy import local_rows
+from sink.clients.java.errors import JAVA_ERRORS, message
+from sink.clients.spark.privacy import local_rows
 from sink.hudi.commits import StoredCommit, active_names, read_commits, readable
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
 from sink.operations.operator_commit import CommandedSink, Office, taking_office
-from sink.write.engine import engine_of
-from sink.write.kafka_reader import MOST_MILLIS
-from sink.write.record_columns import Decode, separate_bad
-from sink.write.row_spec import ColumnResolver, table_schema
+from sink.write.engines.engine import engine_of
+from sink.write.reading.kafka_reader import MOST_MILLIS
+from sink.write.rows.record_columns import Decode, separate_bad
+from sink.write.rows.row_spec import ColumnResolver, table_schema
 
 ErrorKey = tuple[str, str, int, int, int]
 """Topic, topic id, partition, offset, generation: the errors table's key, for the rows of one sink."""

@@ -26,8 +26,8 @@ from coordination.errors import SinkError, Unavailable
 from coordination.state.messages import Complete
 from coordination.state.model import Checkpoint, Slice
 from sink.bad_records.keyed_table import KEY, Fence, KeyedTable
-from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.clients.spark_privacy import local_rows
+from sink.clients.java.errors import JAVA_ERRORS, message
+from sink.clients.spark.privacy import local_rows
 from sink.hudi.lock import TableLocks
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import DeadLetterTopic, ErrorsSpecification

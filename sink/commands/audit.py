@@ -20,8 +20,8 @@ from rich.text import Text
 from coordination.errors import ConfigError, OtherVersion, SinkError
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
-from sink.clients.kafka import topics_of
-from sink.clients.zookeeper import connected
+from sink.clients.kafka.log import topics_of
+from sink.clients.zookeeper.session import connected
 from sink.commands.auditor import sink_errors
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
 from sink.commands.progress import shown_progress

@@ -1,4 +1,4 @@
-"""One audit of a table's contents, for the worker that starts it: `sink.runtime.audit_service`.
+"""One audit of a table's contents, for the worker that starts it: `sink.runtime.sinks.audit_service`.
 
 Gets the settings through standard input. Compares the commits since the last audit of contents that held, and records
 the answer. Prints a JSON object whose `error` is why there is none.
@@ -17,7 +17,7 @@ import psutil
 from coordination.errors import SinkError
 from coordination.zookeeper.records import AuditRecord
 from sink.audit.orphans import end_with_parent
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.commands.audit import after, audit_sink, record
 from sink.config import Settings
 

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from coordination.errors import ConfigError
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.commands.common import ConfigOption, SinksOption, several_sinks
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.chosen import SinkResult, side_by_side

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kazoo.client import KazooClient
 
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.config import Settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def offline(settings: Settings, name: str, writes: bool) -> Iterator[tuple[Spark
     """Yields them. Refuses a tree or a table of another version, and, for a command that `writes`, live workers. `name`
     is the command's, for Spark and its log."""
     # Imported here: Spark would slow every other command down.
-    from sink.clients.spark import start_session
+    from sink.clients.spark.session import start_session
     from sink.operations.reset_checks import require_no_live_workers
     from sink.operations.reset_writer import workers
     from sink.operations.table_version import require_own_table

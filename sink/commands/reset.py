@@ -23,8 +23,8 @@ from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.kafka import Log, topics_of
-from sink.clients.zookeeper import connected
+from sink.clients.kafka.log import Log, topics_of
+from sink.clients.zookeeper.session import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink, text_table
 from sink.commands.times import parse_log_time
 from sink.config import Settings

@@ -1,7 +1,7 @@
 """`sink run --until-end`, `--until TIME`: a worker that ends by itself, for a scheduler.
 
 Exit status 0 when all is committed, 1 when it is not (a halt, a pause, the time-out, a signal), 2 when the worker
-cannot run. Logs as a worker does. Errors as `sink.runtime.bounded_run`.
+cannot run. Logs as a worker does. Errors as `sink.runtime.process.bounded_run`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from coordination.errors import ConfigError
-from sink.clients.kafka import Log
+from sink.clients.kafka.log import Log
 from sink.commands.common import ConfigOption, SinksOption
 from sink.commands.control import WAIT_SECONDS, TimeoutOption, act_on
 from sink.commands.times import parse_log_time
@@ -50,8 +50,8 @@ def run(
     configure(process.log_level, process.log_format, Redactor(fleet.secrets))
     identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
     # Imported here: no other command needs Spark.
-    from sink.runtime.bounded_run import BoundedRun, Unfinished
-    from sink.runtime.launch import handled_signals
+    from sink.runtime.process.bounded_run import BoundedRun, Unfinished
+    from sink.runtime.process.launch import handled_signals
 
     try:
         for sentence in BoundedRun(fleet, handled_signals(UNFINISHED), at, timeout).run():

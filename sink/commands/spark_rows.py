@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordination.errors import SinkError
-from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.java.errors import JAVA_ERRORS, message
 from sink.config import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class SparkTable:
 
     def _started(self) -> SparkSession:
         if self._session is None:
-            from sink.clients.spark import start_session
+            from sink.clients.spark.session import start_session
 
             print(f"sink: {self._settings.name}: starting Spark to read the table", file=sys.stderr, flush=True)
             log = Path(self._settings.log_dir) / "audit-spark.log" if self._settings.log_dir else None

@@ -25,7 +25,7 @@ from coordination.errors import ConfigError, Corrupt, Unavailable
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.commands.common import ConfigOption, JsonOption, SinkOption, SinksOption, one_sink, several_sinks, text_table
 from sink.commands.needs import SinkReport, needs, overview, report_on, unread
 from sink.operations.chosen import KnownSinks

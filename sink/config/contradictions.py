@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sink.clients.session_specification import is_one_process
+from sink.clients.spark.specification import is_one_process
 from sink.config.groups.records import RAW_COLUMNS
 from sink.config.values import CATALOG_NAME
 from sink.hudi.catalog_specification import HIVE_SYNC

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import replace
 
-from sink.clients.session_specification import ServedSink, SessionSpecification
+from sink.clients.spark.specification import ServedSink, SessionSpecification
 from sink.config import kafka as config_kafka
 from sink.config.every_field import SettingsFields
 from sink.storage.access import HDFS_SCHEMES, S3_SCHEMES, Access, access_of, hdfs_access, schemes_of

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from coordination.errors import ConfigError
-from sink.clients.session_specification import SessionSpecification
+from sink.clients.spark.specification import SessionSpecification
 from sink.config.build import by_name, message, sentences, settings_of, without_problems
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings

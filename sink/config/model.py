@@ -23,7 +23,7 @@ from sink.telemetry.redaction import Properties, redact_text
 
 if TYPE_CHECKING:
     from sink.hudi.specification import ErrorsSpecification, TableSpecification
-    from sink.write.specification import RecordSpecification
+    from sink.write.rows.specification import RecordSpecification
 
 
 class Settings(DerivedSettings):

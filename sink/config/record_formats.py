@@ -10,9 +10,9 @@ from typing import Any
 from sink.config.derived import DerivedSettings
 from sink.decode.fields import Choices, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.protobuf.files import descriptor_set_of_file
 from sink.decode.quoting import Quotes
-from sink.decode.registry import RegistryAccess
+from sink.decode.registry.client import RegistryAccess
 
 
 def key_format(settings: DerivedSettings) -> ValueFormat | None:

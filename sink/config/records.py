@@ -7,8 +7,8 @@ from __future__ import annotations
 from sink.config.derived import DerivedSettings
 from sink.config.meaning import decoding_text
 from sink.config.record_formats import key_format, registry_access, value_format
-from sink.write.kafka_consumer import ConsumerSettings
-from sink.write.specification import RecordSpecification, SchemaSource
+from sink.write.reading.kafka_consumer import ConsumerSettings
+from sink.write.rows.specification import RecordSpecification, SchemaSource
 
 
 def record_specification(settings: DerivedSettings) -> RecordSpecification:

@@ -21,7 +21,7 @@ from sink.decode.cursors import Cursors, Flags, Rows, flags, scattered
 from sink.decode.fields import Columns
 from sink.decode.quoting import quotes
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
-from sink.decode.registry import SchemaId, UnknownSchema
+from sink.decode.registry.client import SchemaId, UnknownSchema
 
 FIRST_MESSAGE = (0,)
 """The message indexes of the first message in a file, which most records use."""

@@ -24,7 +24,7 @@ from sink.decode.fields import NO_PATH, NO_RULES, Columns, Field
 from sink.decode.formats import ValueFormat
 from sink.decode.quoting import quoted
 from sink.decode.records import BadValue
-from sink.decode.unavailable import UNAVAILABLE, are_unavailable
+from sink.decode.registry.unavailable import UNAVAILABLE, are_unavailable
 from sink.schema.table_schema import TableSchema
 
 _SOURCE = T.StructType(

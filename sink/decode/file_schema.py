@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordination.errors import ConfigError
 from sink.decode.fingerprints import bounded_fingerprint
 from sink.decode.formats import ValueFormat
-from sink.decode.proto_files import registered_set
-from sink.decode.registry import RegisteredSchema
+from sink.decode.protobuf.files import registered_set
+from sink.decode.registry.client import RegisteredSchema
 
 
 def file_schema(form: ValueFormat) -> tuple[str, RegisteredSchema] | None:

@@ -25,8 +25,8 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
 )
 
-from sink.decode.proto_files import descriptor_set
-from sink.decode.registry import RegisteredSchema, referred
+from sink.decode.protobuf.files import descriptor_set
+from sink.decode.registry.client import RegisteredSchema, referred
 from sink.schema.avro_types import CONNECT_NAMES
 from sink.schema.bounds import SchemaBounds
 

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro.columns import AvroReader
 from sink.decode.column_records import (
     ColumnDecoder,
     ColumnReader,
@@ -23,17 +23,17 @@ from sink.decode.column_records import (
     UnusableSchema,
     WireDecoder,
 )
-from sink.decode.connect_json import ConnectDecoder
 from sink.decode.field_names import ProjectedDecoder, Projection
 from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.fingerprints import bounded_fingerprint
-from sink.decode.proto_files import MissingCompiler, descriptor_set
-from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.protobuf_descriptors import descriptor_of
+from sink.decode.json.connect_json import ConnectDecoder
+from sink.decode.protobuf.columns import ProtobufReader
+from sink.decode.protobuf.descriptors import descriptor_of
+from sink.decode.protobuf.files import MissingCompiler, descriptor_set
 from sink.decode.quoting import Quotes
 from sink.decode.record_types import protobuf_type, require_type
 from sink.decode.records import Decoder, SchemaMismatch
-from sink.decode.registry import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
+from sink.decode.registry.client import BrokenSchema, RegisteredSchema, RegistryAccess, SchemaId, referred, registry
 from sink.schema.bounds import LARGEST, SchemaBounds
 
 WIRE = "-confluent"

@@ -16,13 +16,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
-from sink.clients.class_archive import archive_path
-from sink.clients.java import locked
-from sink.clients.java_errors import JAVA_ERRORS, error_summary
-from sink.clients.spark import start_session, warm_up
+from sink.clients.java.class_archive import archive_path
+from sink.clients.java.errors import JAVA_ERRORS, error_summary
+from sink.clients.java.installation import locked
+from sink.clients.spark.session import start_session, warm_up
 from sink.config import Settings, load_configuration
-from sink.runtime.commit_warmup import rehearse
-from sink.write.row_spec import table_schema
+from sink.runtime.process.commit_warmup import rehearse
+from sink.write.rows.row_spec import table_schema
 
 END_SECONDS = 300.0
 

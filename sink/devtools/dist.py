@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.java import spark_jars, storage_jars
+from sink.clients.java.installation import spark_jars, storage_jars
 from sink.devtools.jars import add_storage_argument
 from sink.storage.access import CONNECTORS
 

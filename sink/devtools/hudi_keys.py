@@ -18,7 +18,7 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from sink.clients.java import find_java, pyspark_jars, spark_jars
+from sink.clients.java.installation import find_java, pyspark_jars, spark_jars
 from sink.config.hudi_keys import INT_MAX, KEYS, REASONS, HudiKey
 
 _PROPERTY = "org.apache.hudi.common.config.ConfigProperty"

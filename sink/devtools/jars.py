@@ -2,7 +2,7 @@
 
 `--storage SCHEME` fetches the jars for tables on that store, too, `--broker` those of a Kafka broker, which demo and
 tests use. `--java` only finds Java: exit status 1 if there is none that runs both Spark and a broker. Errors as
-`sink.clients.java`.
+`sink.clients.java.installation`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from coordination.errors import SinkError
-from sink.clients.java import BROKER_VERSIONS, fetch, find_java, spark_jars, storage_jars
+from sink.clients.java.installation import BROKER_VERSIONS, fetch, find_java, spark_jars, storage_jars
 from sink.storage.access import CONNECTORS
 
 KAFKA = (

@@ -2,7 +2,7 @@
 
 The phases come from `coordination.state.phases.TRANSITIONS`, the rules and their order from
 `coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`, a sink's life
-from `sink.runtime.life.TRANSITIONS`. Raises KeyError for a rule without a sentence.
+from `sink.runtime.sinks.life.TRANSITIONS`. Raises KeyError for a rule without a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coordination.machines.coordinator import RULES
 from coordination.state import tree
 from coordination.state.model import Phase
 from coordination.state.phases import TRANSITIONS
-from sink.runtime import life as life_of_a_sink
+from sink.runtime.sinks import life as life_of_a_sink
 
 _ENDINGS = {
     Phase.COMMITTED: "partitions are AFTER, header deleted (ACK_COMMIT)",

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from sink.clients.shared_log import SharedLog
+from sink.clients.kafka.shared_log import SharedLog
 from sink.http.table_process import TableQuestion
 from sink.operations.observed_sink import ObservedSink
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from coordination.errors import Unavailable
 from coordination.state.model import LogView
 from coordination.state.tree import KeeperView
-from sink.clients.shared_log import SharedLog
+from sink.clients.kafka.shared_log import SharedLog
 from sink.http.facts import HostedSink
 from sink.operations.log_ends import Ask, LogAnswer, LogQuestion, ask_all, log_question
 

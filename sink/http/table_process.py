@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.child_environment import child_environment
+from sink.clients.host.child_environment import child_environment
 from sink.storage.access import Access
 
 AGE_SECONDS = 60.0

@@ -17,7 +17,7 @@ import pyspark
 from py4j.protocol import Py4JJavaError
 
 from coordination.errors import ConfigError
-from sink.clients.java_errors import error_text
+from sink.clients.java.errors import error_text
 from sink.hudi.catalog_specification import HIVE_SYNC, CatalogSpecification
 from sink.hudi.client import HudiClient
 from sink.hudi.java_objects import METADATA

@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sink.clients.inline_reads import close_inline_reads
-from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.java.errors import JAVA_ERRORS
+from sink.clients.spark.inline_reads import close_inline_reads
 from sink.hudi.base_file_stats import JavaFunctions, base_file_stats, is_log, log_stats, with_column_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError, Unavailable
-from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.java.errors import JAVA_ERRORS, message
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.lock import Locks, read_settled

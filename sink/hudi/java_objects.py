@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayClient, JavaClass
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sink.clients.heap import memory_options
+from sink.clients.java.heap import memory_options
 
 COMMIT = "commit"
 DELTA_COMMIT = "deltacommit"

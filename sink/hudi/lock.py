@@ -30,7 +30,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.recipe.lock import Lock
 
 from coordination.errors import TableError, Unavailable
-from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi.specification import LockSpecification
 
 LOG = structlog.get_logger("sink.hudi")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 
-from sink.clients.java_errors import causes
+from sink.clients.java.errors import causes
 
 if TYPE_CHECKING:
     from sink.hudi.java_objects import HudiObjects

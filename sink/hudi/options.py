@@ -53,7 +53,7 @@ _OPERATIONS = {"append": "bulk_insert", "insert": "insert", "upsert": "upsert"}
 _INDEXES = {"bloom": "BLOOM", "record": "GLOBAL_RECORD_LEVEL_INDEX", "bucket": "BUCKET"}
 ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.IntegerType, T.TimestampType)
 """Hudi 1.2 compares dates and decimals with values of another class, and fails. A delete whose value is the INT 0 wins
-over everything: to Hudi it has no value. `sink.write.changes` refuses such a record."""
+over everything: to Hudi it has no value. `sink.write.rows.changes` refuses such a record."""
 DELETE_TYPES: tuple[type[T.DataType], ...] = (T.BooleanType, T.StringType)
 _BY_LOG = "or remove ordering.field.name: the log orders the changes then"
 _ORDERING_WAYS: Mapping[type[T.DataType], str] = {

@@ -18,7 +18,7 @@ from collections.abc import Collection
 import structlog
 from py4j.protocol import Py4JJavaError
 
-from sink.clients.java_errors import causes
+from sink.clients.java.errors import causes
 from sink.hudi.client import COMPACTION, HudiClient
 from sink.hudi.instants import ActiveTimeline
 from sink.hudi.leftovers import TEMP, is_old

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Collection
 
 from coordination.errors import Unavailable
-from sink.decode.proto_files import descriptor_set, registered_set
-from sink.decode.registry import RegisteredSchema
+from sink.decode.protobuf.files import descriptor_set, registered_set
+from sink.decode.registry.client import RegisteredSchema
 from sink.hudi.java_objects import HudiObjects
 
 SCHEMAS = ".hoodie/.sink_schemas"

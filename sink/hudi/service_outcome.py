@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.java_errors import message
+from sink.clients.java.errors import message
 
 _REASON = 300
 

@@ -25,7 +25,7 @@ from coordination.errors import ConfigError, Conflict, Corrupt, OutcomeUnknown, 
 from coordination.state.codec import encode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView, WriteTask
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.java_errors import JAVA_ERRORS, causes, message
+from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, table_changes

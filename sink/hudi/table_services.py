@@ -22,7 +22,7 @@ import structlog
 
 from coordination.errors import Conflict
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient

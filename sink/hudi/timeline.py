@@ -22,7 +22,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
 from coordination.errors import Corrupt, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView
-from sink.clients.java_errors import JAVA_ERRORS, causes, message
+from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
 from sink.hudi.instants import TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant

@@ -12,7 +12,7 @@ import time
 
 import structlog
 
-from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.java.errors import JAVA_ERRORS, message
 from sink.hudi.client import HudiClient
 from sink.storage.access import S3_SCHEMES, bucket_of, scheme_of
 

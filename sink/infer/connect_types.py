@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.connect_schemas import DECIMAL, UNITS
-from sink.decode.json_text import JsonObject, WholeNumber
+from sink.decode.json.connect_schemas import DECIMAL, UNITS
+from sink.decode.json.text import JsonObject, WholeNumber
 from sink.infer.json_envelopes import member
 
 DECIMAL_DIGITS = 38

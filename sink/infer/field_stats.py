@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Any
 
 from sink.decode import time_texts
-from sink.decode.json_decimals import NOT_FINITE
-from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
+from sink.decode.json.decimals import NOT_FINITE
+from sink.decode.json.text import FractionalNumber, JsonObject, WholeNumber
 from sink.schema.avro import AVRO_NAME
 
 MAP_KEYS = 20

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sink.decode.connect_json import PAYLOAD, SCHEMA
-from sink.decode.connect_schemas import is_type
-from sink.decode.json_text import JsonObject
+from sink.decode.json.connect_json import PAYLOAD, SCHEMA
+from sink.decode.json.connect_schemas import is_type
+from sink.decode.json.text import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pyspark.sql import types as T
 
 from sink.decode.fields import NO_RULES, Columns
-from sink.decode.json_reasons import Undecodable
-from sink.decode.json_text import JsonObject
-from sink.decode.json_values import record_decoder
+from sink.decode.json.reasons import Undecodable
+from sink.decode.json.text import JsonObject
+from sink.decode.json.values import record_decoder
 from sink.decode.records import BadValue
 from sink.infer.connect_types import UNKNOWN
 from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind

@@ -21,7 +21,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
-from sink.decode.registry import RegisteredSchema, referred
+from sink.decode.registry.client import RegisteredSchema, referred
 from sink.infer.json_keywords import (
     BRANCHES,
     NoType,

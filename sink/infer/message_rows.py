@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.connect_json import is_event
-from sink.decode.json_reasons import Undecodable
-from sink.decode.json_text import JsonObject
-from sink.decode.json_values import document_of
+from sink.decode.json.connect_json import is_event
+from sink.decode.json.reasons import Undecodable
+from sink.decode.json.text import JsonObject
+from sink.decode.json.values import document_of
 from sink.infer.connect_types import ConnectTypes, merged_structs
 from sink.infer.json_envelopes import Unwrapped, changed_row, member, unwrapped
 

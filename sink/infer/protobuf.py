@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as T
 
-from sink.decode.protobuf_descriptors import descriptor_of, map_entry
-from sink.decode.protobuf_json import JSON_TYPES
-from sink.decode.protobuf_types import WRAPPERS
+from sink.decode.protobuf.descriptors import descriptor_of, map_entry
+from sink.decode.protobuf.json import JSON_TYPES
+from sink.decode.protobuf.types import WRAPPERS
 from sink.schema.bounds import LARGEST, SchemaBounds, SchemaPlace
 from sink.schema.warnings import OmittedField, SchemaWarning
 

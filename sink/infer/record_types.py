@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from coordination.errors import ConfigError
 from sink.decode.formats import descriptors_of
-from sink.decode.protobuf_descriptors import descriptor_of, messages_of
+from sink.decode.protobuf.descriptors import descriptor_of, messages_of
 from sink.decode.record_types import avro_type
-from sink.decode.registry import RegisteredSchema, referred
+from sink.decode.registry.client import RegisteredSchema, referred
 from sink.infer.registered import SchemaSelection
 from sink.schema.avro_types import parse_avro
 from sink.schema.bounds import LARGEST, SchemaBounds

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.proto_files import descriptor_set
-from sink.decode.registry import RegisteredSchema, referred
+from sink.decode.protobuf.files import descriptor_set
+from sink.decode.registry.client import RegisteredSchema, referred
 from sink.infer.protobuf import columns_of_message
 from sink.schema.avro import record_columns
 from sink.schema.avro_types import parse_avro

@@ -17,7 +17,7 @@ from coordination.errors import Conflict
 from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperView
-from sink.clients.kafka import Log, UnknownTopic
+from sink.clients.kafka.log import Log, UnknownTopic
 from sink.operations.control import SinkControl, describe_request
 from sink.operations.observed_sink import ObservedSink
 from sink.operations.reset_checks import require_same_cluster

@@ -19,8 +19,8 @@ from kazoo.exceptions import KazooException, NoNodeError
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.tree import PARTITIONS
-from sink.clients.kafka import Log
-from sink.clients.zookeeper import connected
+from sink.clients.kafka.log import Log
+from sink.clients.zookeeper.session import connected
 from sink.config import Configuration, ProcessSettings, Settings, TopicPattern, TopicProblem, expand
 from sink.telemetry.logs import hide
 

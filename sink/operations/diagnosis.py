@@ -22,10 +22,10 @@ from pathlib import Path
 
 from coordination.errors import SinkError
 from coordination.state.versions import PROTOCOL
-from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
-from sink.clients.regular_files import open_regular
-from sink.clients.storage_probe import Jvm, SharedJvms
-from sink.clients.zookeeper import connected
+from sink.clients.host.regular_files import open_regular
+from sink.clients.java.installation import BROKER_VERSIONS, SPARK_VERSIONS, find_java
+from sink.clients.spark.storage_probe import Jvm, SharedJvms
+from sink.clients.zookeeper.session import connected
 from sink.config import Configuration, Settings, load_configuration
 from sink.operations.chosen import SIDE_BY_SIDE, known_sinks
 from sink.operations.many_statuses import ManyStatuses

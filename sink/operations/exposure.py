@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from sink.clients.session_specification import is_one_process
+from sink.clients.spark.specification import is_one_process
 from sink.config import Configuration, ProcessSettings, Settings
 from sink.config.secret_files import secret_files
 

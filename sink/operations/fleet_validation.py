@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from coordination.errors import ConfigError, Unavailable
-from sink.clients.storage_probe import SharedJvms
+from sink.clients.spark.storage_probe import SharedJvms
 from sink.config import Configuration, Settings
 from sink.hudi.specification import LOCK_KEY
 from sink.operations.check_results import CheckResult

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sink.clients.heap import DEFAULT_HEAP, HEAP, require_room
-from sink.clients.session_specification import is_one_process
+from sink.clients.java.heap import DEFAULT_HEAP, HEAP, require_room
+from sink.clients.spark.specification import is_one_process
 from sink.config import Configuration
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.clients.kafka import topics_of
+from sink.clients.kafka.log import topics_of
 from sink.config import Settings
 from sink.config.record_formats import registry_access, value_format
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE
-from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
+from sink.decode.registry.client import RegisteredSchema, Registry, UnknownSchema, registry
 from sink.infer.json_samples import NO_TYPES, infer_objects, refusals
 from sink.infer.message_rows import message_rows
 from sink.infer.record_types import names_of, selected

@@ -24,7 +24,7 @@ from coordination.state.model import PartitionState, TopicPartition
 from sink.config import Settings
 from sink.librdkafka import LogConsumer
 from sink.operations.reset import Reset
-from sink.write.anchors import LastMessage
+from sink.write.reading.anchors import LastMessage
 
 LOOK_BACK = 64
 QUIET_SECONDS = 10.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import Log, Unsettled
+from sink.clients.kafka.log import Log, Unsettled
 from sink.operations.observed_sink import ObservedSink
 
 LogAnswer = LogView | SinkError

@@ -19,8 +19,8 @@ from coordination.state.model import LogView, TopicPartition
 from coordination.zookeeper.full_tree import FullTree
 from coordination.zookeeper.keeper import Keeper, read_together
 from coordination.zookeeper.worker_summaries import WorkerSummaries
-from sink.clients.kafka import Log
-from sink.clients.record_times import begin_times
+from sink.clients.kafka.log import Log
+from sink.clients.kafka.record_times import begin_times
 from sink.operations.log_ends import LogAnswer, LogQuestion, ask_fresh, log_question
 from sink.operations.observed_sink import ObservedSink
 from sink.operations.status import Reading, reading_of

@@ -32,7 +32,7 @@ from sink.hudi.table import Table, TableOutcome
 from sink.operations.reset_checks import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
-from sink.write.specification import RecordSpecification
+from sink.write.rows.specification import RecordSpecification
 
 
 class OfficeTable(Protocol):

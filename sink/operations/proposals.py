@@ -20,10 +20,10 @@ from sink.config.record_formats import key_format, registry_access, value_format
 from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import NO_RULES, Columns, Path
 from sink.decode.formats import WIRE
-from sink.decode.json_reasons import Undecodable
-from sink.decode.json_text import JsonObject
-from sink.decode.json_values import document_of
-from sink.decode.registry import UnknownSchema, registry
+from sink.decode.json.reasons import Undecodable
+from sink.decode.json.text import JsonObject
+from sink.decode.json.values import document_of
+from sink.decode.registry.client import UnknownSchema, registry
 from sink.infer.field_names import MOST, placed_columns
 from sink.infer.json_envelopes import unwrapped
 from sink.infer.json_samples import with_valid_names
@@ -35,8 +35,8 @@ from sink.operations.written_schemas import ids_of, without_headers
 from sink.schema.ddl import to_ddl
 from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
-from sink.write.changes import ChangeSpec
-from sink.write.record_columns import RowSpec, separate_bad
+from sink.write.rows.changes import ChangeSpec
+from sink.write.rows.record_columns import RowSpec, separate_bad
 
 _KINDS: Mapping[str, type[T.DataType]] = {
     "time_unit": T.TimestampType,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sink.clients.kafka import topics_of
+from sink.clients.kafka.log import topics_of
 from sink.config import Settings
 from sink.decode.formats import RAW, WIRE, ValueFormat
 from sink.decode.header_ids import wire_column
@@ -21,9 +21,9 @@ from sink.operations.sampled_records import PART, findings, look
 from sink.operations.samples import SampleRequest, read_sample
 from sink.operations.written_schemas import without_headers, written_columns
 from sink.schema.table_schema import TableSchema
-from sink.write.changes import ChangeSpec
-from sink.write.record_columns import RowSpec
-from sink.write.row_spec import spec_of
+from sink.write.rows.changes import ChangeSpec
+from sink.write.rows.record_columns import RowSpec
+from sink.write.rows.row_spec import spec_of
 
 SAMPLE = SampleRequest(records=1000, bytes_max=16 * 1024**2, seconds=10.0)
 REGISTRY_SECONDS = 5.0

@@ -13,11 +13,11 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode.connect_json import is_event
 from sink.decode.fields import Columns, Field
-from sink.decode.json_reasons import Undecodable
-from sink.decode.json_text import JsonObject
-from sink.decode.json_values import columns_of, document_of
+from sink.decode.json.connect_json import is_event
+from sink.decode.json.reasons import Undecodable
+from sink.decode.json.text import JsonObject
+from sink.decode.json.values import columns_of, document_of
 from sink.infer.json_envelopes import changed_row, unwrapped
 from sink.schema.table_schema import IS_DELETED
 

@@ -22,7 +22,7 @@ from sink.operations.check_results import CheckResult
 from sink.operations.record_fields import RecordFields
 from sink.schema.table_schema import IS_DELETED
 from sink.schema.warnings import shown_path, shown_reason
-from sink.write.record_columns import BadRow, Decode, RowSpec, separate_bad
+from sink.write.rows.record_columns import BadRow, Decode, RowSpec, separate_bad
 
 PART = "records"
 _REASONS = 5

@@ -23,19 +23,19 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import ConfigError, SinkError, Unavailable, WrongLog
 from coordination.state.model import LogView
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.java import find_java, require_heap
-from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.clients.kafka import Log, QuietLogger, UnknownTopic, topics_of
-from sink.clients.spark import bare_jvm
-from sink.clients.storage_probe import Jvm, probed
-from sink.clients.zookeeper import connected, require_chroot
+from sink.clients.java.errors import JAVA_ERRORS, message
+from sink.clients.java.installation import find_java, require_heap
+from sink.clients.kafka.log import Log, QuietLogger, UnknownTopic, topics_of
+from sink.clients.spark.session import bare_jvm
+from sink.clients.spark.storage_probe import Jvm, probed
+from sink.clients.zookeeper.session import connected, require_chroot
 from sink.config import Settings
 from sink.config.hudi_keys import notes
 from sink.config.record_formats import registry_access, value_format
 from sink.decode.column_records import UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
-from sink.decode.registry import Registry
+from sink.decode.registry.client import Registry
 from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
 from sink.hudi.existing_rows import rows_conflict
 from sink.hudi.files import Content, inspect_base_path
@@ -51,9 +51,9 @@ from sink.operations.table_version import require_own_table
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.schema.table_schema import TableSchema
 from sink.storage.files import is_reachable, open_storage, unwritable
-from sink.write.row_spec import spec_of, table_schema
-from sink.write.task_input import require_reader
-from sink.write.value_rules import left_open
+from sink.write.engines.task_input import require_reader
+from sink.write.rows.row_spec import spec_of, table_schema
+from sink.write.rows.value_rules import left_open
 
 METASTORE_SECONDS = 5.0
 _NEEDED = ("settings", "schema", "Kafka")

@@ -19,7 +19,7 @@ from sink.decode.cursors import Cursors
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.records import TOMBSTONE
-from sink.decode.registry import UnknownSchema, registry
+from sink.decode.registry.client import UnknownSchema, registry
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered
 from sink.schema.warnings import OmittedField, SchemaWarning

@@ -15,15 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sink.clients.spark_privacy import local_rows
+from sink.clients.spark.privacy import local_rows
 from sink.hudi.existing_rows import bucket_of
 from sink.hudi.file_groups import Group
 from sink.hudi.java_objects import JavaPackage
 from sink.hudi.specification import TableSpecification
 from sink.relanding.table_rows import COMMIT, FILE, PATH
 from sink.schema.table_schema import META_COLUMNS
-from sink.write.record_columns import RowSpec
-from sink.write.rewritten_files import GROUP
+from sink.write.engines.rewritten_files import GROUP
+from sink.write.rows.record_columns import RowSpec
 
 RECORD_KEY, SEQUENCE = "_hoodie_record_key", "_hoodie_commit_seqno"
 

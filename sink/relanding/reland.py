@@ -23,16 +23,16 @@ from coordination.errors import Conflict, Unavailable
 from coordination.planning.relanding import OffsetRange, plan_relanding
 from coordination.state.model import Checkpoint
 from sink.bad_records.table import ErrorsTable
-from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.clients.kafka import Log
+from sink.clients.java.errors import JAVA_ERRORS, message
+from sink.clients.kafka.log import Log
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
 from sink.operations.operator_commit import Begun, Office, commanded_sink, taking_office
 from sink.relanding.history import RELANDED_KEY, read_history
 from sink.relanding.repair import AppendRepair, KeyedRepair, Preview, Repair, Surroundings
-from sink.write.row_spec import table_schema
-from sink.write.task_input import Inputs
+from sink.write.engines.task_input import Inputs
+from sink.write.rows.row_spec import table_schema
 
 
 class Reland:

@@ -18,7 +18,7 @@ from coordination.errors import Conflict, TableError
 from coordination.planning.relanding import CommittedSlice, Relanding, differences
 from coordination.state.model import LogView, Slice, WriteTask
 from sink.bad_records.table import ErrorsTable
-from sink.clients.spark_privacy import local_rows
+from sink.clients.spark.privacy import local_rows
 from sink.hudi.file_groups import Group
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table
@@ -29,11 +29,11 @@ from sink.relanding.survey import NUMBER, RepairSurvey
 from sink.relanding.table_rows import Affected, RelandedRows, of_offsets
 from sink.relanding.winners import winners
 from sink.schema.table_schema import TableSchema
-from sink.write.changes import LOG_POSITION
-from sink.write.engine import change_keys, engine_of
-from sink.write.row_spec import ColumnResolver
-from sink.write.specification import RecordSpecification
-from sink.write.task_input import Inputs
+from sink.write.engines.engine import change_keys, engine_of
+from sink.write.engines.task_input import Inputs
+from sink.write.rows.changes import LOG_POSITION
+from sink.write.rows.row_spec import ColumnResolver
+from sink.write.rows.specification import RecordSpecification
 
 _NEW_GROUPS = {"hoodie.parquet.small.file.limit": "0"}
 """With write.operation=insert Hudi would add rows to small files, which the same commit may write again."""

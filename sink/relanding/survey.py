@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 
 from coordination.planning.relanding import CommittedSlice, Surveyed
 from coordination.state.model import Slice, SliceResult, WriteTask
-from sink.write.engine import MergedReports, Reports, decode_tasks, release
-from sink.write.record_columns import RowSpec
-from sink.write.task_input import Inputs, TaskReads
+from sink.write.engines.engine import MergedReports, Reports, decode_tasks, release
+from sink.write.engines.task_input import Inputs, TaskReads
+from sink.write.rows.record_columns import RowSpec
 
 NUMBER = "_sink_number"
 """The number of the transaction that committed a change."""

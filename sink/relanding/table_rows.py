@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordination.errors import TableError
-from sink.clients.spark_privacy import local_rows
+from sink.clients.spark.privacy import local_rows
 from sink.hudi.file_groups import Group, NewestBaseFile
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table import Table
 from sink.relanding.history import History
-from sink.write.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
+from sink.write.engines.rewritten_files import GROUP, STAT, FileVersion, NewVersion, RewriteJob, rewrite
 
 _LOOKS = 16
 """Files that are looked at side by side."""

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sink.relanding.survey import NUMBER
 from sink.schema.table_schema import IS_DELETED
-from sink.write.changes import LOG_POSITION
+from sink.write.rows.changes import LOG_POSITION
 
 _RANK, _CHANGES, _WINNER = "_sink_rank", "_sink_changes", "_sink_winner"
 _PLACE = (NUMBER, *LOG_POSITION.names)

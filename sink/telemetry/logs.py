@@ -77,7 +77,8 @@ def configure(
     )
     logging.basicConfig(level=THIRD_PARTY_LEVEL, handlers=[handler], force=True)
     logging.captureWarnings(True)
-    # Kazoo warns at every attempt to connect; sink/clients/zookeeper.py reports occasionally that ZooKeeper is away.
+    # Kazoo warns at every attempt to connect; sink/clients/zookeeper/session.py reports occasionally that ZooKeeper is
+    # away.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     for name in ("sink", "coordination"):
         logging.getLogger(name).setLevel(level.upper())

@@ -23,13 +23,13 @@ import pyarrow as pa
 import yaml
 
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TableView, TopicPartition, WriteTask
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.config import Settings
 from sink.hudi.table import Table
 from sink.schema.table_schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
-from sink.write.base_file import Attempt, BaseFile, InstantGuard
-from sink.write.parquet_layout import choose_layout
+from sink.write.files.base_file import Attempt, BaseFile, InstantGuard
+from sink.write.files.parquet_layout import choose_layout
 from tests.one_sink import load
 
 DDL = "order_id bigint, customer string, region string, amount double, note string"

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 
 from coordination.errors import Unavailable
-from sink.clients.java import BROKER_VERSIONS, fetch, find_java
+from sink.clients.java.installation import BROKER_VERSIONS, fetch, find_java
 from sink.devtools.local.child_process import Child
 from sink.devtools.local.servers import LOG4J, LOOPBACK, free_ports
 from tests.bench.catalog import DRIVER, postgres

@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro.columns import AvroReader
 from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
 from sink.schema.table_schema import parse_ddl

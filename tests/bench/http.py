@@ -26,8 +26,8 @@ import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sink.clients.kafka_process import LogProcess
-from sink.clients.shared_log import SharedLog
+from sink.clients.kafka.process import LogProcess
+from sink.clients.kafka.shared_log import SharedLog
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import ZooKeeperServer

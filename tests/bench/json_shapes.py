@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from sink.decode.json_records import JsonDecoder
+from sink.decode.json.records import JsonDecoder
 from tests.bench.orders import DDL, order
 from tests.columns_kit import columns
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from coordination.state.model import TableView
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.hudi.table import Table
 from sink.schema.table_schema import parse_ddl
 from tests.integration.table_kit import DDL, Driver, checkpoint, table_settings

@@ -30,9 +30,9 @@ from kazoo.client import KazooClient
 
 from coordination.zookeeper.worker_records import DIRECTORY
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from sink.runtime import presence as presence_module
-from sink.runtime.life import SinkState
-from sink.runtime.presence import Presence
+from sink.runtime.process import presence as presence_module
+from sink.runtime.process.presence import Presence
+from sink.runtime.sinks.life import SinkState
 
 POLL_SECONDS = 0.5
 ROOT = "/sink"

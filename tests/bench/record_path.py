@@ -21,15 +21,15 @@ import pyarrow.compute as pc
 
 from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
-from sink.decode.json_columns import FastParser
+from sink.decode.json.columns import FastParser
 from sink.layout.joined_texts import joined
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
-from sink.write.base_file import Attempt
-from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
-from sink.write.slice_files import FileLimits, SliceFiles
+from sink.write.files.base_file import Attempt
+from sink.write.files.slice_files import FileLimits, SliceFiles
+from sink.write.rows.record_columns import RowDecoder, RowSpec, separate_bad
 from tests.bench.orders import DDL, order
 from tests.columns_kit import columns
 

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from coordination.errors import SinkError
-from sink.clients.java import find_java
+from sink.clients.java.installation import find_java
 from tests.bench.results import Results, Run, this_machine
 
 CORES = 2

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.fleet import Fleet, produce

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from sink.clients.java import SPARK, fetch, find_java, pyspark_jars
+from sink.clients.java.installation import SPARK, fetch, find_java, pyspark_jars
 from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from sink.clients.class_archive import archive_option
+from sink.clients.java.class_archive import archive_option
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic

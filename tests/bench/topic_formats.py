@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.protobuf.files import descriptor_set_of_file
 
 Serialize = Callable[[Mapping[str, Any]], bytes]
 SHAPES = 5

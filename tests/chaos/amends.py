@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from sink.clients.child_environment import child_environment
+from sink.clients.host.child_environment import child_environment
 from tests.chaos.arena import Arena
 
 

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from typing_extensions import Self
 
 from coordination.errors import Unavailable
-from sink.clients.java import BROKER_VERSIONS, fetch
+from sink.clients.java.installation import BROKER_VERSIONS, fetch
 from sink.devtools.local.servers import LOOPBACK, Server
 
 DEBEZIUM = "3.6.1.Final"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 
-from sink.clients.java import cache_home, download_into
+from sink.clients.java.installation import cache_home, download_into
 
 VERSION = "11.6.0"
 """The newest that Maven Central has as a WebJar."""

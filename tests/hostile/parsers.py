@@ -25,22 +25,22 @@ from coordination.state import codec, control
 from sink import config
 from sink.audit.timeline import metadata_of
 from sink.config.values import topic_regex
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro.columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, ColumnReader, UnusableSchema, WireDecoder
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, Columns
 from sink.decode.fingerprints import fingerprint
 from sink.decode.header_ids import with_header_ids
-from sink.decode.json_records import JsonDecoder
-from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.json.records import JsonDecoder
+from sink.decode.protobuf.columns import ProtobufReader
 from sink.decode.records import SchemaMismatch
-from sink.decode.registry import RegisteredSchema, Registry, RegistryAccess, UnknownSchema
+from sink.decode.registry.client import RegisteredSchema, Registry, RegistryAccess, UnknownSchema
 from sink.devtools.local.servers import free_ports
 from sink.http.server import WorkerHttp
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
-from sink.runtime.http_settings import http_specification
+from sink.runtime.process.http_settings import http_specification
 from sink.schema.bounds import SchemaBounds
 from sink.schema.table_schema import parse_ddl
 from sink.telemetry.redaction import redact_text

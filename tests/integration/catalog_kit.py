@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.clients.java import pyspark_jars, spark_jars, storage_jars
+from sink.clients.java.installation import pyspark_jars, spark_jars, storage_jars
 from sink.storage.access import CONNECTORS
 
 

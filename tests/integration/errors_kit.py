@@ -17,8 +17,8 @@ from sink.hudi.table import Table, TableOutcome
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
-from sink.write.engine import WriteResult, engine_of
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import WriteResult, engine_of
+from sink.write.rows.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow

@@ -11,8 +11,8 @@ from coordination.state.model import LogView
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
-from sink.write.engine import WriteResult, engine_of
-from sink.write.row_spec import ColumnResolver, table_schema
+from sink.write.engines.engine import WriteResult, engine_of
+from sink.write.rows.row_spec import ColumnResolver, table_schema
 from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint
 

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from coordination.state.model import Slice, WriteTask
-from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
-from sink.write.kafka_reader import ReadLimits, TaskReader
-from sink.write.read_batches import ReadBatch
+from sink.write.reading.kafka_consumer import ConsumerSettings, KeptConsumer
+from sink.write.reading.kafka_reader import ReadLimits, TaskReader
+from sink.write.reading.read_batches import ReadBatch
 from tests.waiting import eventually
 
 MIB = 1 << 20

@@ -23,10 +23,10 @@ import psutil
 import structlog
 from kazoo.client import KazooClient
 
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.one_sink import load
 
 STEPS = ("planned", "begun", "in the metadata table", "on the timeline")

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import SinkError
 from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
@@ -30,7 +30,7 @@ from sink.hudi.specification import DEFAULT_LOCK_BASE_PATH, LOCK_BASE_PATH, LOCK
 from sink.hudi.table import Table
 from sink.hudi.table_services import HudiTableServices
 from sink.schema.table_schema import TableSchema
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.integration.sinktable import own_lock
 from tests.one_sink import load
 

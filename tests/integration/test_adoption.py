@@ -35,8 +35,8 @@ from sink.operations.adoption import (
     offsets_of,
     read_foreign_offsets,
 )
-from sink.write.engine import ArrowEngine
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import ArrowEngine
+from sink.write.rows.row_spec import table_schema
 from tests.fleet import SCHEMA, Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings

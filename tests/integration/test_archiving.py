@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import Conflict, Corrupt
-from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import HudiClient
 from sink.hudi.options import service_options

@@ -17,7 +17,7 @@ from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, s
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
 from sink.schema.table_schema import parse_ddl
-from sink.write.engine import ArrowEngine
+from sink.write.engines.engine import ArrowEngine
 
 pytestmark = pytest.mark.integration
 
@@ -185,8 +185,8 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
 
     from sink.layout.partition_paths import PartitionPaths
     from sink.storage.files import open_storage
-    from sink.write.base_file import Attempt
-    from sink.write.slice_files import FileLimits, SliceFiles
+    from sink.write.files.base_file import Attempt
+    from sink.write.files.slice_files import FileLimits, SliceFiles
 
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 10**6))[0])
     limits = FileLimits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=300 * 16)
@@ -266,8 +266,8 @@ def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gon
     import pyarrow as pa
 
     from sink.storage.files import open_storage
-    from sink.write.base_file import Abandoned, Attempt, BaseFile, InstantGuard
-    from sink.write.parquet_layout import choose_layout
+    from sink.write.files.base_file import Abandoned, Attempt, BaseFile, InstantGuard
+    from sink.write.files.parquet_layout import choose_layout
 
     storage = open_storage(str(instant.base))
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 9))[0])

@@ -27,8 +27,8 @@ from sink.audit.report import DigestCount, FindingKind, Report
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table
-from sink.write.engine import ArrowEngine
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import ArrowEngine
+from sink.write.rows.row_spec import table_schema
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for
 from tests.integration.table_kit import allow, connected, table_settings

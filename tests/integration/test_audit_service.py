@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from coordination.zookeeper.records import AuditAnswer, AuditRecord
 from sink.cli import main
-from sink.runtime.audit_service import MODULE
+from sink.runtime.sinks.audit_service import MODULE
 from tests.fleet import Fleet, produce
 from tests.http_kit import client_on_free_port
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from coordination.errors import Conflict
 from coordination.state.tree import PARTITIONS
 from sink.cli import main
-from sink.clients.kafka import Log
-from sink.clients.zookeeper import connected
+from sink.clients.kafka.log import Log
+from sink.clients.zookeeper.session import connected
 from sink.config import load_configuration
 from sink.operations import catching_up
 from sink.operations.catching_up import TOPIC_GONE

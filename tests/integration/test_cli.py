@@ -45,7 +45,7 @@ from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.records import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink import cli
-from sink.clients.kafka import Log
+from sink.clients.kafka.log import Log
 from sink.config import Settings
 from sink.operations.reset_writer import recorded_paths
 from sink.storage.table_files import UPGRADE
@@ -326,7 +326,7 @@ def test_watch_goes_on_until_ctrl_c_and_then_exits_130(fleet: Fleet):
 
 @pytest.mark.parametrize("command", ["status", "reset"])
 def test_an_unreachable_zookeeper_is_one_sentence_with_its_address(make_config, sink, command, monkeypatch):
-    monkeypatch.setattr("sink.clients.zookeeper.connected.__wrapped__.__defaults__", (1.0,))
+    monkeypatch.setattr("sink.clients.zookeeper.session.connected.__wrapped__.__defaults__", (1.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1")
     code, out = sink(command, "--config", config)
     assert code == 2
@@ -628,8 +628,8 @@ def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_con
 
 
 def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
-    monkeypatch.setattr("sink.clients.zookeeper.connected.__wrapped__.__defaults__", (1.0,))
-    monkeypatch.setattr("sink.clients.kafka.Log.__init__.__defaults__", (2.0,))
+    monkeypatch.setattr("sink.clients.zookeeper.session.connected.__wrapped__.__defaults__", (1.0,))
+    monkeypatch.setattr("sink.clients.kafka.log.Log.__init__.__defaults__", (2.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1", kafka__bootstrap__servers="127.0.0.1:2")
     code, out = sink("validate", "--config", config)
     assert code == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sink.clients.java import pyspark_jars
+from sink.clients.java.installation import pyspark_jars
 from sink.devtools.local.servers import LOOPBACK, Server, free_ports
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.integration.sinktable import slices_of

@@ -26,8 +26,8 @@ from sink.hudi.table import Table, TableOutcome
 from sink.layout.column_ranges import KEY
 from sink.schema.table_schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
-from sink.write.base_file import Attempt, BaseFile, InstantGuard
-from sink.write.parquet_layout import choose_layout
+from sink.write.files.base_file import Attempt, BaseFile, InstantGuard
+from sink.write.files.parquet_layout import choose_layout
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.child_environment import child_environment
+from sink.clients.host.child_environment import child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
 from sink.devtools.demo.play import FIRST_WORKERS, _home, _print_next_commands, run

@@ -13,11 +13,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
-from sink.clients import kafka as kafka_client
-from sink.clients.kafka_process import LogProcess
+from sink.clients.kafka import log as kafka_client
+from sink.clients.kafka.process import LogProcess
 from sink.config import Configuration, load_configuration
-from sink.runtime import discovery
-from sink.runtime.discovery import TopicDiscovery
+from sink.runtime.process import discovery
+from sink.runtime.process.discovery import TopicDiscovery
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration

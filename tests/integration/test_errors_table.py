@@ -15,13 +15,13 @@ from sink.audit.log import TopicAccess
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.bad_records.table import ErrorsTable, QuarantineMissing
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
 from sink.operations.operator_commit import commanded_sink
-from sink.write.engine import engine_of
-from sink.write.record_headers import UNREADABLE
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import engine_of
+from sink.write.reading.record_headers import UNREADABLE
+from sink.write.rows.row_spec import table_schema
 from tests.header_kit import produce_with_headers
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of

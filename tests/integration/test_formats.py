@@ -29,10 +29,10 @@ from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 
 from coordination.errors import BadRecord, Unavailable
 from coordination.planning.schema_identity import conflict
-from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.protobuf.files import descriptor_set_of_file
 from sink.operations.validation import _registry
-from sink.write.engine import ArrowEngine
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import ArrowEngine
+from sink.write.rows.row_spec import table_schema
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]

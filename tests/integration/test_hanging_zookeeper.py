@@ -15,15 +15,15 @@ import pytest
 
 from coordination.state.model import Member
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.zookeeper import ZooKeeperSession
+from sink.clients.zookeeper.session import ZooKeeperSession
 from sink.devtools.local.zookeeper import ZooKeeperServer
-from sink.runtime.commit_warmup import LeaderSearch
-from sink.runtime.life import Life, SinkState
-from sink.runtime.membership import Membership
-from sink.runtime.pools import CoalescedRun, new_pool
-from sink.runtime.presence import Presence
-from sink.runtime.process import PAUSED_SECONDS, WorkerProcess
-from sink.runtime.sink import Sink
+from sink.runtime.process.commit_warmup import LeaderSearch
+from sink.runtime.process.presence import Presence
+from sink.runtime.process.worker_process import PAUSED_SECONDS, WorkerProcess
+from sink.runtime.sinks.life import Life, SinkState
+from sink.runtime.sinks.membership import Membership
+from sink.runtime.sinks.sink import Sink
+from sink.runtime.turns.pools import CoalescedRun, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually

@@ -25,9 +25,9 @@ from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 
-from sink.decode.proto_files import descriptor_set_of_file
-from sink.write.engine import ArrowEngine
-from sink.write.row_spec import table_schema
+from sink.decode.protobuf.files import descriptor_set_of_file
+from sink.write.engines.engine import ArrowEngine
+from sink.write.rows.row_spec import table_schema
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]

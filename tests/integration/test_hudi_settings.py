@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sink.audit.audit import audit
-from sink.clients.java import spark_jars
+from sink.clients.java.installation import spark_jars
 from sink.config.hudi_keys import KEYS
 from sink.devtools.hudi_keys import differences
 from tests.integration.conftest import MakeDriver

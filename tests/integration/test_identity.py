@@ -14,7 +14,7 @@ from sink.devtools.local.kafka import KafkaServer, Listener
 from sink.devtools.local.servers import free_ports
 from sink.operations.control import SinkControl
 from sink.operations.observed_sink import observed_sink
-from sink.write.kafka_reader import ReadLimits
+from sink.write.reading.kafka_reader import ReadLimits
 from tests.chaos.proxy import Proxy
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet

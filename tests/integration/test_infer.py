@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sink import cli
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.one_sink import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]

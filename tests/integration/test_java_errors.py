@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.clients.java_errors import error_summary, error_text, message
+from sink.clients.java.errors import error_summary, error_text, message
 
 pytestmark = pytest.mark.integration
 

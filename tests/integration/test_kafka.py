@@ -24,10 +24,10 @@ from confluent_kafka.admin import (
 
 from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PartitionLog, TopicPartition
-from sink.clients import kafka as kafka_client
-from sink.clients import kafka_groups
-from sink.clients.kafka import AccessDenied, Log, UnknownTopic
-from sink.clients.record_times import begin_times
+from sink.clients.kafka import groups as kafka_groups
+from sink.clients.kafka import log as kafka_client
+from sink.clients.kafka.log import AccessDenied, Log, UnknownTopic
+from sink.clients.kafka.record_times import begin_times
 from sink.devtools.local.kafka import KafkaServer
 from tests.waiting import eventually
 

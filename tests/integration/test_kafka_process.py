@@ -16,8 +16,8 @@ import pytest
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, TopicPartition
-from sink.clients.kafka import Log, UnknownTopic, settled
-from sink.clients.kafka_process import LogProcess
+from sink.clients.kafka.log import Log, UnknownTopic, settled
+from sink.clients.kafka.process import LogProcess
 from sink.devtools.local.kafka import KafkaServer
 from tests.conftest import topics
 from tests.fleet import produce
@@ -116,7 +116,7 @@ def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_
 
 
 def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sink.clients.kafka_child.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("sink.clients.kafka.child.GRACE_SECONDS", 0.5)
     log = LogProcess({"bootstrap.servers": kafka.address}, timeout=1.0)
     name = topic()
 
@@ -138,7 +138,7 @@ def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch
 
 def test_the_process_ends_with_a_parent_that_is_killed(kafka: KafkaServer) -> None:
     program = f"""
-from sink.clients.kafka_process import LogProcess
+from sink.clients.kafka.process import LogProcess
 log = LogProcess({{"bootstrap.servers": {kafka.address!r}}})
 log.start()
 print(log.pid, flush=True)

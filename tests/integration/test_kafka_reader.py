@@ -21,10 +21,10 @@ from sink.audit.checkpoints import LogPartition as AuditedPartition
 from sink.audit.failures import CannotAudit
 from sink.audit.log import LogRange, LogReader, TopicAccess
 from sink.devtools.local.kafka import KafkaServer
-from sink.write import kafka_consumer, kafka_reader
-from sink.write.kafka_reader import ReadLimits, TaskReader
-from sink.write.task_errors import TaskFailed, task_error
-from sink.write.task_input import KafkaSource
+from sink.write.engines.task_errors import TaskFailed, task_error
+from sink.write.engines.task_input import KafkaSource
+from sink.write.reading import kafka_consumer, kafka_reader
+from sink.write.reading.kafka_reader import ReadLimits, TaskReader
 from tests.integration.reader_kit import (
     AMPLE,
     MIB,

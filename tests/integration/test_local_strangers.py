@@ -22,11 +22,11 @@ from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sink.clients.java import pyspark_jars
-from sink.clients.portless_gateway import close_port
-from sink.clients.private_directory import private_directory
-from sink.clients.spark import bare_jvm
-from sink.clients.spark_privacy import collect_binary, local_rows
+from sink.clients.host.private_directory import private_directory
+from sink.clients.java.installation import pyspark_jars
+from sink.clients.java.portless_gateway import close_port
+from sink.clients.spark.privacy import collect_binary, local_rows
+from sink.clients.spark.session import bare_jvm
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import MakeFleet
 from tests.integration.table_kit import table_settings
@@ -65,7 +65,7 @@ def test_the_jvm_of_a_local_master_listens_on_no_port(tmp_path: Path) -> None:
     program = f"""
     from pathlib import Path
     import psutil
-    from sink.clients.spark import start_session
+    from sink.clients.spark.session import start_session
     from tests.integration.table_kit import table_settings
     from tests.integration.test_local_strangers import listening, unchanged
     path = Path({str(tmp_path)!r})
@@ -99,7 +99,7 @@ def test_a_connection_that_was_made_before_a_gateway_closed_its_port_is_closed(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
 
-    monkeypatch.setattr("sink.clients.jvm_launch.close_port", close_port_beside_strangers)
+    monkeypatch.setattr("sink.clients.java.launch.close_port", close_port_beside_strangers)
     with bare_jvm(table_settings(tmp_path / "table", "127.0.0.1:9").session) as gateway:
         for stranger in strangers:
             stranger.settimeout(30)
@@ -145,7 +145,7 @@ def test_a_stranger_at_sparks_ports_gets_no_block_and_stops_no_executor(tmp_path
     program = f"""
     import json, sys
     from pathlib import Path
-    from sink.clients.spark import start_session
+    from sink.clients.spark.session import start_session
     from tests.integration.table_kit import table_settings
     path = Path({str(tmp_path)!r})
     settings = table_settings(path / "table", "127.0.0.1:9", spark__jars={str(next(pyspark_jars().glob("xz*.jar")))!r})
@@ -225,7 +225,7 @@ def test_no_command_line_has_a_password_of_the_jvms_options(tmp_path: Path) -> N
 def test_settings_that_refer_to_the_environment_reach_a_workers_jvm_and_no_command_line(tmp_path: Path) -> None:
     program = f"""
     from pathlib import Path
-    from sink.clients.spark import start_session
+    from sink.clients.spark.session import start_session
     from sink.config import load_configuration
     path = Path({str(tmp_path)!r})
     [settings] = load_configuration(path / "table.properties").sinks
@@ -302,8 +302,8 @@ def test_a_jvm_whose_executor_was_stopped_or_whose_heap_is_full_is_gone_with_the
     import sys, time
     from pathlib import Path
     from py4j.protocol import Py4JError
-    from sink.clients.spark import start_session
-    from sink.runtime.jvm_watchdog import JvmWatchdog
+    from sink.clients.spark.session import start_session
+    from sink.runtime.watches.jvm_watchdog import JvmWatchdog
     from tests.integration.table_kit import table_settings
     {textwrap.indent(STOP_EXECUTOR, "    ").strip()}
     path = Path({str(tmp_path)!r})

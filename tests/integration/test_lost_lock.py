@@ -18,7 +18,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import SINK, Driver, by_name
 from tests.integration.test_rewrites import (

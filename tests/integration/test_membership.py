@@ -16,10 +16,10 @@ from coordination.errors import ConfigError, OtherVersion, Unavailable
 from coordination.state.model import Member
 from coordination.state.versions import PROTOCOL
 from coordination.zookeeper.keeper import Keeper
-from sink.runtime.membership import Membership, new_member
-from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, Ticker, new_pool
-from sink.runtime.resources import Resources
+from sink.runtime.sinks.membership import Membership, new_member
+from sink.runtime.sinks.resources import Resources
+from sink.runtime.turns.pools import SerialExecutor, Ticker, new_pool
+from sink.runtime.watches.notes import Observer
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import table_settings

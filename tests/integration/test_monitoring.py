@@ -14,7 +14,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink.clients.java import find_java
+from sink.clients.java.installation import find_java
 from sink.devtools.jars import kafka_jars
 from sink.devtools.local.kafka import BROKER_VERSIONS, KafkaServer
 from sink.devtools.local.servers import free_ports
@@ -91,7 +91,7 @@ def waiting(port: int, server: str) -> float:
 
 def group_process(fleet: Fleet) -> psutil.Process | None:
     worker = psutil.Process(fleet.workers["w1"].pid)
-    return next((p for p in worker.children(recursive=True) if "sink.clients.kafka_groups" in p.cmdline()), None)
+    return next((p for p in worker.children(recursive=True) if "sink.clients.kafka.groups" in p.cmdline()), None)
 
 
 def test_the_process_that_tells_the_group_can_hang_and_die_and_no_commit_waits(make_fleet: MakeFleet) -> None:

@@ -23,8 +23,8 @@ from sink.audit.audit import audit
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
 from sink.layout.partition_times import PRESETS, PartitionTime
-from sink.write.row_spec import table_schema
-from sink.write.slice_files import METAFILE
+from sink.write.files.slice_files import METAFILE
+from sink.write.rows.row_spec import table_schema
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce, stats_of, tasks_of
 from tests.integration.table_kit import SINK, allow, checkpoint, connected

@@ -25,7 +25,7 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView,
 from sink.config import Settings
 from sink.hudi.table import Table
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.engine import engine_of
+from sink.write.engines.engine import engine_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -22,8 +22,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from coordination.errors import ConfigError
-from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
-from sink.decode.registry import Registry, RegistryAccess, RegistryUnavailable, UnknownSchema, registry
+from sink.decode.protobuf.files import descriptor_set, descriptor_set_of_file
+from sink.decode.registry.client import Registry, RegistryAccess, RegistryUnavailable, UnknownSchema, registry
 from sink.devtools.local.servers import LOOPBACK
 from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, RegistryServer, StubRegistry, forward
 

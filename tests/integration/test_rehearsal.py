@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sink.hudi.table import Table, TableOutcome
-from sink.runtime import commit_warmup
-from sink.runtime.commit_warmup import rehearse
+from sink.runtime.process import commit_warmup
+from sink.runtime.process.commit_warmup import rehearse
 from sink.schema.table_schema import parse_ddl
 from tests.integration.conftest import RECORDS, MakeFleet
 from tests.integration.table_kit import DDL, table_settings

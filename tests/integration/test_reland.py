@@ -22,7 +22,7 @@ from coordination.state.model import Checkpoint
 from sink.audit.audit import audit
 from sink.audit.log import TopicAccess
 from sink.audit.report import Report
-from sink.clients.kafka import Log
+from sink.clients.kafka.log import Log
 from sink.commands.reland import parse_ranges
 from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.relanding.reland import Reland

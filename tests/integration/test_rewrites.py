@@ -19,7 +19,7 @@ from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.integration.conftest import MakeDriver
 from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants
 from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint, connected

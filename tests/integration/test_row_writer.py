@@ -16,7 +16,7 @@ from sink.config import Settings
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import Table, TableOutcome
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.engine import ArrowEngine, RowEngine
+from sink.write.engines.engine import ArrowEngine, RowEngine
 from tests.integration.sinktable import make_settings, produce, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected
 

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import Unavailable
-from sink.clients.child_environment import child_environment
+from sink.clients.host.child_environment import child_environment
 from sink.devtools.local.child_process import Child
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports

@@ -20,7 +20,7 @@ from coordination.errors import Unavailable
 from coordination.state import codec
 from coordination.zookeeper.records import AuditRecord
 from coordination.zookeeper.table_service_lock import RUN, Service, TableServiceLock, TableServiceRun
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper.session import connected
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
@@ -28,9 +28,9 @@ from sink.hudi.options import service_options
 from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
-from sink.runtime import table_service_runner
-from sink.runtime.table_reports import TableMetricsReporter
-from sink.runtime.table_service_runner import MetadataServices, TableServiceRunner
+from sink.runtime.sinks import table_service_runner
+from sink.runtime.sinks.table_reports import TableMetricsReporter
+from sink.runtime.sinks.table_service_runner import MetadataServices, TableServiceRunner
 from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.clients import class_archive
-from sink.clients.class_archive import archive_option, archive_path
-from sink.clients.java import find_java
-from sink.clients.java_errors import JAVA_ERRORS
-from sink.clients.spark import _conf, start_session
+from sink.clients.java import class_archive
+from sink.clients.java.class_archive import archive_option, archive_path
+from sink.clients.java.errors import JAVA_ERRORS
+from sink.clients.java.installation import find_java
+from sink.clients.spark.session import _conf, start_session
 from tests.integration.table_kit import table_settings
 
 pytestmark = pytest.mark.integration
@@ -35,8 +35,8 @@ SCHEMA = "HOODIE_METADATA_AVRO_SCHEMA"
 def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path, option: dict[str, str], reason: str) -> None:
     program = f"""
 from pathlib import Path
-from sink.clients.java_errors import JAVA_ERRORS
-from sink.clients.spark import start_session
+from sink.clients.java.errors import JAVA_ERRORS
+from sink.clients.spark.session import start_session
 from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
 settings = table_settings(path / "table", "127.0.0.1:9", **{option!r})
@@ -67,7 +67,7 @@ def test_tasks_are_forked_from_a_python_that_has_imported_the_writer(spark: Spar
             yield pa.RecordBatch.from_pydict({"module": [sys.modules["__main__"].__spec__.name]})
 
     (row,) = spark.range(1).mapInArrow(forked_from, "module string").collect()
-    assert row["module"] == "sink.write.daemon"
+    assert row["module"] == "sink.write.engines.daemon"
 
 
 def test_an_archive_of_classes_that_does_not_fit_costs_no_start(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_session_that_was_started_for_nothing_is_stopped(tmp_path: Path) -> No
     program = f"""
 from pathlib import Path
 from pyspark import SparkContext
-from sink.clients.starting_session import StartingSession
+from sink.clients.spark.starting_session import StartingSession
 from tests.integration.table_kit import table_settings
 path = Path({str(tmp_path)!r})
 try:

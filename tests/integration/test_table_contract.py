@@ -32,10 +32,10 @@ from coordination.state.model import InstantState, Slice, TableView, WriteTask
 from coordination.state.tree import Create
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
-from sink.clients.kafka import Log
-from sink.runtime.effect_handlers import CoordinatorEffectHandler
+from sink.clients.kafka.log import Log
+from sink.runtime.sinks.effect_handlers import CoordinatorEffectHandler
 from sink.telemetry.metrics import ProcessMetrics
-from sink.write.row_spec import ColumnResolver
+from sink.write.rows.row_spec import ColumnResolver
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, table_settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 

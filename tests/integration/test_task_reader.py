@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from coordination.errors import BadRecord, DataLoss
 from coordination.state.model import Slice, SliceResult, WriteTask
-from sink.write.engine import ArrowEngine, WriteResult
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import ArrowEngine, WriteResult
+from sink.write.rows.row_spec import table_schema
 from tests.integration.reader_kit import (
     EAGER_COMPACTION,
     SentRecord,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import BadRecord
-from sink.decode.registry import Registry, RegistryAccess
+from sink.decode.registry.client import Registry, RegistryAccess
 from sink.hudi.schema_texts import MOST_KEPT, SCHEMAS
 from tests.integration.debezium_kit import Connector, optional
 from tests.integration.table_kit import connected

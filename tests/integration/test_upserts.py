@@ -17,8 +17,8 @@ from sink.audit.report import FindingKind
 from sink.hudi.lock import TableLocks
 from sink.hudi.table import TableOutcome
 from sink.hudi.table_services import HudiTableServices
-from sink.runtime.commit_warmup import rehearse
-from sink.write.row_spec import table_schema
+from sink.runtime.process.commit_warmup import rehearse
+from sink.write.rows.row_spec import table_schema
 from tests.integration.sinktable import slices_of, stats_of
 from tests.integration.table_kit import SINK, connected
 from tests.integration.upsert_kit import (

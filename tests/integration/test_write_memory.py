@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from sink.clients.heap import MOST_SHARE, heap_bytes
+from sink.clients.java.heap import MOST_SHARE, heap_bytes
 from sink.hudi.client import HudiClient
 from sink.hudi.options import service_options
-from sink.write.engine import ArrowEngine
-from sink.write.row_spec import table_schema
+from sink.write.engines.engine import ArrowEngine
+from sink.write.rows.row_spec import table_schema
 from tests.conftest import SPARK_HEAP
 from tests.integration.reader_kit import MIB, SentRecord, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of

@@ -24,8 +24,8 @@ from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options
 from sink.hudi.table import Table, TableOutcome
-from sink.write.engine import UpsertEngine, WriteResult
-from sink.write.row_spec import ColumnResolver, table_schema
+from sink.write.engines.engine import UpsertEngine, WriteResult
+from sink.write.rows.row_spec import ColumnResolver, table_schema
 from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of
 from tests.integration.table_kit import SINK, allow, checkpoint, other_writer_options

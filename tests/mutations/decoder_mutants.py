@@ -15,10 +15,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from sink.audit.content import changes, records
 from sink.audit.decode import avro_values, json_values, protobuf_values
 from sink.audit.decode.rules import Bad
-from sink.decode import avro_times, json_columns, json_decimals, time_texts
-from sink.decode import protobuf_values as protobuf_texts
-from sink.write import changes as writers_changes
-from sink.write import record_columns
+from sink.decode import time_texts
+from sink.decode.avro import times as avro_times
+from sink.decode.json import columns as json_columns
+from sink.decode.json import decimals as json_decimals
+from sink.decode.protobuf import values as protobuf_texts
+from sink.write.rows import changes as writers_changes
+from sink.write.rows import record_columns
 
 Patch = Callable[[Any, str, Any], None]
 

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from sink.clients.spark import start_session
+from sink.clients.spark.session import start_session
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.conftest import topics

@@ -35,8 +35,8 @@ from coordination.state.model import (
     TopicPartition,
     WriteTask,
 )
-from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.clients.spark import start_session
+from sink.clients.java.errors import JAVA_ERRORS, message
+from sink.clients.spark.session import start_session
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
@@ -45,8 +45,8 @@ from sink.hudi.specification import DEFAULT_LOCK_BASE_PATH, LOCK_BASE_PATH, LOCK
 from sink.hudi.table import Table
 from sink.storage.access import hadoop_options
 from sink.telemetry.failpoints import DIRECTORY
-from sink.write.engine import engine_of
-from sink.write.row_spec import ColumnResolver, table_schema
+from sink.write.engines.engine import engine_of
+from sink.write.rows.row_spec import ColumnResolver, table_schema
 from tests.one_sink import load
 
 ANSWER_SECONDS = 180.0

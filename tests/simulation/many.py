@@ -23,8 +23,8 @@ from coordination.machines.coordinator import Coordinator
 from coordination.planning.offsets import DataLossPolicy
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
 from coordination.zookeeper.worker_summaries import WorkerSummary
-from sink.runtime import spreading
-from sink.runtime.admission import ASKS_SECONDS, PATIENCE_SECONDS, AdmissionControl
+from sink.runtime.turns import spreading
+from sink.runtime.turns.admission import ASKS_SECONDS, PATIENCE_SECONDS, AdmissionControl
 from tests.simulation.faults import Profile, draw
 from tests.simulation.process import DRAIN_SECONDS, Process
 from tests.simulation.violation import Violation
@@ -280,7 +280,7 @@ class Host:
         if len(paused) > 1:
             raise Violation(ENDS_WITH_ITS_PROCESS, f"{self.name} is paused in some sinks only")
 
-    # Sharing, as `sink.runtime.presence` does it
+    # Sharing, as `sink.runtime.process.presence` does it
 
     @property
     def leads(self) -> list[str]:

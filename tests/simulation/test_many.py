@@ -14,7 +14,7 @@ import pytest
 
 from coordination.zookeeper.worker_records import WorkerRecord
 from coordination.zookeeper.worker_summaries import WorkerSummary
-from sink.runtime import admission, spreading
+from sink.runtime.turns import admission, spreading
 from tests.simulation import many
 from tests.simulation.many import Host, ManySinksWorld, Poison, SinkProcess
 from tests.simulation.process import Process

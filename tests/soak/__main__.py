@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from sink.clients.heap import heap_bytes
+from sink.clients.java.heap import heap_bytes
 from tests.soak import probe
 from tests.soak.lab import Lab, Progress
 from tests.soak.report import draw, judge, table

@@ -14,8 +14,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from coordination.errors import Unavailable
-from sink.clients.java import fetch, find_java, pyspark_jars
-from sink.clients.java_errors import message
+from sink.clients.java.errors import message
+from sink.clients.java.installation import fetch, find_java, pyspark_jars
 
 COORDINATES = (
     "org.apache.hadoop:hadoop-client-minicluster:3.3.4",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sink.clients.java import BROKER_VERSIONS, fetch, pyspark_jars
+from sink.clients.java.installation import BROKER_VERSIONS, fetch, pyspark_jars
 from sink.devtools.local.kafka import kafka_answers
 from sink.devtools.local.servers import LOOPBACK, Server
 from sink.devtools.local.zookeeper import ZooKeeperServer

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sink.clients.java import find_java, pyspark_jars
+from sink.clients.java.installation import find_java, pyspark_jars
 from sink.devtools.local.servers import LOOPBACK
 from tests.storage.hadoop_jvm import hadoop_jvm, write_site
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from sink.config import Settings
-from sink.write.changes import ChangeDecoder
-from sink.write.record_columns import BadRow, separate_bad
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.changes import ChangeDecoder
+from sink.write.rows.record_columns import BadRow, separate_bad
+from sink.write.rows.row_spec import spec_of, table_schema
 from tests.one_sink import load
 
 DDL = "id bigint, name string not null, at bigint"

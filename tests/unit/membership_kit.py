@@ -14,13 +14,13 @@ import pytest
 
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantView
-from sink.runtime import membership
-from sink.runtime.admission import AdmissionControl
-from sink.runtime.membership import Membership, new_member
-from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, SlotPool, Ticker, new_pool
-from sink.runtime.resources import Resources, SharedTurns
-from sink.runtime.sink import Sink
+from sink.runtime.sinks import membership
+from sink.runtime.sinks.membership import Membership, new_member
+from sink.runtime.sinks.resources import Resources, SharedTurns
+from sink.runtime.sinks.sink import Sink
+from sink.runtime.turns.admission import AdmissionControl
+from sink.runtime.turns.pools import SerialExecutor, SlotPool, Ticker, new_pool
+from sink.runtime.watches.notes import Observer
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings
 

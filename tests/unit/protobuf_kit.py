@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, ValueRules
-from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.protobuf.columns import ProtobufReader
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 

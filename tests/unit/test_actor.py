@@ -12,11 +12,11 @@ import pytest
 
 from coordination.state.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.state.model import Slice, WriteTask
-from sink.runtime.actor import Actor
-from sink.runtime.effect_handlers import ParticipantEffectHandler
-from sink.runtime.pools import SerialExecutor, Ticker
+from sink.runtime.sinks.effect_handlers import ParticipantEffectHandler
+from sink.runtime.turns.actor import Actor
+from sink.runtime.turns.pools import SerialExecutor, Ticker
 from sink.telemetry.metrics import ProcessMetrics
-from sink.write.engine import WriteResult
+from sink.write.engines.engine import WriteResult
 from tests.waiting import eventually
 
 SLICES = (Slice("t", 0, 0, 10, "id", 0),)

@@ -9,7 +9,7 @@ import pytest
 from coordination.machines.coordinator import Coordinator
 from coordination.state.messages import Admission, Begin
 from coordination.state.model import Phase
-from sink.runtime.admission import (
+from sink.runtime.turns.admission import (
     ASKS_SECONDS,
     MOST,
     PATIENCE_SECONDS,

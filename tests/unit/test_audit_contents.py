@@ -25,10 +25,10 @@ from sink.config import Settings
 from sink.config.record_formats import registry_access, value_format
 from sink.decode.file_schema import file_schema
 from sink.decode.fingerprints import fingerprint
-from sink.decode.registry import RegisteredSchema, registry
+from sink.decode.registry.client import RegisteredSchema, registry
 from sink.hudi.schema_texts import SCHEMAS, SUFFIX, document
 from sink.storage.table_files import TableFiles
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.reports.case_kit import CASES, TOPIC, Case, compared, content
 
 SINK = "orders"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro.columns import AvroReader
 from sink.decode.cursors import Cursors
 from sink.decode.fields import NO_RULES, Columns, ValueRules
 from sink.decode.records import SchemaMismatch

@@ -18,9 +18,9 @@ from sink.config import Configuration, load_configuration
 from sink.operations.catching_up import TOPIC_GONE
 from sink.operations.chosen import KnownSinks
 from sink.operations.control import Overdue
-from sink.runtime import bounded_run, launch
-from sink.runtime.bounded_run import BoundedRun, Unfinished
-from sink.runtime.signals import Signals
+from sink.runtime.process import bounded_run, launch
+from sink.runtime.process.bounded_run import BoundedRun, Unfinished
+from sink.runtime.process.signals import Signals
 from tests.unit.test_config_errors import BASE
 
 Refuse = Callable[[str, SinkError], None]

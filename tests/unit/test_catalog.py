@@ -14,7 +14,7 @@ from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.catalog import entry_names, sync_options
 from sink.operations.observed_sink import observed_sink
 from sink.operations.status import CatalogStatus, catalog_status
-from sink.runtime.catalog_sync import LAST_RETRY_SECONDS, seconds_to_next
+from sink.runtime.sinks.catalog_sync import LAST_RETRY_SECONDS, seconds_to_next
 from tests.unit.settings_kit import minimal_settings
 
 URI = {"catalog__metastore__uris": "thrift://metastore:9083"}

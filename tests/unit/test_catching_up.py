@@ -13,7 +13,7 @@ import pytest
 from coordination.errors import ConfigError
 from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperInfo, KeeperView
-from sink.clients.kafka import Log
+from sink.clients.kafka.log import Log
 from sink.operations.catching_up import CatchUpTarget, positions_at, target_of
 from sink.operations.observed_sink import observed_sink
 from sink.operations.reset import ResetRequest, with_offsets

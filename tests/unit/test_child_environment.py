@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import Unavailable
-from sink.clients.kafka_process import LogProcess
+from sink.clients.kafka.process import LogProcess
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot leave its directory out: use 3.11 or newer")

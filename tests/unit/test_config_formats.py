@@ -11,7 +11,7 @@ import pytest
 from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.config.record_formats import registry_access, value_format
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 from tests.one_sink import load
 
 MINIMAL = {

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from coordination.errors import ConfigError, SinkError
-from sink.clients.spark import _DEFAULTS, _REQUIRED
+from sink.clients.spark.session import _DEFAULTS, _REQUIRED
 from sink.config import Settings
 from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
 from sink.hudi.options import commit_options, preflight_errors, service_options
 from sink.hudi.placement import BUCKETS, LOCK, notes, placements
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.engine import ENGINES
+from sink.write.engines.engine import ENGINES
 from tests.one_sink import load
 
 MINIMAL = {

@@ -13,8 +13,8 @@ import pytest
 
 from sink.audit.decode.json_values import json_row
 from sink.audit.decode.rules import Bad, Rules
-from sink.decode.connect_json import ConnectDecoder
 from sink.decode.formats import ValueFormat
+from sink.decode.json.connect_json import ConnectDecoder
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 from tests.unit.change_kit import changes_of, separated, settings_of

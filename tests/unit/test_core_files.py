@@ -11,7 +11,7 @@ def test_neither_a_worker_nor_a_child_writes_a_core_file() -> None:
 import resource, subprocess, sys
 _, limit = resource.getrlimit(resource.RLIMIT_CORE)
 resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
-from sink.runtime.launch import _write_no_core_file
+from sink.runtime.process.launch import _write_no_core_file
 _write_no_core_file()
 print(resource.getrlimit(resource.RLIMIT_CORE)[0], flush=True)
 subprocess.run([sys.executable, "-c", "import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])"])

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sink.decode.json_records import JsonDecoder
+from sink.decode.json.records import JsonDecoder
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 

@@ -101,7 +101,7 @@ def test_the_images_commands_are_there() -> None:
 def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     version: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sink.clients import java
+    from sink.clients.java import installation as java
     from sink.devtools import jars
 
     binary = tmp_path / "bin" / "java"
@@ -124,7 +124,7 @@ def test_make_hides_no_progress_of_the_large_downloads() -> None:
 
 
 def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
-    from sink.runtime.sink import DRAIN_SECONDS
+    from sink.runtime.sinks.sink import DRAIN_SECONDS
 
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]

@@ -21,7 +21,7 @@ from sink.decode.field_names import columns_of_fields
 from sink.decode.fields import Choices, Infinity, ValueRules
 from sink.decode.formats import ValueFormat
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.row_spec import spec_of, table_schema
 from tests.unit.change_kit import changes_of, settings_of
 
 NAMES = {

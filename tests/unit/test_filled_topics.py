@@ -9,9 +9,9 @@ from message_kit import record_columns
 from settings_kit import minimal_settings
 from structlog.testing import capture_logs
 
-from sink.write.filled_topics import FilledTopics, TopicsSeen, UnfilledWarnings, unfilled_topics
-from sink.write.record_columns import separate_bad
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.filled_topics import FilledTopics, TopicsSeen, UnfilledWarnings, unfilled_topics
+from sink.write.rows.record_columns import separate_bad
+from sink.write.rows.row_spec import spec_of, table_schema
 
 UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "delete__key__format": "json"}
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from sink.decode import proto_files
 from sink.decode.fingerprints import fingerprint
-from sink.decode.proto_files import descriptor_set
-from sink.decode.registry import RegisteredSchema
+from sink.decode.protobuf import files as proto_files
+from sink.decode.protobuf.files import descriptor_set
+from sink.decode.registry.client import RegisteredSchema
 
 FIELD: dict[str, Any] = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "aliases": ["t"]}
 ORDER: dict[str, Any] = {

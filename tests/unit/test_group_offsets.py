@@ -15,9 +15,9 @@ from coordination.errors import Unavailable
 from coordination.state.model import PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger
-from sink.clients import kafka_groups
-from sink.clients.kafka_groups import GroupCommitter
-from sink.runtime.notes import LandedOffsets
+from sink.clients.kafka import groups as kafka_groups
+from sink.clients.kafka.groups import GroupCommitter
+from sink.runtime.watches.notes import LandedOffsets
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 

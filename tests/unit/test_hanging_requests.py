@@ -14,10 +14,10 @@ import structlog
 
 from sink.hudi import lock
 from sink.hudi.lock import TableLocks
-from sink.runtime import process
-from sink.runtime import sink as sinks
-from sink.runtime.process import WorkerProcess
-from sink.runtime.sink import Sink
+from sink.runtime.process import worker_process as process
+from sink.runtime.process.worker_process import WorkerProcess
+from sink.runtime.sinks import sink as sinks
+from sink.runtime.sinks.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings
 

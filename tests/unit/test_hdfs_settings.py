@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.spark_storage import session_options
+from sink.clients.spark.storage import session_options
 from sink.config import Settings
 from sink.storage.access import NO_ACCESS, HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.faults import fault_in

@@ -19,11 +19,11 @@ from sink.decode import formats
 from sink.decode.formats import ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.records import Decoded
-from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
+from sink.decode.registry.client import RegisteredSchema, RegistryAccess, UnknownSchema
 from sink.schema.table_schema import TableSchema, parse_ddl
-from sink.write.changes import ChangeDecoder
-from sink.write.record_columns import separate_bad
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.changes import ChangeDecoder
+from sink.write.rows.record_columns import separate_bad
+from sink.write.rows.row_spec import spec_of, table_schema
 from tests.unit.change_kit import settings_of
 from tests.unit.protobuf_kit import Proto
 

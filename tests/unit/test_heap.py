@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from coordination.errors import ConfigError
-from sink.clients.heap import MOST_SLOTS, heap_bytes, least_heap, local_tasks, require_room, slots
+from sink.clients.java.heap import MOST_SLOTS, heap_bytes, least_heap, local_tasks, require_room, slots
 from sink.config import load_configuration
 from sink.operations.heap_room import heap_room
 

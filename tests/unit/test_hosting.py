@@ -13,10 +13,10 @@ import yaml
 
 from coordination.errors import ConfigError, SinkError
 from sink.config import Settings, load_configuration
-from sink.runtime import hosting
-from sink.runtime.discovery import TopicDiscovery
-from sink.runtime.hosting import HostedSinks
-from sink.runtime.sink import Sink
+from sink.runtime.process import hosting
+from sink.runtime.process.discovery import TopicDiscovery
+from sink.runtime.process.hosting import HostedSinks
+from sink.runtime.sinks.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 
 SHARED = {
@@ -268,7 +268,7 @@ def logged_refusals(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, s
         def info(self, event: str, **fields: object) -> None:
             pass
 
-    monkeypatch.setattr("sink.runtime.hosting.LOG", Log())
+    monkeypatch.setattr("sink.runtime.process.hosting.LOG", Log())
 
     def since() -> dict[str, str]:
         current = dict(refusals)

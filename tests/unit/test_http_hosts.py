@@ -12,7 +12,7 @@ import pytest
 from sink.devtools.local.servers import free_ports
 from sink.http.metrics_port import MetricsPort
 from sink.http.server import WorkerHttp, known_hosts
-from sink.runtime.http_settings import http_specification
+from sink.runtime.process.http_settings import http_specification
 from sink.telemetry.known_hosts import WrongHost
 from sink.telemetry.metrics import ProcessMetrics
 from tests.http_fleet import StubFacts, settings_in

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import UnknownTopic, Unsettled
+from sink.clients.kafka.log import UnknownTopic, Unsettled
 from sink.http.logs import LogCache
 
 

@@ -24,7 +24,7 @@ from sink.devtools.local.servers import free_ports
 from sink.http.bounded_server import CLIENT_SECONDS, MOST_CONNECTIONS, Connections
 from sink.http.server import WorkerHttp
 from sink.operations.control import NoSuchWorker
-from sink.runtime.http_settings import http_specification
+from sink.runtime.process.http_settings import http_specification
 from tests.http_fleet import StubFacts, StubLog, hosted_sink, settings_in
 from tests.http_kit import Client
 

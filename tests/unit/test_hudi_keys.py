@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.spark import _pack_packages
+from sink.clients.spark.session import _pack_packages
 from sink.config import Settings, load_configuration
 from sink.config.hudi_keys import INT_MAX, KEYS, REASONS, accepted, notes
 from sink.config.model import aliases

@@ -20,8 +20,8 @@ from coordination.errors import ConfigError
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink import cli
 from sink.decode.fields import NO_RULES, Columns
-from sink.decode.json_records import JsonDecoder
-from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.json.records import JsonDecoder
+from sink.decode.protobuf.columns import ProtobufReader
 from sink.infer.field_stats import DEEPEST, MAP_KEYS
 from sink.infer.json_samples import Inferred, with_valid_names
 from sink.infer.protobuf import columns_of_message

@@ -20,7 +20,7 @@ from sink.operations.inference import Inference, inference_of
 from sink.operations.record_fields import RecordFields
 from sink.operations.sampled_records import look
 from sink.operations.samples import Sample
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.row_spec import spec_of, table_schema
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry
 
 SOURCE = {"connector": "postgresql", "lsn": 9000, "ts_ms": 1714979280000}

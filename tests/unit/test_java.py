@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.java import exit_reason, find_java, require_heap
+from sink.clients.java.installation import exit_reason, find_java, require_heap
 
 
 def test_a_heap_that_java_does_not_take_is_refused_with_javas_reason() -> None:

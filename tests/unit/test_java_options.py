@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sink.clients.java_options import _ENVIRONMENT, committing_jvm, security_properties, split_options
+from sink.clients.java.options import _ENVIRONMENT, committing_jvm, security_properties, split_options
 
 
 @pytest.fixture(autouse=True)

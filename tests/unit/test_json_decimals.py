@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from sink.decode.fields import Choices, ValueRules
-from sink.decode.json_columns import FastParser
-from sink.decode.json_hazards import are_short_decimals, has_only_short_decimals
-from sink.decode.json_records import JsonDecoder
+from sink.decode.json.columns import FastParser
+from sink.decode.json.hazards import are_short_decimals, has_only_short_decimals
+from sink.decode.json.records import JsonDecoder
 from tests.columns_kit import columns
 
 COLUMNS = columns("d decimal(10,2), x double", ValueRules(decimal_format=Choices("numeric"), rounds=True))

@@ -15,13 +15,13 @@ from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES
 from pyspark.sql import types as T
 from test_records_fuzz import RULES, decode_alone, python_rows, same
 
-from sink.decode import json_layouts
 from sink.decode.fields import NO_RULES, ValueRules
-from sink.decode.json_layout import layout_of
-from sink.decode.json_layouts import LayoutParser
-from sink.decode.json_reasons import Undecodable
-from sink.decode.json_records import JsonDecoder
-from sink.decode.json_values import record_decoder
+from sink.decode.json import layouts as json_layouts
+from sink.decode.json.layout import layout_of
+from sink.decode.json.layouts import LayoutParser
+from sink.decode.json.reasons import Undecodable
+from sink.decode.json.records import JsonDecoder
+from sink.decode.json.values import record_decoder
 from sink.schema.table_schema import TableSchema, parse_ddl
 from tests.columns_kit import columns
 

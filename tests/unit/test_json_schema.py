@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coordination.errors import ConfigError
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import ValueFormat
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry.client import RegisteredSchema
 from sink.infer.json_keywords import DECIMAL
 from sink.infer.json_samples import with_valid_names
 from sink.infer.json_schema import columns_of_json_schema

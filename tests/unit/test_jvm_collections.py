@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sink.runtime.jvm_watchdog import COLLECTING_SECONDS, Collections
+from sink.runtime.watches.jvm_watchdog import COLLECTING_SECONDS, Collections
 
 
 @pytest.mark.parametrize(

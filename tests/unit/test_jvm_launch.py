@@ -14,10 +14,10 @@ import pytest
 from pyspark import SparkConf
 
 from coordination.errors import ConfigError
-from sink.clients import jvm_launch
-from sink.clients.java import find_java
-from sink.clients.java_options import split_options
-from sink.clients.jvm_launch import JAVA_OPTIONS, launch
+from sink.clients.java import launch as jvm_launch
+from sink.clients.java.installation import find_java
+from sink.clients.java.launch import JAVA_OPTIONS, launch
+from sink.clients.java.options import split_options
 
 SECRET = "c0rrect-horse"
 

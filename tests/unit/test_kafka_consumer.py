@@ -10,12 +10,12 @@ import pytest
 from coordination.errors import ConfigError
 from sink import librdkafka
 from sink.audit.log import LogReader, TopicAccess
-from sink.clients.kafka import Log
+from sink.clients.kafka.log import Log
 from sink.commands.auditor import sink_errors
 from sink.config import Settings
-from sink.write import kafka_consumer
-from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
-from sink.write.task_input import require_reader
+from sink.write.engines.task_input import require_reader
+from sink.write.reading import kafka_consumer
+from sink.write.reading.kafka_consumer import ConsumerSettings, KeptConsumer, drop_consumer, kept_consumer
 from tests.one_sink import load
 from tests.storage.kerberos_wheel import installed_has_kerberos
 

@@ -13,10 +13,10 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 from coordination.errors import DamagedLog, DataLoss, Unavailable
 from coordination.state.model import Slice, WriteTask
 from sink.librdkafka import LogConsumer
-from sink.write import kafka_reader
-from sink.write.anchors import LastMessage
-from sink.write.kafka_consumer import KeptConsumer
-from sink.write.kafka_reader import ReadLimits, TaskReader
+from sink.write.reading import kafka_reader
+from sink.write.reading.anchors import LastMessage
+from sink.write.reading.kafka_consumer import KeptConsumer
+from sink.write.reading.kafka_reader import ReadLimits, TaskReader
 
 MIB = 1 << 20
 AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)

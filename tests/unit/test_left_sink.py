@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordination.errors import ConfigError, Corrupt, Unavailable
-from sink.runtime import sink as runtime
-from sink.runtime.sink import Sink
+from sink.runtime.sinks import sink as runtime
+from sink.runtime.sinks.sink import Sink
 from sink.telemetry.metrics import ProcessMetrics
 from tests.http_fleet import settings_in
 

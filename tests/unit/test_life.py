@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from sink.runtime.life import TRANSITIONS, IllegalEvent, Life, SinkEvent, SinkState
+from sink.runtime.sinks.life import TRANSITIONS, IllegalEvent, Life, SinkEvent, SinkState
 
 PAIRS = list(itertools.product(SinkState, SinkEvent))
 

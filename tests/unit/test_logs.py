@@ -178,7 +178,7 @@ def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(log_for
     structlog.get_logger("sink.runtime").debug("detail")
     assert out.getvalue() == ""
     logging.getLogger("py4j").warning("answer received late")
-    logging.getLogger("sink.clients.kafka").info("seen")
+    logging.getLogger("sink.clients.kafka.log").info("seen")
     assert len(out.getvalue().splitlines()) == 2
 
 

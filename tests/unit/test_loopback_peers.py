@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.accumulators import AccumulatorServer
 
-from sink.clients import loopback_peers
-from sink.clients.loopback_peers import OwnPeersSocket, is_own_peer, refuse_strangers_updates
+from sink.clients.java import loopback_peers
+from sink.clients.java.loopback_peers import OwnPeersSocket, is_own_peer, refuse_strangers_updates
 from tests.strangers import attacking
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the kernel lists no owners of sockets")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from sink.clients.zookeeper import ZooKeeperSession
-from sink.runtime.commit_warmup import LeaderSearch
-from sink.runtime.life import SinkState
-from sink.runtime.pools import CoalescedRun, new_pool
-from sink.runtime.process import PAUSED_SECONDS, WorkerProcess
+from sink.clients.zookeeper.session import ZooKeeperSession
+from sink.runtime.process.commit_warmup import LeaderSearch
+from sink.runtime.process.worker_process import PAUSED_SECONDS, WorkerProcess
+from sink.runtime.sinks.life import SinkState
+from sink.runtime.turns.pools import CoalescedRun, new_pool
 from tests.unit.settings_kit import minimal_settings
 
 LOOP_SECONDS = PAUSED_SECONDS + 1.5

@@ -19,7 +19,7 @@ from coordination.zookeeper.keeper import TREES_AT_ONCE
 from coordination.zookeeper.records import CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from coordination.zookeeper.worker_summaries import WorkerSummaries
-from sink.clients.kafka import UnknownTopic, Unsettled
+from sink.clients.kafka.log import UnknownTopic, Unsettled
 from sink.operations import many_statuses
 from sink.operations.log_ends import LogAnswer, LogQuestion, ask_fresh
 from sink.operations.many_statuses import ManyStatuses

@@ -12,7 +12,7 @@ import pytest
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import Unavailable
-from sink.runtime.life import SinkState
+from sink.runtime.sinks.life import SinkState
 from tests.unit.membership_kit import FakeCandidacy, World, running_world
 from tests.waiting import eventually
 

@@ -11,8 +11,8 @@ from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import parse_ddl
-from sink.write.kafka_reader import message_columns
-from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
+from sink.write.reading.kafka_reader import message_columns
+from sink.write.rows.record_columns import RowDecoder, RowSpec, separate_bad
 
 MIB = 1 << 20
 NONE = -1

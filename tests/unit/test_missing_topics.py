@@ -8,8 +8,8 @@ import pytest
 
 from coordination.state.messages import Done, Failed, ReadLog, Request
 from coordination.state.model import LogView
-from sink.runtime import effect_handlers
-from sink.runtime.effect_handlers import CoordinatorEffectHandler
+from sink.runtime.sinks import effect_handlers
+from sink.runtime.sinks.effect_handlers import CoordinatorEffectHandler
 
 REQUEST = Request(1, ReadLog((), "orders.*", ("orders-old",)))
 

@@ -15,11 +15,11 @@ from coordination.planning.planner import _open
 from coordination.state.failures import Halt
 from coordination.state.model import LogView
 from sink.decode.fingerprints import fingerprint
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry.client import RegisteredSchema
 from sink.hudi.table import Table
 from sink.operations.remedies import halt_remedy
-from sink.write import row_spec
-from sink.write.row_spec import ColumnResolver
+from sink.write.rows import row_spec
+from sink.write.rows.row_spec import ColumnResolver
 from tests.unit.change_kit import settings_of
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sink.write.parquet_layout import PAGES, choose_layout
+from sink.write.files.parquet_layout import PAGES, choose_layout
 
 ROWS = 5000
 RANDOM = Random(1)

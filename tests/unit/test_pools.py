@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from sink.runtime import pools
-from sink.runtime.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
+from sink.runtime.turns import pools
+from sink.runtime.turns.pools import CoalescedRun, SerialExecutor, SlotPool, Ticker, new_pool
 from tests.waiting import eventually
 
 

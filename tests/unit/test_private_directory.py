@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients import private_directory as module
-from sink.clients.private_directory import PREFIX, private_directories, private_directory
+from sink.clients.host import private_directory as module
+from sink.clients.host.private_directory import PREFIX, private_directories, private_directory
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_a_directory_is_for_its_user_only_whatever_the_umask(tmp_path: Path) -> 
 def test_the_directory_of_a_process_that_died_is_removed_and_that_of_one_that_runs_is_not(tmp_path: Path) -> None:
     program = f"""
     import sys
-    from sink.clients.private_directory import private_directory
+    from sink.clients.host.private_directory import private_directory
     print((private_directory({str(tmp_path)!r}) / "block").write_text("x"), flush=True)
     sys.stdin.read()
     """

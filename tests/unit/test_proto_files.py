@@ -11,9 +11,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from coordination.errors import ConfigError
-from sink.decode import proto_files
-from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
-from sink.decode.registry import RegisteredSchema
+from sink.decode.protobuf import files as proto_files
+from sink.decode.protobuf.files import descriptor_set, descriptor_set_of_file
+from sink.decode.registry.client import RegisteredSchema
 
 MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; string currency = 2; }'
 PRICE = 'syntax = "proto3"; package shop; import "shop/money.proto"; message Price { Money money = 1; }'

@@ -37,8 +37,8 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
 from sink.decode.fields import Choices, ValueRules
-from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.protobuf_types import NestedMessages, as_decimal, decimal_of_bytes
+from sink.decode.protobuf.columns import ProtobufReader
+from sink.decode.protobuf.types import NestedMessages, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
 from sink.schema.table_schema import stored_type
 from tests.columns_kit import columns

@@ -15,8 +15,8 @@ from change_kit import batch_of, settings_of
 from sink.decode.column_records import schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.quoting import Quotes, quoted, quoting
-from sink.write.record_columns import separate_bad
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.record_columns import separate_bad
+from sink.write.rows.row_spec import spec_of, table_schema
 
 CANARY = "4929123412341234"
 APPEND = {"write__operation": "append", "record__key__fields": ""}

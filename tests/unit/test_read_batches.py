@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from coordination.errors import SinkError
 from coordination.state.model import Slice
-from sink.write import read_batches
-from sink.write.read_batches import BatchBuilder, BatchPart, ReadBatch, SliceIndex
+from sink.write.reading import read_batches
+from sink.write.reading.read_batches import BatchBuilder, BatchPart, ReadBatch, SliceIndex
 
 Run = tuple[str, int, list[int]]
 """Topic, partition, and rising offsets of it."""

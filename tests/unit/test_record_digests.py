@@ -18,7 +18,7 @@ from sink.audit.digests import LogDigests
 from sink.audit.log import Cleanup, LogRange
 from sink.audit.log_records import LogRecords
 from sink.audit.report import AuditFindings, DigestCount, FindingKind
-from sink.write.record_digests import partition_seed, record_digests
+from sink.write.reading.record_digests import partition_seed, record_digests
 from tests.slice_digest import slice_digest
 
 SPARK_SEED = 42

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from sink.decode import formats, proto_files
+from sink.decode import formats
 from sink.decode.formats import ValueFormat
-from sink.decode.proto_files import MissingCompiler
+from sink.decode.protobuf import files as proto_files
+from sink.decode.protobuf.files import MissingCompiler
 from sink.decode.records import Decoded
-from sink.decode.registry import RegisteredSchema, RegistryAccess, RegistryUnavailable, UnknownSchema
+from sink.decode.registry.client import RegisteredSchema, RegistryAccess, RegistryUnavailable, UnknownSchema
 from sink.schema.table_schema import parse_ddl
 from tests.unit.protobuf_kit import Proto
 

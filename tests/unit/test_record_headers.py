@@ -13,11 +13,11 @@ from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import parse_ddl
-from sink.write.headers_column import unreadable_headers
-from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
-from sink.write.kafka_reader import ReadLimits, TaskReader
-from sink.write.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
-from sink.write.record_headers import UNREADABLE
+from sink.write.reading.headers_column import unreadable_headers
+from sink.write.reading.kafka_consumer import ConsumerSettings, KeptConsumer
+from sink.write.reading.kafka_reader import ReadLimits, TaskReader
+from sink.write.reading.record_headers import UNREADABLE
+from sink.write.rows.record_columns import BadRow, RowDecoder, RowSpec, separate_bad
 from tests.header_kit import mock_cluster, mock_identity, produce_with_headers
 
 MIB = 1 << 20

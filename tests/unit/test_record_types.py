@@ -13,10 +13,10 @@ from test_record_formats import ACCESS, LocalRegistry, avro, decode, framed, rea
 from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.decode import formats
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry.client import RegisteredSchema
 from sink.infer.record_types import selected
 from sink.schema.table_schema import TableSchema
-from sink.write import row_spec
+from sink.write.rows import row_spec
 from tests.unit.change_kit import settings_of
 
 PLACED = {

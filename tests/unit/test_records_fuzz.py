@@ -18,11 +18,11 @@ from pyspark.sql import types as T
 
 from sink.audit.decode.json_values import json_row
 from sink.audit.decode.rules import Bad, Rules
-from sink.decode.connect_json import ConnectDecoder
 from sink.decode.fields import NO_RULES, Choices, ValueRules
-from sink.decode.json_columns import FastParser
-from sink.decode.json_records import JsonDecoder
-from sink.decode.json_values import record_decoder
+from sink.decode.json.columns import FastParser
+from sink.decode.json.connect_json import ConnectDecoder
+from sink.decode.json.records import JsonDecoder
+from sink.decode.json.values import record_decoder
 from sink.schema.table_schema import TableSchema, parse_ddl
 from tests.columns_kit import columns
 

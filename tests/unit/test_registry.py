@@ -18,7 +18,7 @@ import trustme
 from coordination.errors import ConfigError
 from sink.decode.fingerprints import fingerprint
 from sink.decode.formats import ValueFormat
-from sink.decode.registry import (
+from sink.decode.registry.client import (
     RegisteredSchema,
     Registry,
     RegistryAccess,
@@ -30,7 +30,7 @@ from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.schema.table_schema import parse_ddl
 from tests.registry_kit import Answer, RegistryRequest, RegistryResponse, StubRegistry
 
-LOGGER = "sink.decode.registry"
+LOGGER = "sink.decode.registry.client"
 PASSWORD = "hunter2-Tr0ub4dor"
 LOGIN = f"sink:{PASSWORD}"
 HEADER = base64.b64encode(LOGIN.encode()).decode()
@@ -391,7 +391,7 @@ def test_that_an_id_is_unknown_is_kept_for_a_minute(monkeypatch: pytest.MonkeyPa
             with pytest.raises(UnknownSchema, match="has no schema id 7"):
                 client.schema(7)
         assert len(stub.requests) == 1
-        monkeypatch.setattr("sink.decode.unknown_ids.SECONDS", 0.0)
+        monkeypatch.setattr("sink.decode.registry.unknown_ids.SECONDS", 0.0)
         assert client.schema(7).text == TEXT
 
 

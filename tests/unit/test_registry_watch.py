@@ -7,9 +7,9 @@ from structlog.testing import capture_logs
 
 from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import Done, Failed
-from sink.decode.registry import Registry, RegistryAccess
-from sink.decode.registry_answers import RegistryUnavailable
-from sink.runtime.storage_watch import FORGET_SECONDS, RegistryWatch
+from sink.decode.registry.answers import RegistryUnavailable
+from sink.decode.registry.client import Registry, RegistryAccess
+from sink.runtime.watches.storage_watch import FORGET_SECONDS, RegistryWatch
 
 
 class Clock:

@@ -9,10 +9,10 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.cli import main
-from sink.clients import java
-from sink.clients.java import fetch
-from sink.clients.regular_files import open_regular
-from sink.clients.spark_log import jvm_output, log4j_configuration
+from sink.clients.host.regular_files import open_regular
+from sink.clients.java import installation as java
+from sink.clients.java.installation import fetch
+from sink.clients.spark.log import jvm_output, log4j_configuration
 from sink.operations.diagnosis import _logs
 
 SECRET = "root:$6$hash"

@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
-from sink.write import engine
-from sink.write.engine import MOST_RELEASED, MergedReports, Reports, release
+from sink.write.engines import engine
+from sink.write.engines.engine import MOST_RELEASED, MergedReports, Reports, release
 
 FIRST_ID = 1_000_000
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from sink.config import Configuration, load_configuration
-from sink.runtime import hosting
-from sink.runtime.hosting import FleetChanges
+from sink.runtime.process import hosting
+from sink.runtime.process.hosting import FleetChanges
 
 SHARED = {
     "zookeeper.connect": "zk:2181",

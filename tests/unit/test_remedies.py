@@ -13,7 +13,7 @@ import pytest
 from coordination.state.failures import HaltKind
 from coordination.state.messages import Note
 from sink.operations.remedies import DO, halt_remedy
-from sink.runtime.notes import Observer
+from sink.runtime.watches.notes import Observer
 from sink.telemetry.logs import configure
 from sink.telemetry.metrics import ProcessMetrics
 from tests.unit.settings_kit import minimal_settings

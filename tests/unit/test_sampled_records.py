@@ -15,7 +15,7 @@ from sink.config import Settings
 from sink.operations.check_results import CheckResult
 from sink.operations.record_checks import _fields
 from sink.operations.sampled_records import findings, look
-from sink.write.row_spec import spec_of, table_schema
+from sink.write.rows.row_spec import spec_of, table_schema
 
 UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "delete__key__format": "json"}
 EVENTS = {**UPSERT, "value__envelope": "debezium"}

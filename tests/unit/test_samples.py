@@ -12,7 +12,7 @@ from settings_kit import minimal_settings
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients.kafka import AccessDenied
+from sink.clients.kafka.log import AccessDenied
 from sink.operations import samples
 from sink.operations.samples import Sample, SampleRequest, spans
 

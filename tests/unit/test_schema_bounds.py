@@ -17,12 +17,12 @@ from pyspark.sql import types as T
 from settings_kit import minimal_settings
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader
+from sink.decode.avro.columns import AvroReader
 from sink.decode.column_records import UnusableSchema
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
-from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.registry import RegisteredSchema, RegistryAccess
+from sink.decode.protobuf.columns import ProtobufReader
+from sink.decode.registry.client import RegisteredSchema, RegistryAccess
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered

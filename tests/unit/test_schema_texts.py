@@ -13,9 +13,9 @@ from settings_kit import minimal_settings
 from sink.config.record_formats import value_format
 from sink.decode.file_schema import file_schema
 from sink.decode.fingerprints import fingerprint
-from sink.decode.registry import RegisteredSchema, RegistryAccess
+from sink.decode.registry.client import RegisteredSchema, RegistryAccess
 from sink.hudi.schema_texts import document
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 
 ITEM = 'syntax = "proto3"; package shop; message Item { string sku = 1; }'
 ORDER = """syntax = "proto3"; package shop; import "item.proto"; import "google/protobuf/timestamp.proto";

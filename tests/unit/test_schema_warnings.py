@@ -10,14 +10,14 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from coordination.errors import ConfigError
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry.client import RegisteredSchema
 from sink.infer.json_schema import columns_of_json_schema
 from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import columns_of_avro
 from sink.schema.bounds import SchemaBounds, SchemaTooLarge
 from sink.schema.table_schema import parse_ddl
 from sink.schema.warnings import MOST_SENTENCES, SchemaWarning, sentences
-from sink.write import row_spec
+from sink.write.rows import row_spec
 
 NAME = "n" * 1_000
 BOUNDS = SchemaBounds()

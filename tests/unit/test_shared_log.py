@@ -11,9 +11,11 @@ import pytest
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
-from sink.clients import kafka, kafka_process, shared_log
-from sink.clients.kafka import UnknownTopic, Unsettled
-from sink.clients.shared_log import SharedLog
+from sink.clients.kafka import log as kafka
+from sink.clients.kafka import process as kafka_process
+from sink.clients.kafka import shared_log
+from sink.clients.kafka.log import UnknownTopic, Unsettled
+from sink.clients.kafka.shared_log import SharedLog
 from tests.waiting import eventually
 
 SOURCE = TopicPartition("orders", 0)

@@ -17,12 +17,12 @@ from pyspark.sql import types as T
 
 from sink.decode import formats
 from sink.decode.formats import ValueFormat
-from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
+from sink.decode.registry.client import RegisteredSchema, RegistryAccess, UnknownSchema
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import parse_ddl
-from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
+from sink.write.rows.record_columns import RowDecoder, RowSpec, separate_bad
 from tests.unit.protobuf_kit import Proto
 
 DDL = "id bigint, name string"

@@ -17,7 +17,7 @@ WITHOUT_A_LOCK = {"os.write", "os.getpid", "os._exit", "bytes"}
 
 HOLDS_THE_LOCK = """
 import os, signal, sys, threading, time
-from sink.runtime.launch import handled_signals
+from sink.runtime.process.launch import handled_signals
 
 signals = handled_signals()
 event = signals.reload if sys.argv[1] == "HUP" else signals.stop
@@ -30,7 +30,7 @@ os._exit(0)
 """
 WAITS_IN_C = """
 import os, signal, sys, threading, time
-from sink.runtime.launch import handled_signals
+from sink.runtime.process.launch import handled_signals
 
 signals = handled_signals()
 os.kill(os.getpid(), signal.SIGTERM)
@@ -40,7 +40,7 @@ time.sleep(20)
 """
 FORKS = """
 import os, signal, time
-from sink.runtime.launch import handled_signals
+from sink.runtime.process.launch import handled_signals
 
 signals = handled_signals()
 child = os.fork()

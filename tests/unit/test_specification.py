@@ -8,9 +8,9 @@ from pathlib import Path
 from settings_kit import minimal_settings
 
 from sink.decode.fingerprints import fingerprint
-from sink.decode.registry import RegisteredSchema
+from sink.decode.registry.client import RegisteredSchema
 from sink.schema.table_schema import TableSchema
-from sink.write.row_spec import table_schema
+from sink.write.rows.row_spec import table_schema
 
 DDL = "id bigint, ts timestamp, message string"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import pytest
 
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
-from sink.runtime.spreading import summary_of, to_hand_over, weight
+from sink.runtime.turns.spreading import summary_of, to_hand_over, weight
 
 
 def worker(name: str, leads: str, joined: str = "abcdef", draining: bool = False) -> WorkerRecord:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients.spark_storage import class_path, session_options
+from sink.clients.spark.storage import class_path, session_options
 from sink.config import Settings
 from sink.storage.access import access_of, arrow_arguments, hadoop_options, rust_options
 from sink.storage.identity import Keys

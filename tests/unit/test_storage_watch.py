@@ -14,7 +14,13 @@ from coordination.errors import Unavailable
 from coordination.state.failures import Failure, FailureKind
 from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
 from coordination.state.model import Slice, WriteTask
-from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, RegistryWatch, StorageWatch, WatchedEffectHandler
+from sink.runtime.watches.storage_watch import (
+    QUIET_SECONDS,
+    TELL_SECONDS,
+    RegistryWatch,
+    StorageWatch,
+    WatchedEffectHandler,
+)
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 

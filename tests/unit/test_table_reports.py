@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordination.errors import Unavailable
 from coordination.zookeeper.records import AuditAnswer
-from sink.runtime.table_reports import AUDIT_SECONDS, FILES_SECONDS, TableMetricsReporter
+from sink.runtime.sinks.table_reports import AUDIT_SECONDS, FILES_SECONDS, TableMetricsReporter
 from sink.telemetry.metrics import ProcessMetrics
 
 

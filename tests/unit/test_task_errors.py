@@ -8,8 +8,8 @@ import traceback
 import pytest
 
 from coordination.errors import BadRecord, DamagedLog, DataLoss
-from sink.decode.registry_answers import RegistryUnavailable
-from sink.write.task_errors import TaskFailed, failed_task, task_error
+from sink.decode.registry.answers import RegistryUnavailable
+from sink.write.engines.task_errors import TaskFailed, failed_task, task_error
 
 REASONS = [
     "plain",

@@ -8,9 +8,9 @@ import pytest
 
 from coordination.errors import BadRecord, SinkError
 from coordination.state.model import Slice, WriteTask
-from sink.write.read_batches import BatchPart, ReadBatch
-from sink.write.record_columns import BadRow
-from sink.write.task_report import BadOffset, SliceCounter, TaskReport, complete
+from sink.write.engines.task_report import BadOffset, SliceCounter, TaskReport, complete
+from sink.write.reading.read_batches import BatchPart, ReadBatch
+from sink.write.rows.record_columns import BadRow
 
 SLICES = tuple(Slice("t", partition, 0, 100, "id", 0) for partition in range(4))
 TASK = WriteTask(SLICES)

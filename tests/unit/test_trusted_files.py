@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.clients import java
-from sink.clients.class_archive import archive_option, archive_path
-from sink.clients.java import fetch
-from sink.clients.trusted_files import require_trusted
+from sink.clients.host.trusted_files import require_trusted
+from sink.clients.java import installation as java
+from sink.clients.java.class_archive import archive_option, archive_path
+from sink.clients.java.installation import fetch
 
 
 @pytest.fixture

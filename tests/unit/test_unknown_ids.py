@@ -12,11 +12,11 @@ import pytest
 from protobuf_kit import Proto
 
 from sink.decode import formats
-from sink.decode import registry as registry_module
 from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
-from sink.decode.registry import BrokenSchema, RegisteredSchema, Registry, RegistryAccess, UnknownSchema
-from sink.decode.unknown_ids import MOST, SECONDS, UnknownIds
+from sink.decode.registry import client as registry_module
+from sink.decode.registry.client import BrokenSchema, RegisteredSchema, Registry, RegistryAccess, UnknownSchema
+from sink.decode.registry.unknown_ids import MOST, SECONDS, UnknownIds
 from sink.schema.table_schema import parse_ddl
 from tests.columns_kit import columns
 from tests.registry_kit import RegistryRequest, RegistryResponse, StubRegistry

@@ -9,8 +9,8 @@ import pytest
 from coordination.errors import ConfigError
 from sink.hudi.options import commit_options, preflight_errors
 from sink.operations.validation import _schema as described
-from sink.runtime.coordinator_config import coordinator_config
-from sink.write.row_spec import table_schema
+from sink.runtime.sinks.coordinator_config import coordinator_config
+from sink.write.rows.row_spec import table_schema
 from tests.unit.change_kit import settings_of
 
 EVENTS_OF_SUBJECT = {

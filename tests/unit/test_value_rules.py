@@ -11,8 +11,8 @@ from coordination.errors import ConfigError
 from sink.config.record_formats import value_rules
 from sink.decode.fields import NO_PATH, NO_RULES, Columns
 from sink.schema.table_schema import parse_ddl
-from sink.write.row_spec import spec_of
-from sink.write.value_rules import left_open
+from sink.write.rows.row_spec import spec_of
+from sink.write.rows.value_rules import left_open
 
 DDL = "id bigint, at timestamp, price decimal(9,2), place struct<since: timestamp, days: array<date>>"
 

@@ -30,8 +30,8 @@ from sink.config import Settings
 from sink.config.record_formats import value_rules
 from sink.decode.fields import NO_RULES, ValueRules
 from sink.decode.formats import ValueFormat
-from sink.decode.proto_files import descriptor_set_of_file
-from sink.decode.registry import RegisteredSchema
+from sink.decode.protobuf.files import descriptor_set_of_file
+from sink.decode.registry.client import RegisteredSchema
 from sink.infer.json_schema import columns_of_json_schema
 from sink.schema.ddl import to_ddl
 from sink.schema.table_schema import parse_ddl

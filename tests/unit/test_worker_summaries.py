@@ -14,9 +14,9 @@ from coordination.errors import Unavailable
 from coordination.zookeeper import worker_summaries
 from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord
 from coordination.zookeeper.worker_summaries import WorkerSummaries, WorkerSummary
-from sink.runtime import presence as presence_module
-from sink.runtime.life import SinkState
-from sink.runtime.presence import Presence
+from sink.runtime.process import presence as presence_module
+from sink.runtime.process.presence import Presence
+from sink.runtime.sinks.life import SinkState
 
 ROOT = "/sink"
 SUMMARIES = f"{ROOT}/{worker_summaries.DIRECTORY}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from sink.write.memory import MemoryBudget, from_memory
+from sink.write.engines.memory import MemoryBudget, from_memory
 
 MIB = 1 << 20
 OUT_OF_HEAP = RuntimeError("java.lang.OutOfMemoryError: Java heap space")
@@ -107,7 +107,7 @@ CANCELLED = "org.apache.spark.SparkException: Job 7 cancelled part of cancelled 
         (f"{CANCELLED}\nPython worker exited unexpectedly (crashed)", False),
         ("OSError: [Errno 28] No space left on device", False),
         ("org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired", False),
-        ("sink.write.base_file.Abandoned: instant 20240101000000000: rolled back", False),
+        ("sink.write.files.base_file.Abandoned: instant 20240101000000000: rolled back", False),
         ("java.io.IOException: Connection reset by peer", False),
     ],
 )

@@ -14,8 +14,8 @@ import pytest
 from coordination.state.model import Slice, WriteTask
 from sink.layout.partition_paths import PartitionPaths
 from sink.storage.files import open_storage
-from sink.write.base_file import Attempt
-from sink.write.slice_files import FileLimits, SliceFiles
+from sink.write.files.base_file import Attempt
+from sink.write.files.slice_files import FileLimits, SliceFiles
 
 INSTANT = "20240101000000000"
 ROWS = 40_000

@@ -15,11 +15,11 @@ from sink.decode.formats import ValueFormat
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema.table_schema import parse_ddl
-from sink.write import slice_task, task_input
-from sink.write.record_columns import RowSpec
-from sink.write.slice_files import FileLimits
-from sink.write.slice_task import WriteJob, report_of, run
-from sink.write.task_input import FrameSource, TaskReads
+from sink.write.engines import slice_task, task_input
+from sink.write.engines.slice_task import WriteJob, report_of, run
+from sink.write.engines.task_input import FrameSource, TaskReads
+from sink.write.files.slice_files import FileLimits
+from sink.write.rows.record_columns import RowSpec
 
 COUNT = 1000
 

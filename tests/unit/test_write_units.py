@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sink.write.read_batches import BATCH_ROWS
-from sink.write.slice_files import UNIT_ROWS, RowChunker, Unit, row_bytes
+from sink.write.files.slice_files import UNIT_ROWS, RowChunker, Unit, row_bytes
+from sink.write.reading.read_batches import BATCH_ROWS
 
 INNER = pa.struct([("city", pa.string()), ("zips", pa.list_(pa.int32()))])
 SCHEMA = pa.schema(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sink.clients.zookeeper import PollingHandler
+from sink.clients.zookeeper.session import PollingHandler
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from sink.clients.ensemble import EnsembleAccess
+from sink.clients.zookeeper.ensemble import EnsembleAccess
 from sink.config.fields import Choice, Secret, SettingGroup, TextFile, setting
 from sink.config.values import DurationMs, Ensemble, Text, ZnodePath
 

@@ -24,8 +24,8 @@ from coordination.state.tree import KeeperView
 from sink.audit.audit import audit
 from sink.audit.log import TopicAccess
 from sink.audit.report import Report
-from sink.clients.child_environment import overrides_a_setting
-from sink.clients.java import spark_jars
+from sink.clients.host.child_environment import overrides_a_setting
+from sink.clients.java.installation import spark_jars
 from sink.commands.auditor import sink_errors
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed

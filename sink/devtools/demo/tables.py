@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from sink.clients.java import storage_jars
+from sink.clients.java.installation import storage_jars
 from sink.devtools.local.s3 import S3Server, require_installed
 from sink.devtools.local.servers import Server
 from sink.storage.access import CONNECTORS, NO_ACCESS, Access, access_of, rust_options

@@ -23,7 +23,7 @@ import psutil
 from typing_extensions import Self
 
 from coordination.errors import Unavailable
-from sink.clients.child_environment import FAMILY, child_environment
+from sink.clients.host.child_environment import FAMILY, child_environment
 from sink.devtools.local.process_watchdog import KEEP, kill_tagged_processes
 
 GONE_SECONDS = 10.0

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordination.errors import Unavailable
-from sink.clients.java import BROKER_VERSIONS
+from sink.clients.java.installation import BROKER_VERSIONS
 from sink.devtools.jars import kafka_jars
 from sink.devtools.local.servers import LOOPBACK, SILENT, Server, free_ports
 

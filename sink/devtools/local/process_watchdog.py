@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from sink.clients.child_environment import FAMILY
+from sink.clients.host.child_environment import FAMILY
 
 KEEP = b"keep"
 GONE_SECONDS = 10.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 from coordination.errors import Unavailable
-from sink.clients.java import find_java
+from sink.clients.java.installation import find_java
 from sink.devtools.local.child_process import Child
 
 LOOPBACK = "127.0.0.1"

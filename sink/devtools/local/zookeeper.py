@@ -8,7 +8,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sink.clients.java import BROKER_VERSIONS, pyspark_jars
+from sink.clients.java.installation import BROKER_VERSIONS, pyspark_jars
 from sink.devtools.local.servers import LOOPBACK, SILENT, Server
 
 _JARS = (

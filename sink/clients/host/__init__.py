@@ -1,0 +1,1 @@
+"""Files, directories and the environment of a host that other users share."""

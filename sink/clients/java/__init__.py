@@ -1,0 +1,1 @@
+"""The JVM: where Java is, its jars, its options and heap, its start, and what its errors say."""

@@ -1,0 +1,1 @@
+"""Kafka's log: topics, offsets, times and groups, asked where librdkafka may hang without harm."""

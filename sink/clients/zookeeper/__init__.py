@@ -1,0 +1,1 @@
+"""ZooKeeper clients, and the session of a process."""

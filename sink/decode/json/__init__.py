@@ -1,0 +1,1 @@
+"""JSON values, and Kafka Connect's envelope, as columns."""

@@ -1,0 +1,1 @@
+"""Protobuf values as columns, by descriptors from a registry or a file."""

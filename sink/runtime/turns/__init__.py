@@ -1,0 +1,1 @@
+"""How many sinks share the threads, cores and coordinators of a process and of a fleet."""

@@ -1,0 +1,1 @@
+"""Watches of the JVM, the store and the registry, and what the machines' notes become."""

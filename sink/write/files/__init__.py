@@ -1,0 +1,1 @@
+"""Rows as Hudi base files in bounded memory, without Hudi."""
