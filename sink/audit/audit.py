@@ -257,7 +257,7 @@ class _Comparison:
                 asked.coverage,
                 asked.progress,
             ).run(access)
-            removed = sum(most for _, most in slices.files.removals)
+            removed = slices.files.removed_beside(self.newest.sink)
             return log, None if contents is None else contents.compare(log, removed, findings)
 
     def _touched(self) -> Collection[tuple[str, str]] | None:

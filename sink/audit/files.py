@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from sink.audit.failures import TryAgain
 from sink.audit.report import AuditFinding, FindingKind
-from sink.audit.timeline import AuditedTimeline, Commit, WrittenFile
+from sink.audit.timeline import MOVING_OPERATIONS, AuditedTimeline, Commit, WrittenFile
 from sink.storage.table_files import TableFiles
 
 _BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d{17})\.parquet$")
@@ -47,7 +47,7 @@ class NamedFiles:
     `paths`: all files of all commits. `replaced`: the instant that replaced each group. `completed`: when each commit
     completed, by instant.
 
-    `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
+    `deletions` are commits that deleted rows, with the most rows that each can have deleted.
     """
 
     live: dict[Group, NamedFile]
@@ -55,9 +55,18 @@ class NamedFiles:
     paths: frozenset[str]
     replaced: Mapping[Group, str]
     completed: Mapping[str, str]
-    removals: tuple[tuple[Commit, int], ...]
+    deletions: tuple[tuple[Commit, int], ...]
     unmerged: tuple[tuple[NamedFile, int], ...] = ()
     """Base files of compactions that hide more log files than they were merged from, with the number of the hidden."""
+
+    @property
+    def removals(self) -> tuple[tuple[Commit, int], ...]:
+        """The deletions by other writers than sinks."""
+        return tuple((commit, most) for commit, most in self.deletions if commit.by_others)
+
+    def removed_beside(self, sink: str) -> int:
+        """Returns how many rows commits of others than this sink, other sinks included, can have deleted."""
+        return sum(most for commit, most in self.deletions if sink not in commit.checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +85,14 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     logs: dict[Group, tuple[NamedFile, ...]] = {}
     paths: set[str] = set()
     replaced: dict[Group, str] = {}
-    removals: list[tuple[Commit, int]] = []
+    deletions: list[tuple[Commit, int]] = []
     unmerged: list[tuple[NamedFile, int]] = []
     for commit in commits:
+        most = 0 if commit.operation in MOVING_OPERATIONS else commit.deleted
         if commit.by_others:
-            replaced_rows = sum(live[group].file.writes for group in commit.replaced if group in live)
-            if commit.deleted + replaced_rows:
-                removals.append((commit, commit.deleted + replaced_rows))
+            most += sum(live[group].file.writes for group in commit.replaced if group in live)
+        if most:
+            deletions.append((commit, most))
         for file in commit.files:
             group = (file.partition_path, file.file_id)
             paths.add(file.path)
@@ -101,7 +111,7 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
             live.pop(group, None)
             logs.pop(group, None)
     completed = {commit.instant: commit.completed for commit in commits}
-    return NamedFiles(live, logs, frozenset(paths), replaced, completed, tuple(removals), tuple(unmerged))
+    return NamedFiles(live, logs, frozenset(paths), replaced, completed, tuple(deletions), tuple(unmerged))
 
 
 def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:

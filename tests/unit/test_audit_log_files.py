@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sink.audit.checkpoints import AuditedCheckpoint
 from sink.audit.files import check_storage, named_files
 from sink.audit.report import AuditFinding, FindingKind
-from sink.audit.timeline import active_names, read_timeline
+from sink.audit.timeline import Commit, WrittenFile, active_names, read_timeline
 from sink.storage.table_files import open_table
 from tests.handmade import HandmadeTable
 
@@ -79,3 +80,16 @@ def test_a_log_file_that_no_commit_names_is_told_from_one_that_no_reader_takes(l
         hidden.name: FindingKind.STRAY,
         pending.name: FindingKind.STRAY,
     }
+
+
+def test_rows_that_others_deleted_are_those_of_other_writers_and_other_sinks_but_of_no_compaction() -> None:
+    def commit(number: int, operation: str, *sinks: str) -> Commit:
+        file = WrittenFile("group-0", f"group-0_0-0-0_{number}.parquet", "", 5, 0, number, 1)
+        checkpoints = {sink: AuditedCheckpoint(sink, "", 1, number, 0, {}, {}) for sink in sinks}
+        return Commit(str(number), str(number), "commit", operation, (file,), frozenset(), checkpoints, {})
+
+    files = named_files(
+        [commit(1, "UPSERT", "ours"), commit(2, "UPSERT", "theirs"), commit(4, "COMPACT"), commit(8, "DELETE")]
+    )
+    assert [(str(deleting.instant), most) for deleting, most in files.removals] == [("8", 8)]
+    assert (files.removed_beside("ours"), files.removed_beside("theirs")) == (2 + 8, 1 + 8)

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import sink
+
 FAMILY = "SINK_FAMILY"
 """The tag of a group of processes that end together, for the demo and for tests."""
 OWN_VARIABLES = "SINK_"
@@ -25,7 +27,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     It omits `SINK_*` variables that override settings: exported for a real sink, they would connect the children to its
     servers.
     """
-    package_root = str(Path(__file__).resolve().parents[2])
+    package_root = str(Path(sink.__path__[0]).resolve().parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != package_root]
     inherited = {name: value for name, value in os.environ.items() if not overrides_a_setting(name)}
     return {**inherited, **SAFE_PATH, "PYTHONPATH": os.pathsep.join([package_root, *paths]), **extra}
