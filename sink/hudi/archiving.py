@@ -6,8 +6,11 @@ highest number. Each attempt writes files whose names no other one has, and two 
 takes the next number, and then its own. Guarantee: the table lock is held meanwhile, so each later attempt's manifests
 have higher numbers, whatever an earlier one still writes; an attempt that finds the lock lost publishes no manifest;
 one whose manifest is not the newest deletes no instant from the active timeline; it deletes files of the archive only
-if it listed them under the lock. Voided by another Hudi writer that archives: until the next run here, its `_version_`
-counts. Written for Hudi 1.2, whose steps are called by reflection. Raises what py4j raises, Conflict and Corrupt.
+if it listed them under the lock. Nothing is archived that is later than what stays on the active timeline: Hudi's
+readers look for the completion of an instant after the first active one only there, and would take log files of an
+archived one for part of the newest file slice. So restores and indexings go into the archive too, which Hudi leaves.
+Voided by another Hudi writer that archives: until the next run here, its `_version_` counts, and so does what it left.
+Written for Hudi 1.2, whose steps are called by reflection. Raises what py4j raises, Conflict and Corrupt.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +31,15 @@ _ENGINE = "org.apache.hudi.common.engine.HoodieEngineContext"
 _STREAM = "java.util.stream.Stream"
 _VERSION = "_version_"
 _MANIFEST = re.compile(r"manifest_(\d+)")
+_DIGITS = 17
+"""Those of an instant. Digits of an attempt follow the last instant in the name of a file."""
 _TORN = re.compile(r"(?:manifest_\d+|_version_)\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Hudi writes a file under such a name and renames it. It takes one that a dead process left for a manifest, and fails
 at its number."""
 _FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
 _ATTEMPT = "attempt-"
+_LEFT_BY_HUDI = ("restore", "indexing")
+"""Actions that Hudi never archives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +57,21 @@ class _Manifest:
 
 class Archiving:
     """One run on a table that Hudi has opened (`table`), whose timeline is in the directory `timeline`, relative to the
-    base path of `hudi`. The caller holds the table lock; `require_held` raises if it has lost it.
+    base path of `hudi`. The caller holds the table lock; `require_held` raises if it has lost it. `kept` are restores
+    that stay on the active timeline.
     """
 
-    def __init__(self, hudi: HudiObjects, table: Any, timeline: str, require_held: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        hudi: HudiObjects,
+        table: Any,
+        timeline: str,
+        require_held: Callable[[], None],
+        kept: Collection[str] = (),
+    ) -> None:
         self._hudi = hudi
         self._require_held = require_held
+        self._kept = kept
         self._table = table
         self._config = table.getConfig()
         self._storage = hudi.storage()
@@ -106,7 +122,49 @@ class Archiving:
         self._delete(_VERSION)
 
     def _due(self, archiver: Any) -> Any:
-        """Returns Hudi's list of what is to be archived, the oldest first. May be empty."""
+        """Returns a Java list of what is to be archived, the oldest first: what Hudi would archive and what it leaves
+        before that, up to the first instant that stays. May be empty.
+        """
+        actions = self._due_by_hudi(archiver)
+        times = [str(action.getInstantTime()) for action in actions]
+        listed = self._hudi.json(self._table.getActiveTimeline().getInstants())
+        left = [
+            entry
+            for entry in listed
+            if entry["action"] in _LEFT_BY_HUDI
+            and entry["state"] == "COMPLETED"
+            and entry["requestedTime"] not in self._kept
+        ]
+        last = max(times + (self._archived_until() if left else []), default="")
+        added = {entry["requestedTime"] for entry in left if entry["completionTime"] < last}
+        first_to_stay = min(
+            (entry["requestedTime"] for entry in listed if entry["requestedTime"] not in added.union(times)), default=""
+        )
+        for index in reversed(range(len(times))):
+            if first_to_stay and times[index] > first_to_stay:
+                actions.remove(index)
+        for instant in added:
+            if not first_to_stay or instant < first_to_stay:
+                actions.add(self._action(instant))
+        self._hudi.jvm.java.util.Collections.sort(actions)
+        return actions
+
+    def _archived_until(self) -> list[str]:
+        """Returns the last instant of each file of the archive."""
+        matches = map(_FILE.fullmatch, self._newest().files)
+        return [match[2][:_DIGITS] for match in matches if match]
+
+    def _action(self, instant: str) -> Any:
+        """Makes Hudi's object of a complete instant, of the files of all its states."""
+        timeline = self._hudi.java.common.table.timeline
+        files = timeline.versioning.v2.ActiveTimelineV2(self._table.getMetaClient(), False).getInstants()
+        states = self._hudi.jvm.java.util.ArrayList()
+        for entry in files:
+            if str(entry.requestedTime()) == instant and str(entry.getAction()) in _LEFT_BY_HUDI:
+                states.add(entry)
+        return timeline.ActiveAction.fromInstants(states)
+
+    def _due_by_hudi(self, archiver: Any) -> Any:
         hudi = self._hudi
         stream = hudi.call_hidden(archiver, "getInstantsToArchive", ())
         # The class of a stream is not public.

@@ -84,6 +84,11 @@ class HudiClient(HudiObjects):
         self.options = {**self.options, METADATA: "true"}
         self.__dict__.pop("config", None)
 
+    def delete_metadata_table(self, meta: Any) -> None:
+        """Deletes the metadata table. `begin` makes it anew, if the options ask for one."""
+        self.java.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, self.engine_context, False)
+        self.close()
+
     def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
         """Makes a new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta
         client that has just been read under the lock.

@@ -11,7 +11,8 @@ from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 TRANSACTION_ACTIONS = frozenset({COMMIT, DELTA_COMMIT})
 """Actions of a sink's transactions, by the type of the table."""
 TIMELINE = ".hoodie/timeline"
-WRITES = TRANSACTION_ACTIONS | {"replacecommit"}
+REPLACE = "replacecommit"
+WRITES = TRANSACTION_ACTIONS | {REPLACE}
 """Actions whose completion changes what readers see."""
 RESTORE = "restore"
 
@@ -51,6 +52,10 @@ class ActiveTimeline:
 
     def writes_at(self, instant: str) -> list[Instant]:
         return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
+
+    def shows(self, instant: str) -> bool:
+        """Whether readers take the instant for committed: they do with each that is older than the active timeline."""
+        return instant < self.first or any(entry.done for entry in self.writes_at(instant))
 
     @property
     def newest_moment(self) -> str:

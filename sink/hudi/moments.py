@@ -10,7 +10,7 @@ from typing import Any
 
 from coordination.errors import Corrupt, Unavailable
 from sink.hudi.client import HudiClient
-from sink.hudi.instants import RESTORE, ActiveTimeline, Instant
+from sink.hudi.instants import REPLACE, RESTORE, ActiveTimeline, Instant
 from sink.hudi.service_outcome import ServiceBlocked
 
 _RESTORES = "sink.restores"
@@ -50,7 +50,28 @@ def is_restored_since(hudi: HudiClient, meta: Any, snapshot: ActiveTimeline, ins
     """Whether the table was restored since the instant was begun. Raises what py4j raises."""
     if not snapshot.restores:
         return False
-    return snapshot.has_other_restores(hudi.begun_with(meta, instant).get(_RESTORES, "").split(","))
+    return snapshot.has_other_restores(restores_known_to(hudi, meta, instant) or ())
+
+
+def unknown_restores(hudi: HudiClient, snapshot: ActiveTimeline) -> frozenset[str]:
+    """Returns the restores of which a pending write does not know: it may have been begun before them. Raises what py4j
+    raises.
+    """
+    unknown: frozenset[str] = frozenset()
+    if snapshot.restores:
+        meta = hudi.meta_client()
+        for entry in snapshot.instants:
+            if entry.action == hudi.action and not entry.done:
+                unknown |= snapshot.restores.difference(restores_known_to(hudi, meta, entry.requested) or ())
+    return unknown
+
+
+def restores_known_to(hudi: HudiClient, meta: Any, instant: str) -> frozenset[str] | None:
+    """Returns the restores that were on the timeline when an instant of a sink was begun; None for another writer's.
+    Raises what py4j raises.
+    """
+    restores = hudi.begun_with(meta, instant).get(_RESTORES)
+    return None if restores is None else frozenset(restores.split(",")) - {""}
 
 
 def require_not_restored_past(hudi: HudiClient, meta: Any, active: ActiveTimeline, archived: Instant) -> None:
@@ -107,6 +128,23 @@ def require_ended(hudi: HudiClient, instants: Mapping[str, str], own: Collection
                 " archives nothing after it, and compacts none of its files. Finish it, or roll it back, with the"
                 " program that began it",
                 time.time() - age,
+            )
+
+
+def require_none_replaces(hudi: HudiClient, snapshot: ActiveTimeline) -> None:
+    """Raises ServiceBlocked while another writer replaces file groups (deletes or overwrites table partitions): its
+    commit names the file groups that it saw when it began, and not those into which a rewrite moves their rows. The
+    caller holds the table lock.
+    """
+    for entry in sorted(snapshot.instants):
+        # Hudi calls a clustering a replacecommit only once it is complete.
+        if entry.action == REPLACE and not entry.done:
+            since = _age(entry.requested, hudi.instant_now())
+            raise ServiceBlocked(
+                f"{hudi.base_path}: another writer replaces file groups of the table since {since:.0f} s"
+                f" ({entry.action} {entry.requested}): nothing is rewritten until it is complete. If that writer is"
+                " dead, roll its instant back with its program",
+                time.time() - since,
             )
 
 

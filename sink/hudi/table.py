@@ -31,7 +31,7 @@ from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, table_changes
 from sink.hudi.creation import columns_of_table, create_missing, require_fit, share_identity, verify
 from sink.hudi.data_files import DataFiles
-from sink.hudi.instants import ActiveTimeline, Instant
+from sink.hudi.instants import Instant
 from sink.hudi.leftovers import note_rollback, sweep
 from sink.hudi.lock import Locks
 from sink.hudi.metadata_services import MetadataTableServices
@@ -40,6 +40,7 @@ from sink.hudi.moments import is_restored_since, known_restores, require_moment
 from sink.hudi.options import commit_options
 from sink.hudi.other_sinks import CHECKPOINT_KEY, SPECIFICATION_KEY, LandedByAnother
 from sink.hudi.pending_clusterings import resolve_pending_clusterings
+from sink.hudi.record_index import RecordIndex
 from sink.hudi.shared_lock import LockIdentity
 from sink.hudi.specification import TableSpecification
 from sink.hudi.table_services import HudiTableServices
@@ -102,6 +103,7 @@ class Table:
         self._timeline = HudiTimeline(self._hudi, specification.sink)
         access = specification.store.current_access if specification.engine == "arrow" else None
         self._data_files = DataFiles(self._hudi, access)
+        self._record_index = RecordIndex(self._hudi)
         self.columns = schema.spark
         """As last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
@@ -171,6 +173,7 @@ class Table:
             with self._reading():
                 require_moment(self._hudi, snapshot)
                 self._hudi.keep_metadata_table()
+                self._record_index.require_since_restores(self._timeline.meta, snapshot)
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner, self._timeline.meta)
             self._timeline.note_begun(instant)
@@ -259,9 +262,7 @@ class Table:
                 # Readers would take a file of an instant before the active timeline for committed.
                 sweep(self._hudi, self._timeline)
         existing = {
-            file
-            for file, instant in files
-            if file in ids and instant not in gone_instants and _counts(snapshot, instant)
+            file for file, instant in files if file in ids and instant not in gone_instants and snapshot.shows(instant)
         }
         return tuple(sorted(existing | (ids & self._timeline.replaced(snapshot))))
 
@@ -391,8 +392,3 @@ class Table:
             yield
         except (*JAVA_ERRORS, OSError) as error:
             raise OutcomeUnknown(f"{self._specification.base_path}: {action}: {message(error)}") from error
-
-
-def _counts(snapshot: ActiveTimeline, instant: str) -> bool:
-    """Whether readers treat the instant as committed. They do for every instant older than the active timeline."""
-    return instant < snapshot.first or any(entry.done for entry in snapshot.writes_at(instant))

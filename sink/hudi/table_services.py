@@ -26,10 +26,10 @@ from sink.clients.java.errors import JAVA_ERRORS
 from sink.hudi import cleaning
 from sink.hudi.archiving import Archiving
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
-from sink.hudi.instants import TIMELINE, Instant
+from sink.hudi.instants import TIMELINE, ActiveTimeline, Instant
 from sink.hudi.leftovers import marked_files, note_rollback, sweep, sweep_unmarked
 from sink.hudi.lock import Locks
-from sink.hudi.moments import abandoned, require_ended, require_moment
+from sink.hudi.moments import abandoned, require_ended, require_moment, require_none_replaces, unknown_restores
 from sink.hudi.options import service_options
 from sink.hudi.overtaken import delete_late_files, delete_unused, note_attempt
 from sink.hudi.schema_texts import trim
@@ -104,13 +104,14 @@ class HudiTableServices:
         if instant:
             try:
                 self._carry_out("Clustering", instant)
-            except (*JAVA_ERRORS, OSError):
+            except (*JAVA_ERRORS, OSError, Conflict):
                 self._drop_clusterings()
                 raise
         return instant
 
     def _plan(self, service: str) -> str:
-        with self._moment(f"plan {service.lower()}"):
+        with self._moment(f"plan {service.lower()}") as moment:
+            require_none_replaces(self._hudi, moment.snapshot)
             instant = self._hudi.schedule(service, {SINK_KEY: self._table.sink})
         if instant:
             self._failpoints.reach(f"{service}.scheduled")
@@ -134,6 +135,8 @@ class HudiTableServices:
                     # without the metadata table would show them.
                     delete_unused(hudi, moment, instant, paths)
                     raise
+                if service == "Clustering":
+                    self._require_groups_as_planned(instant, moment.snapshot)
                 hudi.name_columns(written, hudi.meta_client())
                 hudi.complete_service(service, instant, written, moment.require_held)
 
@@ -169,6 +172,17 @@ class HudiTableServices:
             raise Conflict(f"{service.lower()} {instant}: another worker has completed or dropped the plan meanwhile")
         if not set(paths) <= set(marked_files(self._hudi, instant)):
             raise Conflict(f"{service.lower()} {instant}: another worker has begun to carry out the plan again")
+
+    def _require_groups_as_planned(self, instant: str, snapshot: ActiveTimeline) -> None:
+        """Raises Conflict if another writer changes or replaces file groups of a clustering, or did so since it was
+        planned: their rows would be as they were. Those of a compaction stay the same file groups.
+        """
+        require_none_replaces(self._hudi, snapshot)
+        groups = {group for group, plan in self._hudi.pending_clusterings().items() if plan == instant}
+        if changed := groups & self._timeline.changes_since(snapshot, instant).groups:
+            raise Conflict(
+                f"clustering {instant}: another writer has changed file groups of the plan: {sorted(changed)}"
+            )
 
     def _own_plans(self, action: str) -> list[str]:
         """Returns the instants of this sink's pending plans, oldest first. No other process of the sink carries one
@@ -264,7 +278,8 @@ class HudiTableServices:
         sweep_unmarked(self._hudi, self._timeline)
         trim(self._hudi, self._named_schemas)
         with self._moment("archiving") as moment:
-            Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held).run()
+            kept = unknown_restores(self._hudi, moment.snapshot)
+            Archiving(self._hudi, self._hudi.table(), TIMELINE, moment.require_held, kept).run()
         self._require_others_ended()
         # Killed writers left them, like the files that are swept.
         abort_uploads(self._hudi)

@@ -25,7 +25,7 @@ from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java.errors import JAVA_ERRORS, causes, message
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import TableChanges, grown_partitions
-from sink.hudi.instants import TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
+from sink.hudi.instants import REPLACE, TIMELINE, TRANSACTION_ACTIONS, WRITES, ActiveTimeline, Instant
 from sink.hudi.moments import require_not_restored_past
 from sink.hudi.other_sinks import CHECKPOINT_KEY, OtherSinks
 from sink.hudi.unreadable_plans import is_avro
@@ -136,7 +136,7 @@ class HudiTimeline:
         file_ids: set[str] = set()
         with self._reading():
             for entry in active.instants:
-                if entry.done and entry.action == "replacecommit":
+                if entry.done and entry.action == REPLACE:
                     if entry not in self._replaced:
                         self._replaced[entry] = self._read_replaced(entry)
                     file_ids |= self._replaced[entry]
@@ -159,7 +159,7 @@ class HudiTimeline:
         if operation == "COMPACT":
             return TableChanges()
         groups = frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
-        if entry.action == "replacecommit":
+        if entry.action == REPLACE:
             groups |= self._read_replaced(entry)
         if not operation.startswith("UPSERT"):
             return TableChanges(groups)

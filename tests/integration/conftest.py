@@ -10,21 +10,22 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from sink.hudi.lock import TableLocks
 from tests.fleet import Fleet, produce
 from tests.integration import errors_kit
 from tests.integration.sinktable import make_settings
+from tests.integration.table_kit import METADATA as METADATA
 from tests.integration.table_kit import Driver, connected, table_settings
+from tests.integration.upsert_kit import Upserts
 from tests.registry_kit import RegistryServer
 
 PARTITIONS = 3
 RECORDS = 9000
 
-METADATA = {"hoodie.metadata.enable": True}
-"""The default. It takes a third of the work of a young table, so that a fleet goes without unless its test asks."""
-
 MakeFleet = Callable[..., Fleet]
 MakeDriver = Callable[..., Driver]
 MakeSink = Callable[..., errors_kit.Sink]
+Open = Callable[..., Upserts]
 
 
 @pytest.fixture
@@ -101,3 +102,20 @@ def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     else:
         with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
             yield server.url
+
+
+@pytest.fixture
+def open_upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[Open]:
+    """Opens one table, each time with other settings of its sink."""
+    name = topic()
+    with connected(zookeeper.address) as client:
+        opened: list[Upserts] = []
+
+        def make(ddl: str = "id BIGINT, at BIGINT, number INT", **more: str) -> Upserts:
+            opened.append(Upserts(spark, client, tmp_path / "sink", kafka.address, name, ddl=ddl, **more))
+            opened[-1].locks = TableLocks(client, opened[-1].settings.table.lock)  # type: ignore[attr-defined]
+            return opened[-1].go_on_as(opened[-2]) if opened[:-1] else opened[-1]
+
+        yield make
+        for upserts in opened:
+            upserts.table.stop_heartbeats()

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -135,3 +135,16 @@ def _serve(properties: str, log: str) -> None:
 
 if __name__ == "__main__":
     _serve(*sys.argv[1:])
+
+
+class At:
+    """Failpoints of a run of services: does something once at a point."""
+
+    def __init__(self, point: str, action: Callable[[], object]) -> None:
+        self._point, self._action = point, action
+        self.reached = False
+
+    def reach(self, point: str) -> None:
+        if point == self._point and not self.reached:
+            self.reached = True
+            self._action()

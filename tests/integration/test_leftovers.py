@@ -12,10 +12,10 @@ import pytest
 from coordination.errors import OutcomeUnknown
 from coordination.state.model import InstantState
 from sink.hudi.leftovers import NOTES, TEMP, note_rollback
-from tests.integration.conftest import MakeDriver
+from tests.integration.conftest import MakeDriver, Open
 from tests.integration.table_kit import by_name
-from tests.integration.test_rewrites import Open, assert_rows, change, leave_late_file, open_upserts  # noqa: F401
-from tests.integration.upsert_kit import BUCKETS, ON_READ, send
+from tests.integration.test_rewrites import leave_late_file
+from tests.integration.upsert_kit import BUCKETS, ON_READ, assert_rows, change, send
 
 KEEPS_LITTLE = {
     "hoodie__clean__commits__retained": "1",
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize("kind", [{}, ON_READ], ids=["copy on write", "merge on read"])
 def test_an_instant_that_a_late_writer_makes_pending_again_is_rolled_back_again_with_the_late_files(
-    open_upserts: Open,  # noqa: F811
+    open_upserts: Open,
     kafka,
     kind: dict[str, str],
 ) -> None:

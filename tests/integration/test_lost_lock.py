@@ -19,18 +19,10 @@ from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.write.rows.row_spec import table_schema
-from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import SINK, Driver, by_name
-from tests.integration.test_rewrites import (
-    CLUSTERING,
-    EAGER,
-    Open,
-    assert_rows,
-    change,
-    open_upserts,  # noqa: F401
-    service_client,
-)
-from tests.integration.upsert_kit import BUCKETS, ON_READ, Upserts, send
+from tests.integration.conftest import MakeDriver, Open
+from tests.integration.table_kit import CLUSTERING, SINK, Driver, by_name
+from tests.integration.test_rewrites import EAGER, service_client
+from tests.integration.upsert_kit import BUCKETS, ON_READ, Upserts, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -102,7 +94,7 @@ def reason_of_frozen(
 
 @pytest.mark.parametrize("is_pending", [False, True], ids=["new plan", "plan of a dead process"])
 def test_a_compaction_that_has_lost_the_table_lock_is_not_completed_and_undoes_nothing(
-    open_upserts: Open,  # noqa: F811
+    open_upserts: Open,
     kafka,
     zookeeper_client: KazooClient,
     monkeypatch: pytest.MonkeyPatch,

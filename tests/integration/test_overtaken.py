@@ -14,22 +14,10 @@ from sink.hudi.options import service_options
 from sink.hudi.overtaken import note_attempt
 from sink.hudi.table import TableOutcome
 from sink.hudi.timeline import SINK_KEY
-from tests.integration.conftest import MakeDriver
-from tests.integration.table_kit import SINK, allow, checkpoint
-from tests.integration.test_rewrites import (
-    CLUSTERING,
-    EAGER,
-    INDEXES,
-    LATE,
-    Open,
-    assert_rows,
-    by_name,
-    change,
-    leave_late_file,
-    open_upserts,  # noqa: F401
-    service_client,
-)
-from tests.integration.upsert_kit import BUCKETS, NO_METADATA, ON_READ, Upserts, send
+from tests.integration.conftest import MakeDriver, Open
+from tests.integration.table_kit import CLUSTERING, SINK, allow, by_name, checkpoint
+from tests.integration.test_rewrites import EAGER, LATE, leave_late_file, service_client
+from tests.integration.upsert_kit import BUCKETS, INDEXES, NO_METADATA, ON_READ, Upserts, assert_rows, change, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -104,7 +92,7 @@ def move(files: Collection[Path], to: Path) -> set[Path]:
     [pytest.param(EAGER, id="metadata", marks=pytest.mark.thorough), pytest.param({**EAGER, **NO_METADATA}, id="none")],
 )
 def test_late_files_of_an_attempt_that_was_overtaken_and_killed_are_deleted(
-    open_upserts: Open,  # noqa: F811
+    open_upserts: Open,
     kafka,
     metadata: Mapping[str, str],
 ) -> None:
@@ -123,7 +111,7 @@ def test_late_files_of_an_attempt_that_was_overtaken_and_killed_are_deleted(
 
 @pytest.mark.thorough
 def test_late_files_are_deleted_that_come_when_the_timeline_has_forgotten_their_compaction(
-    open_upserts: Open,  # noqa: F811
+    open_upserts: Open,
     kafka,
     tmp_path: Path,
 ) -> None:
@@ -150,7 +138,7 @@ def test_late_files_are_deleted_that_come_when_the_timeline_has_forgotten_their_
 
 @pytest.mark.thorough
 def test_a_late_file_stays_while_a_plan_or_a_savepoint_names_it(
-    open_upserts: Open,  # noqa: F811
+    open_upserts: Open,
     kafka,
     tmp_path: Path,
 ) -> None:

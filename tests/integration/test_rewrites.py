@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hudi import HudiTableBuilder
@@ -20,40 +18,17 @@ from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.schema.table_schema import parse_ddl
 from sink.write.rows.row_spec import table_schema
-from tests.integration.conftest import MakeDriver
-from tests.integration.rewrites_kit import STEPS, ServiceProcess, Step, instants
-from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint, connected
-from tests.integration.upsert_kit import BUCKETS, ON_READ, RECORD_INDEX, Upserts, send
+from tests.integration.conftest import MakeDriver, Open
+from tests.integration.rewrites_kit import STEPS, At, ServiceProcess, Step, instants
+from tests.integration.table_kit import CLUSTERING, SINK, Driver, allow, by_name, checkpoint
+from tests.integration.upsert_kit import BUCKETS, INDEXES, ON_READ, Upserts, assert_rows, change, send
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-Open = Callable[..., Upserts]
 DDL = "id BIGINT, at BIGINT, number INT"
 WIDER_DDL = f"{DDL}, added STRING"
 EAGER = {"hoodie__metadata__enable": "true", "hoodie__compact__inline__max__delta__commits": "1"}
-INDEXES = {"bucket": BUCKETS, "record": RECORD_INDEX, "bloom": {"index__type": "bloom"}}
-
-
-@pytest.fixture
-def open_upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[Open]:
-    """Opens one table, each time with other settings of its sink."""
-    name = topic()
-    with connected(zookeeper.address) as client:
-        opened: list[Upserts] = []
-
-        def make(ddl: str = DDL, **more: str) -> Upserts:
-            opened.append(Upserts(spark, client, tmp_path / "sink", kafka.address, name, ddl=ddl, **more))
-            opened[-1].locks = TableLocks(client, opened[-1].settings.table.lock)  # type: ignore[attr-defined]
-            return opened[-1].go_on_as(opened[-2]) if opened[:-1] else opened[-1]
-
-        yield make
-        for upserts in opened:
-            upserts.table.stop_heartbeats()
-
-
-def change(key: int, at: int, **more: Any) -> tuple[bytes, bytes]:
-    return str(key).encode(), json.dumps({"id": key, "at": at, "number": at, **more}).encode()
 
 
 def service_client(upserts: Upserts) -> HudiClient:
@@ -75,28 +50,6 @@ def die_before_the_timeline(hudi: HudiClient) -> str:
     table = hudi.java.table.HoodieSparkTable.create(hudi.config, hudi.engine_context, hudi.meta_client())
     table.getMetadataWriter(instant).get().update(written.getCommitMetadata().get(), instant)
     return instant
-
-
-class At:
-    """Failpoints of a run of services: does something once at a point."""
-
-    def __init__(self, point: str, action: Callable[[], object]) -> None:
-        self._point, self._action = point, action
-        self.reached = False
-
-    def reach(self, point: str) -> None:
-        if point == self._point and not self.reached:
-            self.reached = True
-            self._action()
-
-
-def assert_rows(upserts: Upserts, rows: Mapping[int, Mapping[str, Any]]) -> None:
-    """Holds that Spark, with and without the metadata table, and hudi-rs return these rows."""
-    for metadata in ("true", "false"):
-        assert {row.pop("id"): row for row in upserts.rows(**{"hoodie.metadata.enable": metadata})} == rows, metadata
-    batches = HudiTableBuilder.from_base_uri(Path(upserts.settings.base_path).as_uri()).build().read()
-    read = [{k: v for k, v in row.items() if not k.startswith("_")} for batch in batches for row in batch.to_pylist()]
-    assert {row.pop("id"): row for row in read} == rows, "hudi-rs"
 
 
 @pytest.mark.parametrize("index", INDEXES)

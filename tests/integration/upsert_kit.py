@@ -26,9 +26,8 @@ from sink.hudi.options import commit_options
 from sink.hudi.table import Table, TableOutcome
 from sink.write.engines.engine import UpsertEngine, WriteResult
 from sink.write.rows.row_spec import ColumnResolver, table_schema
-from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of
-from tests.integration.table_kit import SINK, allow, checkpoint, other_writer_options
+from tests.integration.table_kit import METADATA, SINK, allow, checkpoint, other_writer_options
 from tests.kafka_tools import topic_id_of
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
@@ -43,6 +42,7 @@ RECORD_INDEX = {
     "hoodie__metadata__index__column__stats__enable": "false",
 }
 BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
+INDEXES = {"bucket": BUCKETS, "record": RECORD_INDEX, "bloom": {"index__type": "bloom"}}
 
 UPSERTING: Mapping[str, object] = {
     "schema.ddl": DDL,
@@ -270,3 +270,16 @@ def lands_after_a_rollback(upserts: Upserts, log: Log, topic: str) -> None:
     assert upserts.rows() == plain(expected(log, slices_of(topic, (0, 0, 900)), ordered=False))
     report = audit(upserts.settings.base_path, SINK, storage=upserts.settings.storage)
     assert report.held, report.to_json()
+
+
+def change(key: int, at: int, **more: Any) -> tuple[bytes, bytes]:
+    return str(key).encode(), json.dumps({"id": key, "at": at, "number": at, **more}).encode()
+
+
+def assert_rows(upserts: Upserts, rows: Mapping[int, Mapping[str, Any]]) -> None:
+    """Holds that Spark, with and without the metadata table, and hudi-rs return these rows."""
+    for metadata in ("true", "false"):
+        assert {row.pop("id"): row for row in upserts.rows(**{"hoodie.metadata.enable": metadata})} == rows, metadata
+    batches = HudiTableBuilder.from_base_uri(Path(upserts.settings.base_path).as_uri()).build().read()
+    read = [{k: v for k, v in row.items() if not k.startswith("_")} for batch in batches for row in batch.to_pylist()]
+    assert {row.pop("id"): row for row in read} == rows, "hudi-rs"
